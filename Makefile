@@ -1,14 +1,13 @@
 # What a contributor runs; CONTRIBUTING.md explains it. `make install` first.
 PYTHON ?= python
-.PHONY: help install test lint docs keys bench smoke house ci
+.PHONY: help install test lint docs keys bench smoke ci
 
 help:
 	@echo "make install  the package with what development needs, into the active environment"
 	@echo "make test     the plain run of the tests; make ci: all of them, as CI runs them"
-	@echo "make lint     ruff, mypy, typos"
+	@echo "make lint     ruff, mypy, typos, and which room imports which (import-linter)"
 	@echo "make docs     the pages and the API reference, into build/site; links are checked"
 	@echo "make keys     docs/keys.md anew, from the settings"
-	@echo "make house    what makes the code hard to live in, counted"
 	@echo "make bench    the quick benchmarks, one after the other (about twenty minutes)"
 	@echo "make smoke    every benchmark at its smallest size: whether it runs, no figures"
 
@@ -24,15 +23,13 @@ lint:
 	ruff format --check .
 	$(PYTHON) -m mypy
 	typos
+	lint-imports
 
 docs:
 	$(PYTHON) -m mkdocs build --strict
 
 keys:
 	$(PYTHON) scripts/keys.py
-
-house:
-	$(PYTHON) scripts/house.py
 
 bench:
 	$(PYTHON) -m tests.benchmarks.engine_efficiency --quick

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
-import sys
 import threading
 import time
 import traceback
@@ -23,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from mclabel.components import component_name, component_names
 from mclabel.errors import ComponentError, MclabelError
@@ -252,7 +250,6 @@ class _Calls:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._look, name="calls", daemon=True)
                     self._thread.start()
-                    os._exit = _exit_told
 
     def end(self) -> None:
         """The innermost call of this thread has ended."""
@@ -279,17 +276,6 @@ class _Calls:
                         _on_hang(call.boundary.broken(call.method, fault))
 
 
-def _exit_told(status: int) -> NoReturn:
-    """`os._exit`; where a component calls it, a message that names it comes first."""
-    calls = _calls.under_way.get(threading.get_ident())
-    caller = sys._getframe(1).f_globals.get("__name__", "")
-    is_forked = os.getpid() != _process  # a process that a component has forked may end so
-    if calls and not is_forked and caller.partition(".")[0] != _OURS:
-        fault = f"ended the process by os._exit({status})"
-        _on_hang(calls[-1].boundary.broken(calls[-1].method, fault))
-    _exit(status)
-
-
 def warn_of_hang(error: MclabelError) -> None:
     """Log that a call does not return: all that can be done inside somebody's own process."""
     logger.warning("%s", error)
@@ -298,7 +284,6 @@ def warn_of_hang(error: MclabelError) -> None:
 _calls = _Calls()
 _awaited: dict[_Call, None] = {}
 """Coroutines of somebody's own that are awaited, in the order in which they were begun."""
-_exit, _process = os._exit, os.getpid()
 _on_hang: Callable[[MclabelError], None] = warn_of_hang
 
 

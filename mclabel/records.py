@@ -148,6 +148,7 @@ class Counts:
 
     @property
     def num_rollouts(self) -> int:
+        """All rollouts, whatever their outcome."""
         return self.num_right + self.num_wrong + self.num_truncated + self.num_ungraded
 
     def plus(self, outcome: Outcome, num_tokens: int = 0) -> Counts:

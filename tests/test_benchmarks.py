@@ -33,6 +33,7 @@ WITHOUT_PROGRAM = {
     "rl_values",
     "rl_wider",
     "search_ways",
+    "simulated_completers",
     "sizes",
     "smoke",
 }

@@ -189,7 +189,6 @@ VERBS: dict[str, dict[str, Slot]] = {
         "allow": Slot(BAD_NAMES, lambda w, v, out: [*_train()(w, v, out), "--allow", v]),
         "overrides: labels": Slot("run", _train("labels=[VALUE]"), _unread),
         "overrides: base": Slot("run", _train("base=VALUE")),
-        "overrides: teacher": Slot("run", _train("head=token", "teacher=VALUE")),
         "overrides: evaluation": Slot("rows", _train("evaluation=[VALUE]"), _rows_are_optional),
         "overrides: device": Slot(("x", "", "meta", "cuda:99"), _train("device=VALUE")),
         "overrides: out": Slot("output", lambda w, v, out: [

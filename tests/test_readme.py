@@ -190,7 +190,7 @@ def test_targets_of_make_exist() -> None:
         for words in re.findall(r"(?:^|`)make((?: [a-z]+)+)(?:$|`)", text, flags=re.MULTILINE)
         for target in words.split()
     }
-    assert {"test", "lint", "docs", "bench", "house"} <= targets_of_make()
+    assert {"test", "lint", "docs", "bench"} <= targets_of_make()
     assert named <= targets_of_make()
 
 

@@ -76,6 +76,7 @@ def reference_solution(program: Program) -> str:
 
 
 def answer_line(value: int) -> str:
+    """The last line of a solution."""
     return f"The answer is \\boxed{{{value}}}."
 
 

@@ -59,31 +59,11 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         return None
 
     @rule
-    def _a_classifier_is_taught(self) -> str | None:
-        if self.teacher is not None and not HEADS[self.head].is_token_classifier:
-            return (
-                f"teacher={self.teacher!r}: works only with head=token, not with "
-                f"head={self.head}. Remove it, or set head=token"
-            )
-        return None
-
-    @rule
     def _a_step_token_is_of_a_classifier(self) -> str | None:
         if self.step_token is not None and not HEADS[self.head].is_token_classifier:
             return (
                 f"step_token={self.step_token!r}: head={self.head} scores each step at its last "
                 "token and uses no step token. Remove step_token"
-            )
-        return None
-
-    @rule
-    def _extra_layers_stand_on_a_fixed_body(self) -> str | None:
-        if self.extra_layers and (self.backbone_lr or self.lora_rank or self.step_token):
-            return (
-                f"extra_layers={self.extra_layers}: requires a frozen base and steps that are "
-                f"scored at their last tokens, but backbone_lr={self.backbone_lr}, "
-                f"lora_rank={self.lora_rank}, step_token={self.step_token}. Set backbone_lr=0, "
-                "and remove lora_rank and step_token"
             )
         return None
 

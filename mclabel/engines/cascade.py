@@ -153,6 +153,7 @@ class Prefill:
     start: int
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+        """Attend to what came before and to the new tokens, causally."""
         self.kv[layer, 0, :, self.start :] = k[0]
         self.kv[layer, 1, :, self.start :] = v[0]
         repeat = q.shape[1] // k.shape[1]

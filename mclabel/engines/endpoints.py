@@ -269,6 +269,7 @@ class Slots:
 
     @property
     def num_waiting(self) -> int:
+        """How many wait for a slot."""
         return len(self._waiting)
 
     @asynccontextmanager

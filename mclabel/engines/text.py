@@ -163,9 +163,11 @@ class PolicyText:
         return "\n\n".join([*shown, f"{problem}\n"])
 
     def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text in which nothing is a control token."""
         return tuple(self._control.encode_plain(text))
 
     def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
         return cast(
             str,
             self._tokenizer.decode(

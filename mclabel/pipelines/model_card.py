@@ -18,24 +18,15 @@ def model_card(config: TrainConfig, report: TrainReport) -> str:
         f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"
         for name, value in report.validation.items()
     )
-    learned = f"{config.target} labels"
-    if config.teacher is not None:
-        learned = "taught by a scorer with a likelihood head"
     kind = "An outcome" if target_of(config.target).is_outcome else "A process"
     base = config.base.replace("\n", " ")
-    on_top = ""
-    if config.extra_layers:
-        on_top = f"""
-Its last {config.extra_layers} layers are additions. The base below computes what it did, in a wider
-stream and scaled far down; it cannot be trained further at usual rates.
-"""
     return f"""---
 library_name: mclabel
 tags: [process-reward-model]
 ---
-{kind} reward model, trained by mclabel on {report.num_solutions} solutions ({learned}),
-head `{config.head}`, from `{base}`.
-{on_top}
+{kind} reward model, trained by mclabel on {report.num_solutions} solutions
+({config.target} labels), head `{config.head}`, from `{base}`.
+
 What a score means is what the labels mean: with labels from rollouts, how likely the labelling
 policy is to end right from a step on (soft), or whether it still can (hard). It is not a proof that
 the step is right.

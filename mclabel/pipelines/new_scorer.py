@@ -87,7 +87,6 @@ class NewScorer:
         model = start_step_model(
             config.model_copy(update={"base": self.base}),
             has_neutral=target_of(config.target).has_neutral,
-            is_taught=config.teacher is not None,
             trains_body=config.backbone_lr > 0,
         )
         if self.step_id is not None:
@@ -134,7 +133,7 @@ def base_model(config: TrainConfig) -> str:
 
 
 def _step_token(config: TrainConfig, text: PolicyText) -> str | None:
-    if config.extra_layers or not HEADS[config.head].is_token_classifier:
+    if not HEADS[config.head].is_token_classifier:
         return None
     token = config.step_token or text.step_token
     if token is None:

@@ -26,7 +26,6 @@ from mclabel.records import LabeledSolution
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples
-    from mclabel.prm.examples.packed import PackedExamples
     from mclabel.prm.training.preflight import Preflight
     from mclabel.prm.training.validation import Validation
 
@@ -87,11 +86,8 @@ def preflight(config: TrainConfig) -> Preflight:
 def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
     """Read labels, choose what is trained on, encode it, and keep a share for validation."""
     from mclabel.prm.examples.build import make_examples
-    from mclabel.prm.training.teacher import check_teacher
 
     check_device(scorer.config.device)
-    if scorer.config.teacher is not None:
-        check_teacher(scorer.config.teacher, scorer.text, scorer.manifest)
     return make_examples(_rows(scorer.config, blocks), scorer.encoder, scorer.config)
 
 
@@ -120,7 +116,7 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
         model.to(config.device)
     validation = train_step_model(
         model,
-        _lessons(scorer, examples.train, on_progress),
+        examples.train,
         examples.validation,
         out,
         settings=config,
@@ -168,25 +164,6 @@ def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
         target=scorer.config.target,
         step_id=scorer.step_id,
         decode=scorer.text.decode,
-        is_taught=scorer.config.teacher is not None,
-    )
-
-
-def _lessons(
-    scorer: NewScorer, examples: PackedExamples, on_progress: OnProgress
-) -> PackedExamples:
-    """The examples to train on: with their labels, or a teacher's scores in place of these."""
-    from mclabel.prm.training.teacher import load_teacher, teach
-
-    config = scorer.config
-    if config.teacher is None:
-        return examples
-    return teach(
-        load_teacher(config.teacher, dtype=config.dtype).to(config.device),
-        examples,
-        scorer.step_id,
-        threads=config.threads,
-        on_progress=lambda done, total: on_progress(0, 0, f"teacher: {done} of {total} solutions"),
     )
 
 

@@ -16,7 +16,6 @@ from mclabel.engines.hub import weights_fingerprint
 from mclabel.errors import DataError
 from mclabel.pipelines.new_scorer import base_model
 from mclabel.plain_files import check_plain
-from mclabel.prm.scoring.manifest import scorer_fingerprint
 from mclabel.seeds import content_id
 
 Blocks = list[list[str]]
@@ -38,8 +37,6 @@ def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
     content: dict[str, Any] = {"labels": content_id(blocks)}
     if Path(base).is_dir():
         content["base"] = f"weights:{weights_fingerprint(Path(base))}"
-    if config.teacher is not None:
-        content["teacher"] = f"weights:{scorer_fingerprint(config.teacher)}"
     if config.evaluation:
         content["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
     return Semantic(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from mclabel.components import outside_components
 from mclabel.errors import EngineDied, EngineError
 from mclabel.work.engine_actor import EngineActor
 from mclabel.work.fleet import POLL_S, FleetProgress, OnProgress
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 MAX_FAILED_LOADS = 3
 LOOK_S = 2.0
 """Between two looks at the cluster: for room, and for nodes that are about to go."""
-_DIED_LOADING = (
+_ENDED = (
     "The process ended without a word, as it does when memory runs out: let the engine take less. "
 )
 LAST_ANSWERS_S = 2.0
@@ -227,7 +228,8 @@ class RayRun:
             raise known or error from error  # the code failed, and would again
         preempted = isinstance(error, RayActorError) and error.preempted
         blameless = restarted or preempted or engine.is_draining
-        why = engine.why or str(known or error)
+        who = _who_may_have() if isinstance(error, RayActorError) and not preempted else ""
+        why = engine.why or f"{who}{known or error}"
         self._down(engine)
         self._release(engine, why, counts=not blameless)
 
@@ -258,7 +260,7 @@ class RayRun:
             raise known from error
         self._failed_loads += 1
         if self._failed_loads >= MAX_FAILED_LOADS:
-            hint = "" if isinstance(error, RayTaskError) else _DIED_LOADING
+            hint = "" if isinstance(error, RayTaskError) else f"{_ENDED}{_who_may_have()}"
             raise EngineError(
                 f"the engine failed to load {self._failed_loads} times; the last time: "
                 f"{error} {hint}{LOGS}"
@@ -298,3 +300,10 @@ class RayRun:
                 gpu_hours=(self._engine_s + alive_s) * self._fleet.num_gpus / 3600,
             )
         )
+
+
+def _who_may_have() -> str:
+    """Names the components that may have ended a process of this job, if any may."""
+    if not (names := outside_components()):
+        return ""
+    return f"It ran {', '.join(names)} from outside mclabel, which may have called os._exit. "

@@ -32,11 +32,11 @@ from mclabel.estimators.fixed import FixedEstimator
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.evaluation.bootstrap import resample_weights
 from mclabel.records import AUTHOR, Outcome
-from mclabel.simulate.completers import simulated_completers
 from mclabel.simulate.measure import Measurement, measure
 from mclabel.simulate.replay import Case
 from mclabel.simulate.run import SimulatedRun
 from tests.benchmarks.estimators_common import load_pool
+from tests.benchmarks.simulated_completers import simulated_completers
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 ROLLOUTS = 16

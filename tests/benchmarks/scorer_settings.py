@@ -5,7 +5,7 @@
 
 On arith, for two jobs: the quickstart's own 800 labelled solutions, and 4,000 with labels by
 `posterior`. Each choice is changed by itself, for a PRM and an ORM, with one seed; the best (of the
-first job the best three) are trained with three seeds. Classifiers of tokens are tried beside them.
+first job the best three) are trained with three seeds. The token head is tried beside them.
 They choose among 16 of 64 samples to each of 400 *validation* problems. Intervals: 95%, bootstrap
 over problems and seeds. In pieces: what is under `--out` is not done again. An hour of two cores;
 `--quick` takes five minutes. The last line is JSON.
@@ -59,14 +59,8 @@ OF_PRM = {
     "frozen body": ["backbone_lr=0", "states=false", "head_lr=3.0e-2", "epochs=12"],
     "token head": ["head=token", "states=null", "head_lr=1.0e-3"],
 }
-PLAIN = {
-    "token head": ["head=token", "states=null", "head_lr=1.0e-3", "epochs=2"],
-    "layers on top": [
-        *("head=token", "states=null", "head_lr=1.0e-3", "epochs=2"),
-        *("extra_layers=4", "backbone_lr=0", "batch_size=12"),
-    ],
-}
-"""Heads that are classifiers of tokens, the second also with a teacher."""
+PLAIN = {"token head": ["head=token", "states=null", "head_lr=1.0e-3", "epochs=2"]}
+"""The classifier of tokens."""
 OF_ORM = {
     "target outcome_steps": ["target=outcome_steps"],
     "without states": ["states=false"],
@@ -95,7 +89,7 @@ class Amounts:
     """Problems."""
     num_samples: int
     choices: int | None = None
-    """Of each job but that of plain heads, the first ones; None for all."""
+    """Of each job but that of the token head, the first ones; None for all."""
     training: Sequence[str] = ()
     """Overrides of every training."""
 
@@ -143,11 +137,7 @@ def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> 
         "PRM, many": bench.choose("PRM many", *many, {**MANY, **MANY_OF_PRM}, num_finalists=1),
         "ORM, many": bench.choose("ORM many", *many, MANY, num_finalists=1),
     }
-    best = f"PRM quickstart {found['PRM, quickstart']['chosen']}"
-    teacher = bench.training(best, *few, [], seed=0).folder(out)
-    taught = [f"base={teacher / 'model'}", f"teacher={teacher}"]
-    plain = {**PLAIN, "layers on top, taught": [*PLAIN["layers on top"], *taught]}
-    found["plain head"] = bench.choose("plain head", *many, plain, num_finalists=0)
+    found["token head"] = bench.choose("token head", *many, PLAIN, num_finalists=0)
     return found
 
 

@@ -46,7 +46,6 @@ HEADS: dict[str, dict[str, Any]] = {
     "token": {"head": "token"},
     "likelihood": {"head": "likelihood", "states": False},
     "likelihood and states": {"head": "likelihood", "states": True},
-    "hindsight": {"head": "token", "extra_layers": 2},
 }
 
 

@@ -193,7 +193,7 @@ def _meta(meta: str, program: str) -> str:
 
 def _training(run: Path, component: Mapping[str, Any], bomb: bytes) -> None:
     """Add the files of a PRM that was trained, and of its evaluation."""
-    config = {"target": "os:system", "loss": "os:system", "teacher": component, "base": SCRIPT}
+    config = {"target": "os:system", "loss": "os:system", "template": component, "base": SCRIPT}
     manifest = {"format": FORMAT, "id": "x", "identity": config, "config": config}
     (run / "train.json").write_text(json.dumps(with_digest(manifest)))
     (run / "model").mkdir()

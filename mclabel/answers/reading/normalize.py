@@ -232,7 +232,7 @@ _OVER = (
 )
 
 
-def _latex(text: str) -> str:
+def _latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
     """LaTeX spacing, sizing, fonts and synonyms in their one spelling.
 
     Whether a text holds what a pattern needs is known in a tenth of the pattern's time.

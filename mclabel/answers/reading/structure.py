@@ -159,7 +159,7 @@ def _counted(text: str, depth: int) -> Form | None:
     return form if isinstance(form, Quantity) else None
 
 
-def _read(text: str, part: Reader) -> Form | None:
+def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kinds in order)
     """The first kind of answer that fits, from the most to the least special."""
     affirmed = _AFFIRMED.match(text)
     if affirmed:

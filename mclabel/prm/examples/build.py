@@ -16,11 +16,10 @@ from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.examples.targets import (
     step_targets,
     step_weights,
-    target_of,
     until_first_error,
 )
 from mclabel.records import LabeledSolution, Outcome
-from mclabel.settings import MAX_TOTAL, OPERATIONAL, Named, Settings, rule
+from mclabel.settings import MAX_TOTAL, OPERATIONAL, Named, Settings
 
 _RIGHT = {
     Outcome.RIGHT: True,
@@ -45,10 +44,6 @@ class ExampleSettings(Settings):
     """Weight of each step in the loss. `equal`: all steps weigh the same. `rollouts`: in proportion
     to the number of rollouts. `interval`: 1 minus the width of the value's confidence interval. Or
     `module:function` of your own."""
-    teacher: str | None = None
-    """Folder of a trained scorer with head=likelihood on the same base, from which a head=token
-    model is distilled: its step scores replace the labels, and its token likelihoods are learned,
-    too. Solutions without labels can be used as well. null learns from the labels."""
     to_first_error: bool = False
     """Whether to ignore the labels of all steps after the first wrong step."""
     too_long: Literal["drop", "cut"] = "drop"
@@ -67,24 +62,6 @@ class ExampleSettings(Settings):
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop at the first solution that cannot be trained on, or row of `evaluation` without a
     problem. If false, it is left out and counted."""
-
-    @rule
-    def _a_teacher_scores_every_step(self) -> str | None:
-        if self.teacher is not None and target_of(self.target).has_neutral:
-            return (
-                f"target={self.target}: has three classes, but a teacher gives one probability "
-                "per step. Choose another target, or remove teacher"
-            )
-        return None
-
-    @rule
-    def _a_teacher_scores_beyond_errors(self) -> str | None:
-        if self.teacher is not None and self.to_first_error:
-            return (
-                "to_first_error=true: cannot be combined with teacher, which scores every "
-                "step. Remove one of them"
-            )
-        return None
 
 
 @dataclass(kw_only=True)
@@ -121,8 +98,7 @@ def make_examples(
     Args:
         rows: labelled solutions.
         encoder: of the scorer that is to be trained.
-        settings: which of them are trained on, and what is learned. With a teacher, solutions
-            without a target are trained on, too: it will give them one.
+        settings: which of them are trained on, and what is learned.
 
     Raises:
         DataError: no example is left to train on, or an evaluation set cannot be read; if strict, a
@@ -148,9 +124,7 @@ def make_examples(
         targets = step_targets(row, settings.target)
         if settings.to_first_error:
             targets = until_first_error(targets, row.first_error)
-        held_out = is_held_out(row.problem.text, settings.validation)
-        kept_anyway = settings.teacher is not None and not held_out
-        if not kept_anyway and all(t is None for t in targets):
+        if all(t is None for t in targets):
             found.num_unlabeled += 1
             continue
         try:
@@ -163,10 +137,11 @@ def make_examples(
             found.first_refused = found.first_refused or str(error)
             continue
         num_kept = len(encoded.positions)
-        if not kept_anyway and all(t is None for t in targets[:num_kept]):
+        if all(t is None for t in targets[:num_kept]):
             found.num_too_long += 1
             continue
         found.num_cut += num_kept < len(targets)
+        held_out = is_held_out(row.problem.text, settings.validation)
         (found.validation if held_out else found.train).append(
             Example(
                 problem_id=row.problem.id,

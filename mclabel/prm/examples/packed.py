@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from math import isnan, nan
 from typing import overload
 
-import numpy as np
-
 from mclabel.prm.examples.encode import EncodedSolution
 
 
@@ -25,14 +23,12 @@ class Example:
     """One per step, >= 0."""
     right: bool | None
     """Whether the solution's answer is right; None where that is not known."""
-    logprobs: tuple[float, ...] | None = None
-    """One per token of `encoded`, from a teacher; NaN where there is none."""
 
 
 class PackedExamples(Sequence[Example]):
-    """Examples in flat arrays: a million of a thousand tokens take 4 GB, as objects ten times that.
+    """Examples in flat arrays: a million of a thousand tokens take 4 GB.
 
-    Either all of them have `logprobs`, which take as much again, or none.
+    As objects they would take ten times that.
     """
 
     def __init__(self, examples: Iterable[Example] = ()) -> None:
@@ -42,7 +38,6 @@ class PackedExamples(Sequence[Example]):
         self._positions, self._targets, self._weights = array("i"), array("d"), array("d")
         self._step_ends = array("q", [0])
         self._num_prompt, self._right = array("i"), array("b")
-        self._logprobs = array("f")
         for example in examples:
             self.append(example)
 
@@ -58,10 +53,6 @@ class PackedExamples(Sequence[Example]):
         self._step_ends.append(len(self._positions))
         self._num_prompt.append(encoded.num_prompt)
         self._right.append(-1 if example.right is None else example.right)
-        self._logprobs.extend(example.logprobs or ())
-        assert len(self._logprobs) in (0, len(self._ids)), (
-            "log-probabilities for all examples, or none"
-        )
 
     def __len__(self) -> int:
         return len(self._right)
@@ -87,27 +78,10 @@ class PackedExamples(Sequence[Example]):
             targets=tuple(None if isnan(t) else t for t in self._targets[steps]),
             weights=tuple(self._weights[steps]),
             right=None if self._right[index] < 0 else bool(self._right[index]),
-            logprobs=tuple(self._logprobs[ids]) if self._logprobs else None,
         )
 
     def __iter__(self) -> Iterator[Example]:
         return (self[index] for index in range(len(self)))
-
-    @property
-    def is_taught(self) -> bool:
-        """Whether they have log-probabilities of a teacher."""
-        return bool(self._logprobs)
-
-    @property
-    def steps_per_token(self) -> float:
-        """Weight of all steps with a target, divided by the number of tokens with `logprobs`.
-
-        A token's loss is multiplied by it, so that the tokens of all examples count as much as
-        their steps.
-        """
-        targets, weights = np.asarray(self._targets), np.asarray(self._weights)
-        num_tokens = int((~np.isnan(np.asarray(self._logprobs))).sum())
-        return float(weights[~np.isnan(targets)].sum()) / max(1, num_tokens)
 
     @property
     def lengths(self) -> list[int]:

@@ -51,11 +51,10 @@ class LikelihoodHead(StepModel):
         *,
         key: str = "base",
         has_neutral: bool = False,
-        is_taught: bool = False,
         trains_body: bool = True,
     ) -> Self:
         """A language model with a head of zeros; see `start_step_model`."""
-        assert not has_neutral and not is_taught, "for classifiers of tokens"
+        assert not has_neutral, "for classifiers of tokens"
         network = load_network(
             AutoModelForCausalLM,
             settings.base,
@@ -94,15 +93,11 @@ class LikelihoodHead(StepModel):
 
     def observe(self, batch: StepBatch) -> Tensor:
         """Likelihood features of each step, behind its hidden state if that is seen."""
-        return self.read(batch)[0]
-
-    def read(self, batch: StepBatch) -> tuple[Tensor, Tensor]:
-        """The result of `observe`, and the log-probability of every token [batch, seq]."""
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
         logprobs = token_logprobs(states, language_head, batch)
         features = likelihood_features(logprobs, batch)
-        return self.observed(at_steps(states, batch), features), logprobs
+        return self.observed(at_steps(states, batch), features)
 
     def observed(self, ends: Tensor, features: Tensor) -> Tensor:
         """The result of `observe`, from the states at the steps and their likelihood features."""

@@ -14,7 +14,6 @@ def start_step_model(
     settings: ModelSettings,
     *,
     has_neutral: bool = False,
-    is_taught: bool = False,
     trains_body: bool = True,
     key: str = "base",
 ) -> StepModel:
@@ -23,7 +22,6 @@ def start_step_model(
     Args:
         settings: of the network; `base` is a folder or a Hugging Face name.
         has_neutral: its classes are wrong, neutral and sound; of a classifier of tokens.
-        is_taught: it has what learns from a teacher; of a classifier of tokens.
         trains_body: the body will be trained, so that its states are worth seeing.
         key: of the setting that names the base, for messages.
 
@@ -31,9 +29,7 @@ def start_step_model(
         EngineError: the base cannot be loaded, or has no token classification.
     """
     model = _step_model(settings.head)
-    return model.start(
-        settings, key=key, has_neutral=has_neutral, is_taught=is_taught, trains_body=trains_body
-    )
+    return model.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
 
 
 def load_step_model(

@@ -31,7 +31,6 @@ class StepModel(nn.Module, ABC):
         *,
         key: str = "base",
         has_neutral: bool = False,
-        is_taught: bool = False,
         trains_body: bool = True,
     ) -> Self:
         """A model with a fresh head on a pretrained base; see `start_step_model`."""
@@ -70,11 +69,6 @@ class StepModel(nn.Module, ABC):
     @abstractmethod
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """The parameters of the body, and those of the head."""
-
-    @property
-    def extra(self) -> list[nn.Module]:
-        """Layers of the network that are trained with the head."""
-        return []
 
     @abstractmethod
     def head_modules(self) -> list[nn.Module]:

@@ -18,10 +18,10 @@ class Head:
     model: str
     """`module:Class` of its step model."""
     is_token_classifier: bool
-    """It is a classifier of tokens: steps may be scored at a token of their own, classes may be
-    three, layers may be put on top of the base, and a teacher may train it."""
+    """It is a classifier of tokens: steps may be scored at a token of their own, and classes may be
+    three."""
     reads_logprobs: bool
-    """It reads the base's log-probabilities, and hidden states if asked: it can be a teacher."""
+    """It reads the base's log-probabilities, and hidden states if asked."""
     runner: Literal["pooling", "generate"]
     """Of vLLM, which serves it: by its logits of every token, or by log-probabilities to which a
     client applies the head."""
@@ -65,10 +65,6 @@ class ModelSettings(Settings):
     head: HeadName = "token"
     """`token`: a token classifier, the usual PRM. `likelihood`: a head that also receives the
     base's likelihood of each step's tokens, which is more accurate for small bases."""
-    extra_layers: int = Field(0, ge=0, le=1_000)
-    """Number of transformer layers added on top of the base, which also receive the base's
-    predictions of each token. They are trained at `head_lr` and need head=token, backbone_lr=0, and
-    no step_token or lora_rank. 0 adds none."""
     states: bool | None = None
     """Whether head=likelihood receives hidden states besides likelihoods; null does so only if the
     base is trained. With a frozen base, hidden states lower the accuracy unless there are many
@@ -83,15 +79,6 @@ class ModelSettings(Settings):
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
     """Whether to store only the inputs of each layer and recompute its activations for the
     gradients, which saves memory and takes longer."""
-
-    @rule
-    def _layers_are_of_a_classifier(self) -> str | None:
-        if self.extra_layers and not HEADS[self.head].is_token_classifier:
-            return (
-                f"extra_layers={self.extra_layers}: works only with head=token, not with "
-                f"head={self.head}. Remove it, or set head=token"
-            )
-        return None
 
     @rule
     def _states_are_of_a_reader(self) -> str | None:

@@ -5,18 +5,15 @@ Its two classes are Math-Shepherd's (arXiv 2312.08935), its format that of TRL a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedModel
+from transformers import AutoModelForTokenClassification, PreTrainedModel
 
 from mclabel.errors import EngineError
 from mclabel.prm.examples.batch import StepBatch
-from mclabel.prm.model.hindsight import with_hindsight
-from mclabel.prm.model.likelihood import NUM_FEATURES
 from mclabel.prm.model.network import StepModel, at_steps, load_network
 from mclabel.prm.model.settings import ModelSettings
 
@@ -24,19 +21,14 @@ from mclabel.prm.model.settings import ModelSettings
 class TokenHead(StepModel):
     """A token classification model: class 1 is sound; of three, 0 is wrong, 1 neutral, 2 sound."""
 
-    def __init__(
-        self, network: PreTrainedModel, *, extra: Sequence[nn.Module] = (), is_taught: bool = False
-    ) -> None:
+    def __init__(self, network: PreTrainedModel) -> None:
         """Put the head of a token classification model in float32.
 
         Args:
             network: with its head.
-            extra: parts of its body that are trained with the head (`hindsight`).
-            is_taught: it learns from a teacher (`teacher`), too.
         """
         super().__init__()
         self.network = network
-        self._extra = list(extra)
         found = getattr(network, "score", None) or getattr(network, "classifier", None)
         if not isinstance(found, nn.Linear):
             raise EngineError(
@@ -45,25 +37,6 @@ class TokenHead(StepModel):
             )
         # In float32 on a body of any type, as vLLM has it: scores rest on differences of logits.
         self.head = [found.float()]  # in a list, or its weights would be registered twice
-        self.lesson = _Lesson(found.in_features) if is_taught else None
-
-    def forward(  # type: ignore[override]
-        self, batch: StepBatch | Tensor, *, lesson: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
-        """The logits of every step.
-
-        Args:
-            batch: as of any step model.
-            lesson: also give its estimates of every token's log-probability [batch, seq], and of
-                the likelihood features of every step [batch, steps, features].
-        """
-        if not lesson:
-            return super().forward(batch)
-        assert isinstance(batch, StepBatch) and self.lesson is not None
-        states = self._states(batch)
-        ends = at_steps(states, batch).float()
-        with torch.autocast(states.device.type, enabled=False):
-            return self.apply_head(ends), *self.lesson(states.float(), ends)
 
     @classmethod
     def start(
@@ -72,35 +45,26 @@ class TokenHead(StepModel):
         *,
         key: str = "base",
         has_neutral: bool = False,
-        is_taught: bool = False,
         trains_body: bool = True,
     ) -> Self:
         """A classifier with a fresh head; see `start_step_model`."""
         names = ["wrong", "neutral", "sound"] if has_neutral else ["wrong", "sound"]
-        of: dict[str, Any] = {
-            "revision": settings.revision,
-            "dtype": settings.dtype,
-            "trust_remote_code": settings.trust_remote_code,
-            "key": key,
-        }
-        extra: list[nn.Module] = []
-        if settings.extra_layers:
-            language = load_network(AutoModelForCausalLM, settings.base, **of)
-            network, extra = with_hindsight(language, settings.extra_layers, num_labels=len(names))
-        else:
-            network = load_network(
-                AutoModelForTokenClassification,
-                settings.base,
-                **of,
-                num_labels=len(names),
-                fresh=("score.", "classifier."),
-            )
+        network = load_network(
+            AutoModelForTokenClassification,
+            settings.base,
+            revision=settings.revision,
+            dtype=settings.dtype,
+            trust_remote_code=settings.trust_remote_code,
+            key=key,
+            num_labels=len(names),
+            fresh=("score.", "classifier."),
+        )
         for part in network.modules():  # by default a tenth of the head's inputs is dropped
             if isinstance(part, nn.Dropout):
                 part.p = 0.0
         network.config.id2label = dict(enumerate(names))
         network.config.label2id = {name: i for i, name in enumerate(names)}
-        return cls(network, extra=extra, is_taught=is_taught)
+        return cls(network)
 
     @classmethod
     def load(cls, folder: Path, *, dtype: str, trust_remote_code: bool) -> Self:
@@ -122,10 +86,8 @@ class TokenHead(StepModel):
 
     def observe(self, batch: StepBatch) -> Tensor:
         """The hidden state at each step, in float32."""
-        return at_steps(self._states(batch), batch).float()
-
-    def _states(self, batch: StepBatch) -> Tensor:
-        return batch.run(self.network.base_model, lambda out: out.last_hidden_state)
+        states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
+        return at_steps(states, batch).float()
 
     def apply_head(self, observed: Tensor) -> Tensor:
         """Log-odds of two classes, or the logits of three."""
@@ -133,38 +95,19 @@ class TokenHead(StepModel):
             logits: Tensor = self.head[0](observed)
         return logits if logits.shape[-1] == 3 else logits[..., 1] - logits[..., 0]
 
-    @property
-    def extra(self) -> list[nn.Module]:
-        """Layers on top of the base, trained with the head."""
-        return self._extra
-
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """The base, and the head with its layers on top and what learns from a teacher."""
-        extra = {id(p) for layer in self._extra for p in layer.parameters()}
-        whole = getattr(self.network, self.network.base_model_prefix).parameters()
-        body = [p for p in whole if id(p) not in extra]
+        """The base, and the head."""
+        body = list(getattr(self.network, self.network.base_model_prefix).parameters())
         known = {id(p) for p in body}
         return body, [p for p in self.parameters() if id(p) not in known]
 
     def head_modules(self) -> list[nn.Module]:
-        """The linear layer of the classes, and what learns from a teacher."""
-        return [*self.head] if self.lesson is None else [*self.head, self.lesson]
+        """The linear layer of the classes."""
+        return [*self.head]
 
     def save(self, folder: Path) -> None:
         """Save a checkpoint of transformers, which every server loads."""
         self.network.save_pretrained(folder)
-
-
-class _Lesson(nn.Module):
-    """Estimates what a teacher expected; a part of training alone, never saved."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.tokens, self.steps = nn.Linear(width, 1), nn.Linear(width, NUM_FEATURES)
-
-    def forward(self, states: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
-        """Estimates from states [batch, seq, width], and from those at the ends of steps."""
-        return self.tokens(states)[..., 0], self.steps(ends)
 
 
 def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) -> str:

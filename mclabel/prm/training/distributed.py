@@ -77,23 +77,7 @@ def _loop(arguments: dict[str, Any]) -> None:
 
 def is_first() -> bool:
     """Whether this is the worker that writes."""
-    return rank_and_size()[0] == 0
-
-
-def rank_and_size() -> tuple[int, int]:
-    """The rank of this worker among all, and how many they are."""
-    if not torch.distributed.is_initialized():
-        return 0, 1
-    return torch.distributed.get_rank(), torch.distributed.get_world_size()
-
-
-def from_all(value: T) -> list[T]:
-    """The value of each worker, in all of them."""
-    if not torch.distributed.is_initialized():
-        return [value]
-    boxes: list[Any] = [None] * rank_and_size()[1]
-    torch.distributed.all_gather_object(boxes, value)
-    return boxes
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
 def from_first(value: T) -> T:

@@ -87,10 +87,7 @@ class Items(Dataset[Item]):
         example = self.examples[index]
         if nothing:
             targets = (None,) * len(example.targets)
-            logprobs = (float("nan"),) * len(example.encoded.ids) if example.logprobs else None
-            example = replace(
-                example, problem_id="", targets=targets, right=None, logprobs=logprobs
-            )
+            example = replace(example, problem_id="", targets=targets, right=None)
         observed = self._observed[index] if self._observed else None
         return Item(example, observed, self._factors)
 
@@ -116,8 +113,6 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
     weights = _padded([e.weights for e in examples], 0.0)
     if (factors := items[0].factors) is not None:
         weights *= targets.nan_to_num() * (factors[1] - factors[0]) + factors[0]
-    if examples[0].logprobs is not None:
-        inputs["logprobs"] = _padded([e.logprobs or () for e in examples], nan)
     return {
         **inputs,
         "targets": targets,
@@ -167,12 +162,10 @@ def cut(
         rows = torch.tensor([row for unit in some or units[-1:] for row in unit])
         piece = {name: part[rows] if part.dim() else part for name, part in batch.items()}
         width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())
-        of_tokens, of_steps = ("ids", "mask", "logprobs"), ("positions", "targets", "weights")
+        of_tokens, of_steps = ("ids", "mask"), ("positions", "targets", "weights")
         for names, most in ((of_tokens, width), (of_steps, steps)):
             piece |= {name: piece[name][:, :most] for name in names if name in piece}
         if not some:
-            if "logprobs" in piece:
-                piece["logprobs"] = torch.full_like(piece["logprobs"], float("nan"))
             piece["weights"] = torch.zeros_like(piece["weights"])
             piece["right"] = torch.full_like(piece["right"], -1)
         pieces.append(piece)

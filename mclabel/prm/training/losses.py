@@ -12,11 +12,6 @@ from torch.nn import functional
 
 from mclabel.boundary import Boundary, shown
 from mclabel.components import find_component
-from mclabel.prm.examples.batch import PADDING, StepBatch
-from mclabel.prm.model.likelihood import MIN_LOGPROB, NUM_FEATURES, likelihood_features
-
-FEATURE_UNITS = (1.0, 4.0, 1.0, 4.0)
-"""Nats, by which the likelihood features are learned: sums are larger than minima."""
 
 
 def cross_entropy(log_odds: Tensor, targets: Tensor) -> Tensor:
@@ -87,32 +82,6 @@ def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
     if not bool(found.isfinite().all()):
         raise boundary.broken("loss", "gave numbers that are not finite")
     return found
-
-
-def lesson_loss(
-    tokens: Tensor, steps: Tensor, logprobs: Tensor, batch: StepBatch, *, token_scale: float
-) -> Tensor:
-    """Sum of the Huber losses of a scorer's estimates of what its teacher expected.
-
-    It estimates the log-probabilities of tokens, in nats and not below `MIN_LOGPROB`, and the
-    likelihood features of steps, in `FEATURE_UNITS`.
-
-    Args:
-        tokens: [batch, seq], estimates of log-probabilities.
-        steps: [batch, steps, features], estimates of the features.
-        logprobs: [batch, seq], those of the teacher, NaN where there are none.
-        batch: the solutions.
-        token_scale: weight of a token beside a step.
-    """
-    there = ~logprobs.isnan()
-    known = logprobs.clamp(min=MIN_LOGPROB)
-    of_tokens = functional.smooth_l1_loss(tokens[there].float(), known[there], reduction="sum")
-    features = likelihood_features(logprobs.nan_to_num(0.0), batch) / logprobs.new_tensor(
-        FEATURE_UNITS
-    )
-    taught = (batch.positions != PADDING) & there.any(1, keepdim=True)
-    of_steps = functional.smooth_l1_loss(steps[taught].float(), features[taught], reduction="sum")
-    return token_scale * of_tokens + of_steps / NUM_FEATURES
 
 
 def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> Tensor:

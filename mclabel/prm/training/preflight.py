@@ -47,8 +47,6 @@ class Preflight:
     first_refused: str | None
     shown: tuple[str, ...]
     """Some examples, token by token."""
-    is_taught: bool
-    """Whether a teacher's scores take the place of the labels."""
 
     def lines(self, *, examples: bool) -> Iterator[str]:
         """For a terminal.
@@ -60,8 +58,6 @@ class Preflight:
             yield from self.shown
         wrong = self.num_labels - self.num_sound
         share = wrong / max(1, self.num_labels)
-        if self.is_taught:
-            yield "a teacher's scores take the place of the labels of those to train on"
         yield (
             f"{self.num_train} solutions to train on, {self.num_validation} to validate with; "
             f"{self.num_labels} of {self.num_steps} steps labelled: {self.num_sound} sound, "
@@ -80,7 +76,7 @@ class Preflight:
             DataError: names the label, and what to change.
         """
         few = min(MIN_OTHERS, ceil(self.num_labels / PER_OTHER))
-        if self.is_taught or self.num_others >= few:
+        if self.num_others >= few:
             return
         alike = f"{self.num_labels - self.num_others:,} of {self.num_labels:,} {self.target} labels"
         raise DataError(
@@ -112,7 +108,6 @@ def preflight(
     target: str,
     step_id: int | None,
     decode: Callable[[Sequence[int]], str],
-    is_taught: bool = False,
 ) -> Preflight:
     """Check every example, and give the figures of all.
 
@@ -121,7 +116,6 @@ def preflight(
         target: name of the view of labels that is learned.
         step_id: of the step token, None if steps are scored at their own last token.
         decode: token ids to text.
-        is_taught: a teacher will take the place of the labels.
 
     Raises:
         DataError: no position carries a label, or positions, targets and step tokens of an example
@@ -133,9 +127,9 @@ def preflight(
         lengths.append(len(example.encoded.ids))
         num_steps += len(example.targets)
         sound += [t for t in example.targets if t is not None]
-    if not sound and not is_taught:
+    if not sound:
         raise DataError(f"no step has a {target} label. Choose another target")
-    (most_frequent, number), *_ = Counter(sound).most_common(1) or [(0.0, 0)]
+    (most_frequent, number), *_ = Counter(sound).most_common(1)
     median, most_but_few, most = (int(q) for q in np.percentile(lengths, [50, 95, 100]))
     return Preflight(
         num_train=len(examples.train),
@@ -143,7 +137,7 @@ def preflight(
         num_steps=num_steps,
         num_labels=len(sound),
         num_sound=sum(t > 0.5 for t in sound),
-        mean_target=float(np.mean(sound)) if sound else 0.0,
+        mean_target=float(np.mean(sound)),
         most_frequent=most_frequent,
         num_others=len(sound) - number,
         target=target,
@@ -162,7 +156,6 @@ def preflight(
             _show(number, example, decode)
             for number, example in enumerate(examples.train[:NUM_SHOWN], 1)
         ),
-        is_taught=is_taught,
     )
 
 

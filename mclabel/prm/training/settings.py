@@ -43,7 +43,7 @@ class TrainerSettings(Settings):
     backbone_lr: float = Field(1e-5, ge=0, le=MAX_AMOUNT)
     """Learning rate of the base's weights or of its LoRA adapters; 0 freezes the base."""
     head_lr: float = Field(1e-3, gt=0, le=MAX_AMOUNT)
-    """Learning rate of the head and of `extra_layers`."""
+    """Learning rate of the head."""
     warmup: float = Field(0.05, ge=0, lt=1)
     """Fraction of the optimizer steps during which the learning rates rise linearly from 0. After
     them they fall linearly to 0."""

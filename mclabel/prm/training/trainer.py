@@ -57,7 +57,7 @@ from mclabel.prm.training.items import (
     observe,
     rows_together,
 )
-from mclabel.prm.training.losses import lesson_loss, num_pairs, pair_loss, step_loss
+from mclabel.prm.training.losses import num_pairs, pair_loss, step_loss
 from mclabel.prm.training.sampling import LengthGroupedSampler
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.sharding import here, is_sharded, whole
@@ -109,12 +109,11 @@ def train_step_model(
     per_epoch = math.ceil(len(packed) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
     observed = None
-    if settings.backbone_lr == 0 and not model.extra and not packed.is_taught:
+    if settings.backbone_lr == 0:
         observed = observe(model, packed, on_progress)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
         settings=settings,
-        token_scale=packed.steps_per_token,
         model=model,
         args=trainer_arguments(model, checkpoints, settings, num_steps),
         train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
@@ -156,13 +155,11 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         self,
         *,
         settings: TrainerSettings,
-        token_scale: float,
         model: StepModel,
         optimizer: torch.optim.Optimizer,
         **arguments: Any,
     ) -> None:
         self._settings, self._sharded = settings, is_sharded(model)
-        self._token_scale = token_scale
         self._plain_optimizer = optimizer
         super().__init__(model=model, optimizers=(optimizer, None), **arguments)
 
@@ -206,15 +203,9 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         targets, weights = inputs.pop("targets"), inputs.pop("weights")
         num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
         pair_scale = inputs.pop("pair_scale")
-        observed, logprobs = inputs.pop("observed", None), inputs.pop("logprobs", None)
-        batch = StepBatch(**inputs) if observed is None else None  # type: ignore[arg-type]
-        if logprobs is None:
-            logits, lesson = model(observed if batch is None else batch), weights.new_zeros(())
-        else:
-            assert batch is not None
-            logits, tokens, steps = model(batch, lesson=True)
-            lesson = lesson_loss(tokens, steps, logprobs, batch, token_scale=self._token_scale)
-        loss = lesson + step_loss(logits, targets, weights, loss=self._settings.loss)
+        observed = inputs.pop("observed", None)
+        logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
+        loss = step_loss(logits, targets, weights, loss=self._settings.loss)
         if self._settings.pair_weight:
             scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
             loss = loss + pair_scale * pair_loss(scores, right, problems)

@@ -26,7 +26,9 @@ class Valued(Protocol):
 
     def values(
         self, groups: Sequence[Group], *, seed: int, outcomes: bool = False
-    ) -> list[GroupValues]: ...
+    ) -> list[GroupValues]:
+        """The values of each group, in order."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
