@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from mclabel.settings import Count
+
 AUTHOR = "policy"
 """Name of the model that writes the solutions, among the completers that roll out."""
 
@@ -234,11 +236,11 @@ step or before it, where silence says nothing; or a number for each step."""
 class Flag:
     """A place in a step that cannot be right, as a judge found it."""
 
-    step: int
+    step: Count
     """Index of the step, from 0."""
-    start: int
+    start: Count
     """First character of the place in the step's text."""
-    end: int
+    end: Count
     """Character behind the place."""
     reason: str
     """What is wrong with it, in plain English."""

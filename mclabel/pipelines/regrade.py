@@ -24,6 +24,7 @@ from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
 from mclabel.components import NotAllowed, within
 from mclabel.config import load_content
 from mclabel.data.readers.rows import file_rows
+from mclabel.data.shards.priors import making_use_of
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators import CompleterRule, EstimatorSettings
@@ -209,7 +210,9 @@ class _Regrading:
         return self._runner.run(self._checker.grade(items, here))
 
     def _read_knowledge(self, identity: str) -> Any:
-        return self._settings.component.read_knowledge(self._rewritten.copied_priors(identity))
+        content = self._rewritten.copied_priors(identity)
+        with making_use_of(Store(self._run_name), identity):
+            return self._settings.component.read_knowledge(content)
 
 
 def _count(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded) -> None:

@@ -24,6 +24,7 @@ from mclabel.pipelines.new_scorer import NewScorer
 from mclabel.pipelines.train_identity import CLAIM, Blocks, chosen_blocks, semantic_config
 from mclabel.pipelines.train_report import TrainReport
 from mclabel.records import LabeledSolution
+from mclabel.settings import read_record
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples
@@ -218,6 +219,6 @@ def _finished(out: Path) -> TrainReport | None:
         return None
     check_finished(out)
     try:
-        return TrainReport(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        return read_record(TrainReport, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged ({error}). {model_remedy(out)}") from error
