@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -39,7 +39,7 @@ def read_record(kind: type[T], content: Any) -> T:
         ValueError: names the first field that is wrong, its value and the rule.
     """
     try:
-        found: tuple[T] = _adapter(kind).validate_json(json.dumps([content]))
+        found: tuple[T] = _adapter(cast("Any", kind)).validate_json(json.dumps([content]))
     except ValidationError as error:
         raise ValueError(_fault(error)) from None
     except RecursionError:
@@ -51,7 +51,7 @@ def read_record(kind: type[T], content: Any) -> T:
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     # A dataclass takes these rules from what holds it alone: hence the tuple.
     rules = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    return TypeAdapter(tuple[kind], config=rules)  # type: ignore[valid-type]
+    return TypeAdapter(tuple[kind], config=rules)
 
 
 def _fault(error: ValidationError) -> str:
