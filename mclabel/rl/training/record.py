@@ -113,4 +113,4 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _step_of(path: Path) -> int:
     """The step of a measurement's file; a file of another name is none of ours."""
-    return int(path.stem) if path.stem.isdecimal() else -1
+    return int(path.stem) if path.stem.isascii() and path.stem.isdecimal() else -1
