@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from mclabel.settings import Count
-
 AUTHOR = "policy"
 """Name of the model that writes the solutions, among the completers that roll out."""
 
@@ -236,11 +234,11 @@ step or before it, where silence says nothing; or a number for each step."""
 class Flag:
     """A place in a step that cannot be right, as a judge found it."""
 
-    step: Count
+    step: int
     """Index of the step, from 0."""
-    start: Count
+    start: int
     """First character of the place in the step's text."""
-    end: Count
+    end: int
     """Character behind the place."""
     reason: str
     """What is wrong with it, in plain English."""
