@@ -33,7 +33,6 @@ from mclabel.pipelines.rewritten import (
     RewrittenRun,
     SourceBlock,
     begin_rewritten,
-    check_followed,
     check_kept,
     place_of,
     recorded_config,
@@ -207,8 +206,6 @@ class _Regrading:
 
     def _regraded(self, block: SourceBlock) -> Regraded:
         check_kept(self._run_name, block, "graded again")
-        if self._settings.component.follow != "nothing":
-            check_followed(self._run_name, block)
         return regrade_block(
             block.rows,
             block.rollouts or (),
@@ -246,8 +243,7 @@ def _count(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regrad
 def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
     """The settings of an estimator as a manifest records them.
 
-    Files that they name are left out: what was read of them is on record with the labels. Earlier
-    versions recorded every estimator's keys; those of others are left out, too.
+    Files that they name are left out: what was read of them is on record with the labels.
 
     Raises:
         ConfigError: there is no such estimator.
@@ -255,9 +251,6 @@ def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
     """
     known = settings_class("estimators", content["kind"])
     values = dict(content)
-    if "price" in values:  # until manifests of format 2
-        values["min_gain_per_token"] = values.pop("price")
-        values = {name: value for name, value in values.items() if name in known.model_fields}
     for name, info in known.model_fields.items():
         if CONTENT in info.metadata:
             values.pop(name, None)
@@ -301,7 +294,7 @@ def _checker_then(config: Mapping[str, Any]) -> str:
     recorded = config.get("checker")
     if isinstance(recorded, Mapping):
         return f"{recorded.get('kind')} {recorded.get('version')}"
-    return f"math {recorded}"
+    return "none"
 
 
 @dataclass(frozen=True, kw_only=True)
