@@ -32,7 +32,7 @@ from mclabel.data.exchange.math_shepherd import SHEPHERD_TAG
 from mclabel.engines.chat import render_chat
 from mclabel.engines.control import ControlTokens
 from mclabel.engines.pretrained import check_device, load_model, load_tokenizer
-from mclabel.engines.text import quiet_transformers
+from mclabel.engines.quiet import quiet_transformers
 from mclabel.errors import DataError
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
