@@ -33,7 +33,7 @@ def out(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return write_run(tmp_path_factory.mktemp("run"), merged=request.param)
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [50, pytest.param(500, marks=pytest.mark.slow)])
 def test_no_bit_flip_or_truncation_is_silent_or_raw(out: Path, count: int) -> None:
     found = try_damages(out, count, seed=count)
     print(found)
