@@ -10,10 +10,23 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+T = TypeVar("T")
 
 AUTHOR = "policy"
 """Name of the model that writes the solutions, among the completers that roll out."""
+
+Chance = Annotated[float, Field(ge=0, le=1)]
+TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+"""Shards hold no larger one."""
+Many = Annotated[
+    tuple[T, ...],
+    BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given),
+]
+"""A tuple, of which components of somebody's own may make a list."""
 
 FinishReason = Literal["stop", "length", "failed"]
 """How a text ended: by itself, by its length, or not at all, as the engine could not give it."""
@@ -81,7 +94,7 @@ class Step:
 class Completion:
     """What a policy sampled after a prompt."""
 
-    ids: tuple[int, ...]
+    ids: tuple[TokenId, ...]
     """Sampled token ids, without the end token."""
     text: str
     finish_reason: FinishReason
@@ -235,9 +248,9 @@ step or before it, where silence says nothing; or a number for each step."""
 class Flag:
     """A place in a step that cannot be right, as a judge found it."""
 
-    step: int
+    step: Annotated[int, Field(ge=0)]
     """Index of the step, from 0."""
-    start: int
+    start: Annotated[int, Field(ge=0)]
     """First character of the place in the step's text."""
     end: int
     """Character behind the place."""

@@ -208,8 +208,7 @@ class LabelRunner:
 
     def _fit(self, learner: RunLearner) -> None:
         """Learn from finished problems, and write the result for other engines and later runs."""
-        with self._estimators.calling("the learner's fit"):
-            learner.fit()
+        self._estimators.call("the learner's fit", learner.fit)
         self._write(learner.knowledge)
 
     def _write(self, knowledge: Knowledge) -> None:
@@ -222,8 +221,7 @@ class LabelRunner:
                 self._store, name.removeprefix(f"{PRIORS}/").removesuffix(".json")
             )
             if content is not None:
-                with self._estimators.calling("the learner's adopt"):
-                    learner.adopt(content.decode())
+                self._estimators.call("the learner's adopt", learner.adopt, content.decode())
             self._adopted.add(name)
 
     def _count(self, outcome: Outcome) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from pydantic import FiniteFloat
+
 from mclabel.settings import ComponentSettings
 
 Need = Literal["values", "scores", "first_error"]
@@ -41,7 +43,7 @@ class Segment:
 
     end: int
     """Index behind its last step. Segments are in order and cover all steps."""
-    credit: float
+    credit: FiniteFloat
     """The advantage of each of its tokens. Where a trainer sums rewards, it is the reward at the
     segment's last token."""
 
