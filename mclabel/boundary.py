@@ -21,7 +21,6 @@ import types
 from collections.abc import (
     Awaitable,
     Callable,
-    Collection,
     Generator,
     Iterator,
     Mapping,
@@ -32,8 +31,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from mclabel.components import component_name, component_names
 from mclabel.errors import ComponentError, MclabelError
@@ -62,7 +59,11 @@ _PAGES = {
     "credits": "docs/rl.md",
 }
 _PAGE = "docs/extending.md"
-_EXACTLY = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
+SLOW = {
+    *("__init__", "start", "update_weights", "close", "check", "check_model", "preview", "known"),
+    *("model_identity", "model_commit", "num_parameters"),
+}
+"""Methods of all protocols that may load or fetch something."""
 
 
 class Boundary:
@@ -121,6 +122,11 @@ class Boundary:
             found = self.watched(method, partial(work, *given, **more), slow=slow)
         except (Exception, SystemExit) as error:
             raise self.raised(method, error) from error
+        if inspect.iscoroutine(found) or inspect.isasyncgen(found):
+            if inspect.iscoroutine(found):
+                found.close()
+            fault = f"gave a {type(found).__name__}, must be a plain function or method (def)"
+            raise self.broken(method, fault)
         self._see(method, found, must, rule, given, more)
         return found
 
@@ -136,7 +142,10 @@ class Boundary:
         **more: Any,
     ) -> T:
         """What a coroutine method gives, which must not hold the event loop; see `call`."""
-        coroutine = self.call(method, work, *given, **more)
+        try:
+            coroutine = self.watched(method, partial(work, *given, **more))
+        except (Exception, SystemExit) as error:
+            raise self.raised(method, error) from error
         if not inspect.isawaitable(coroutine):
             fault = f"gave {shown(coroutine)} at once, must be a coroutine (async def {method})"
             raise self.broken(method, fault)
@@ -194,10 +203,9 @@ class Boundary:
         given: tuple[Any, ...],
         more: Mapping[str, Any],
     ) -> None:
-        fault = None if must is Any else misfit(found, must)
-        if fault is None and rule is not None:
-            fault = rule(found, *given, **more)
-        if fault is not None:
+        if must is not Any and (wrong := misfit(found, must)) is not None:
+            raise self.broken(method, f"gave {wrong}")
+        if rule is not None and (fault := rule(found, *given, **more)) is not None:
             raise self.broken(method, fault)
 
     def raised(self, method: str, error: BaseException) -> BaseException:
@@ -235,8 +243,6 @@ class Guard:
         component: Any,
         base: type,
         around: Boundary,
-        *,
-        slow: Collection[str] = (),
         rules: Mapping[str, Rule] | None = None,
     ) -> None:
         """Stand before a component.
@@ -245,11 +251,10 @@ class Guard:
             component: that is made.
             base: its protocol, whose methods say what they give.
             around: its boundary.
-            slow: methods that may load or fetch something.
             rules: of methods, by their names; see `Boundary.call`.
         """
         self.component, self.around = component, around
-        self._base, self._slow, self._rules = base, slow, rules or {}
+        self._base, self._rules = base, rules or {}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name in ("component", "around"):
@@ -270,7 +275,7 @@ class Guard:
         return {
             "must": given_by(declared),
             "rule": self._rules.get(name),
-            "slow": name in self._slow,
+            "slow": name in SLOW,
         }
 
 
@@ -282,29 +287,36 @@ def given_by(declared: Any) -> Any:
 
 
 def misfit(found: object, must: Any) -> str | None:
-    """What is wrong with what a method gave, as a clause of which it is the subject.
+    """Where a value is not of a type: the place, what stands there, and the rule; None if it is.
 
     Args:
-        found: that it gave.
-        must: its type; a record in it is looked at field by field, nothing is converted, and any
+        found: the value.
+        must: the type; a record in it is looked at field by field, nothing is converted, and any
             sequence stands for a list.
     """
     if isinstance(found, Sequence) and not isinstance(found, str | bytes | tuple):
         found = list(found)
-    try:
-        _validator(must)((found,))
-    except ValidationError as error:
-        first = max(error.errors(include_url=False), key=lambda one: len(one["loc"]))
-        rule = first["msg"].replace("Input should", "must", 1)
-        rule = rule.removeprefix("Value error, ")
-        return f"gave {_named(found, first['loc'][1:])}{shown(first['input'])}, {rule}"
-    return None
+    return _looking_for(must)(found)
 
 
 @cache
-def _validator(must: Any) -> Callable[[Any], object]:
+def _looking_for(must: Any) -> Callable[[object], str | None]:
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # not before it is needed
+
+    exactly = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
     # In a tuple, since a type with a configuration of its own takes none.
-    return TypeAdapter(tuple[must], config=_EXACTLY).validator.validate_python
+    validate = TypeAdapter(tuple[must], config=exactly).validator.validate_python
+
+    def look(found: object) -> str | None:
+        try:
+            validate((found,))
+        except ValidationError as error:
+            first = max(error.errors(include_url=False), key=lambda one: len(one["loc"]))
+            rule = first["msg"].replace("Input should", "must", 1)
+            return f"{_named(found, first['loc'][1:])}{shown(first['input'])}, {rule}"
+        return None
+
+    return look
 
 
 def _named(found: object, location: Sequence[int | str]) -> str:

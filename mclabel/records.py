@@ -12,21 +12,39 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field
-
 T = TypeVar("T")
 
 AUTHOR = "policy"
 """Name of the model that writes the solutions, among the completers that roll out."""
 
-Chance = Annotated[float, Field(ge=0, le=1)]
-TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a number is within, where a component of somebody's own gives it (pydantic's `Field`,
+    which this module does without, since it must load with nothing but Python).
+    """
+
+    low: int
+    high: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        bounds = {"ge": self.low} if self.high is None else {"ge": self.low, "le": self.high}
+        return {**handler(source), **bounds}
+
+
+class Listed:
+    """Marks a tuple of which components of somebody's own may make a list."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        made = {"type": "no-info", "function": lambda it: tuple(it) if type(it) is list else it}
+        return {"type": "function-before", "function": made, "schema": handler(source)}
+
+
+Chance = Annotated[float, Bounds(0, 1)]
+Index = Annotated[int, Bounds(0)]
+TokenId = Annotated[int, Bounds(0, 2**31 - 1)]
 """Shards hold no larger one."""
-Many = Annotated[
-    tuple[T, ...],
-    BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given),
-]
-"""A tuple, of which components of somebody's own may make a list."""
+Many = Annotated[tuple[T, ...], Listed()]
 
 FinishReason = Literal["stop", "length", "failed"]
 """How a text ended: by itself, by its length, or not at all, as the engine could not give it."""
@@ -248,9 +266,9 @@ step or before it, where silence says nothing; or a number for each step."""
 class Flag:
     """A place in a step that cannot be right, as a judge found it."""
 
-    step: Annotated[int, Field(ge=0)]
+    step: Index
     """Index of the step, from 0."""
-    start: Annotated[int, Field(ge=0)]
+    start: Index
     """First character of the place in the step's text."""
     end: int
     """Character behind the place."""

@@ -10,11 +10,6 @@ from mclabel.engines.base import Engine, EngineStats, limited
 from mclabel.engines.settings import PolicySettings
 from mclabel.records import Completion
 
-SLOW = (
-    *("model_identity", "model_commit", "num_parameters", "check_model", "preview"),
-    *("start", "update_weights", "close"),
-)
-
 
 class CheckedEngine(Guard):
     """An engine behind its boundary, whose load is counted here where it has no statistics."""
@@ -32,7 +27,7 @@ class CheckedEngine(Guard):
         """
         around = Boundary.around("engines", target)
         engine = around.call("__init__", target, policy, seed=seed, slow=True)
-        super().__init__(engine, Engine, around, slow=SLOW)
+        super().__init__(engine, Engine, around)
         self.policy, self.settings, self.seed = policy, policy.engine, seed
         self._num_live = self._num_tokens = 0
 

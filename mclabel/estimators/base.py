@@ -23,7 +23,7 @@ from pydantic import Field
 
 from mclabel.boundary import Boundary
 from mclabel.estimators.paths import Probe, ProblemPaths, RecordedRollout
-from mclabel.records import Chance, Counts, LabelSource, Many, Outcome
+from mclabel.records import Chance, Counts, Index, LabelSource, Many, Outcome
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import ComponentSettings, at_most
 from mclabel.stats.values import NOTHING, StepEstimate, TruncatedPolicy
@@ -80,7 +80,7 @@ class Judgement:
     verdict."""
     sources: Many[Annotated[LabelSource, Field(min_length=1, max_length=MAX_SOURCE)]]
     """One name per step: how the label came about."""
-    first_error: Annotated[int, Field(ge=0)] | None
+    first_error: Index | None
     """Index of the first wrong step; None where no step is wrong."""
     estimates: Many[StepEstimate]
     """One per step: its value and interval under the rule that stopped its rollouts."""

@@ -16,7 +16,7 @@ from pydantic import Field, FiniteFloat
 
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
-from mclabel.records import Chance, Claim, FinishReason, Flag, Many
+from mclabel.records import Chance, Claim, FinishReason, Flag, Index, Many
 from mclabel.settings import ComponentSettings
 from mclabel.work.task import RunnerState
 
@@ -64,7 +64,7 @@ class Opinion:
 
     is_known: bool
     """Whether it has an opinion at all."""
-    first_error: Annotated[int, Field(ge=0)] | None = None
+    first_error: Index | None = None
     """Index of the first wrong step, None for none; of a judge that claims `at_or_before`, the
     step at or before which it is, None where it says nothing."""
     sureness: Chance | None = None

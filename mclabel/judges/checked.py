@@ -11,8 +11,6 @@ from mclabel.judges.base import Judge, JudgedItem, Opinion
 from mclabel.judges.base import JudgeSettings as Settings
 from mclabel.records import Claim
 
-SLOW = ("known", "check", "start", "close")
-
 
 def make_judge(settings: Settings, *, seed: int) -> Judge:
     """Make the judge that settings name, behind its boundary, without loading anything.
@@ -24,7 +22,7 @@ def make_judge(settings: Settings, *, seed: int) -> Judge:
     target = judge_class(settings)
     around = Boundary.around("judges", target)
     judge = around.call("__init__", target, settings, seed=seed, slow=True)
-    return cast(Judge, Guard(judge, Judge, around, slow=SLOW, rules={"judge": _fault}))
+    return cast(Judge, Guard(judge, Judge, around, {"judge": _fault}))
 
 
 def judge_class(settings: Settings) -> type[Judge]:

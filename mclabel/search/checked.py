@@ -11,7 +11,6 @@ from mclabel.search.base import Expansion, MethodSettings, Node, SearchMethod
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
 
 PAGE = "docs/search.md"
-SLOW = ("known", "num_parameters", "check", "start", "close")
 
 
 class CheckedMethod(Guard):
@@ -27,7 +26,7 @@ class CheckedMethod(Guard):
         around = Boundary.around("searches", target)
         method = around.call("__init__", target, settings, root, seed=seed)
         rules: dict[str, Rule] = {"wanted": self._unwanted, "result": self._unfinished}
-        super().__init__(method, SearchMethod, around, rules=rules)
+        super().__init__(method, SearchMethod, around, rules)
         self._nodes = {root.id: root}
 
     def record(self, parent: str, node: Node) -> None:
@@ -59,7 +58,7 @@ def make_scorer(settings: StepScorerSettings) -> StepScorer:
     target = scorer_class(settings)
     around = Boundary.around("scorers", target)
     scorer = around.call("__init__", target, settings, slow=True)
-    return cast(StepScorer, Guard(scorer, StepScorer, around, slow=SLOW, rules={"score": _fault}))
+    return cast(StepScorer, Guard(scorer, StepScorer, around, {"score": _fault}))
 
 
 def _fault(found: Scored, beginning: Beginning) -> str | None:

@@ -6,12 +6,12 @@ A row that is not of the format is a fault of the row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
-from mclabel.boundary import Boundary, given_by, misfit
+from mclabel.boundary import Boundary, Guard, misfit
 from mclabel.components import find_component
 from mclabel.data.exchange.formats import Format, LabeledTexts
-from mclabel.data.readers.checked import not_one_by_one, not_plain
+from mclabel.data.readers.checked import one_by_one
 from mclabel.data.readers.rows import RejectReason
 from mclabel.errors import ConfigError
 
@@ -40,7 +40,11 @@ def find_format(name: str) -> Format:
         )
     boundary = Boundary.named("formats", name)
     made: Format = boundary.call("__init__", found)
-    return made if boundary.ours else CheckedFormat(made, boundary)
+    if boundary.ours:
+        return made
+    boundary.call("losses", lambda: made.losses, must=str)
+    boundary.call("is_cut", lambda: made.is_cut, must=bool)
+    return cast(Format, CheckedFormat(made, Format, boundary))
 
 
 def read_row(
@@ -76,48 +80,21 @@ def _blank(texts: LabeledTexts) -> RejectReason | None:
     )
 
 
-class CheckedFormat(Format):
-    """A format whose rows and solutions are checked."""
-
-    def __init__(self, made: Format, around: Boundary) -> None:
-        """Stand before a format.
-
-        Args:
-            made: the format.
-            around: its boundary.
-
-        Raises:
-            ComponentError: what it says of itself is of the wrong type.
-        """
-        self._format, self._around = made, around
-        self.losses = around.call("losses", lambda: made.losses, must=str)
-        self.is_cut = around.call("is_cut", lambda: made.is_cut, must=bool)
-
-    def write(self, texts: LabeledTexts) -> Mapping[str, Any] | None:
-        """The row of a solution; see `Format`."""
-        row = self._around.call("write", self._format.write, texts, rule=not_plain)
-        return self._around.call("write", lambda: row, must=given_by(Format.write))
+class CheckedFormat(Guard):
+    """A format behind its boundary, whose rows may be unfit, and whose solutions are checked."""
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
         """The solutions of a row; see `Format`."""
         try:
-            found = self._format.read(row)
-            if fault := not_one_by_one(found):
-                raise self._around.broken("read", fault)
-            for texts in found:
-                if fault := misfit(texts, LabeledTexts) or _fault(texts):
-                    raise self._around.broken("read", fault)
+            for texts in one_by_one(self.around, "read", self.component.read(row)):
+                if fault := misfit(texts, LabeledTexts):
+                    raise self.around.broken("read", f"gave {fault}")
+                if not texts.steps or len(texts.steps) != len(texts.ratings):
+                    given = f"{len(texts.ratings)} ratings of {len(texts.steps)} steps"
+                    fault = f"gave {given}, must give one of each, and one step at least"
+                    raise self.around.broken("read", fault)
                 yield texts
         except NOT_OF_THE_FORMAT:
             raise  # so says the protocol
         except (Exception, SystemExit) as error:
-            raise self._around.raised("read", error) from error
-
-
-def _fault(texts: LabeledTexts) -> str | None:
-    if texts.steps and len(texts.steps) == len(texts.ratings):
-        return None
-    return (
-        f"gave {len(texts.ratings)} ratings of {len(texts.steps)} steps, must give one of each, "
-        "and one step at least"
-    )
+            raise self.around.raised("read", error) from error

@@ -5,8 +5,7 @@ What a row holds is looked at later: a row without a problem is left out, and do
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mclabel.boundary import Boundary, shown
@@ -19,7 +18,7 @@ class CheckedReader:
     """A reader whose rows are checked."""
 
     def __init__(self, reader: Any, around: Boundary) -> None:
-        """Wrap a reader.
+        """Stand before a reader.
 
         Args:
             reader: that is made.
@@ -33,9 +32,10 @@ class CheckedReader:
         Raises:
             ComponentError: the reader fails, or does not give numbered rows.
         """
-        around = self._around
-        found = around.call("rows", self._reader.rows, rule=not_one_by_one, slow=True)
-        return self._numbered(around.call("rows", iter, found, slow=True))
+        found = self._around.call("rows", self._reader.rows, slow=True)
+        return self._numbered(
+            self._around.call("rows", iter, one_by_one(self._around, "rows", found))
+        )
 
     def _numbered(self, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
         before = 0
@@ -54,19 +54,12 @@ class CheckedReader:
             yield row
 
 
-def not_one_by_one(found: object, *given: object) -> str | None:
-    """A `Rule` of what yields one thing after the other."""
-    if fault := not_plain(found):
-        return fault
-    if not isinstance(found, Iterable) or isinstance(found, str | bytes | dict):
-        return f"gave {shown(found)}, must yield one after the other"
-    return None
+def one_by_one(around: Boundary, method: str, found: Any) -> Iterable[Any]:
+    """What a method gave, which must yield one thing after the other.
 
-
-def not_plain(found: object, *given: object) -> str | None:
-    """A `Rule` of what is no coroutine."""
-    if inspect.iscoroutine(found):
-        found.close()
-    elif not inspect.isasyncgen(found):
-        return None
-    return f"gave a {type(found).__name__}, must be a plain function or method (def)"
+    Raises:
+        ComponentError: it does not.
+    """
+    if isinstance(found, Iterable) and not isinstance(found, str | bytes | Mapping):
+        return found
+    raise around.broken(method, f"gave {shown(found)}, must yield one after the other")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from mclabel.boundary import Boundary, shown
+from mclabel.boundary import Boundary, misfit, shown
 from mclabel.components import derived_class
 from mclabel.errors import DataError
 from mclabel.records import Many
@@ -84,25 +84,16 @@ def check_group(group: Sequence[StepEvidence]) -> None:
     if not group:
         raise DataError("the group holds no solution: give one or more")
     for number, one in enumerate(group):
-        if fault := _fault(one):
+        if fault := misfit(one, StepEvidence) or _contradiction(one):
             raise DataError(f"solution {number} of the group: {fault}")
 
 
-def _fault(one: StepEvidence) -> str | None:
-    """What is wrong with what is known of a solution."""
-    if one.num_steps < 0:
-        return f"num_steps={one.num_steps}: must be 0 or more"
-    if not _is_share(one.reward):
-        return f"reward={one.reward}: must be a number in [0, 1]"
-    lists = {"values": (one.values, one.num_steps + 1), "scores": (one.scores, one.num_steps)}
-    for name, (numbers, length) in lists.items():
-        if numbers is None:
-            continue
-        if len(numbers) != length:
+def _contradiction(one: StepEvidence) -> str | None:
+    """What does not go together in what is known of a solution."""
+    for name, length in {"values": one.num_steps + 1, "scores": one.num_steps}.items():
+        numbers = getattr(one, name)
+        if numbers is not None and len(numbers) != length:
             return f"{len(numbers)} {name} for {one.num_steps} steps: must be {length}"
-        for i, number in enumerate(numbers):
-            if not (_is_share(number) or (number is None and name == "values")):
-                return f"{name}[{i}]={number}: must be a number in [0, 1]"
     if one.values is not None and one.num_steps and one.values[-1] != one.reward:
         return (
             f"values[{one.num_steps}]={one.values[-1]}: the value after the last step must be the "
@@ -114,10 +105,6 @@ def _fault(one: StepEvidence) -> str | None:
             "or None"
         )
     return None
-
-
-def _is_share(number: object) -> bool:
-    return isinstance(number, int | float) and 0 <= number <= 1
 
 
 def credit_class(settings: CreditSettings) -> type[Credit]:
