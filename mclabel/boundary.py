@@ -146,18 +146,13 @@ class Boundary:
             coroutine = self.watched(method, partial(work, *given, **more))
         except (Exception, SystemExit) as error:
             raise self.raised(method, error) from error
-        if not inspect.isawaitable(coroutine):
+        if not (inspect.iscoroutine(coroutine) or inspect.isawaitable(coroutine)):
             fault = f"gave {shown(coroutine)} at once, must be a coroutine (async def {method})"
             raise self.broken(method, fault)
-        under_way = _Call(self, method, slow, time.monotonic())
-        if not self.ours:
-            _awaited[under_way] = None
-        try:
-            found = await self._steps(method, coroutine, slow)
-        except (Exception, SystemExit) as error:
-            raise self.raised(method, error) from error
-        finally:
-            _awaited.pop(under_way, None)
+        if self.ours:
+            found = await coroutine
+        else:
+            found = await self._stepped(method, coroutine, slow)
         self._see(method, found, must, rule, given, more)
         return found
 
@@ -171,11 +166,19 @@ class Boundary:
         finally:
             _calls.end()
 
+    async def _stepped(self, method: str, given: Awaitable[T], slow: bool) -> T:
+        under_way = _Call(self, method, slow, time.monotonic())
+        _awaited[under_way] = None
+        try:
+            return await self._steps(method, given, slow)
+        except (Exception, SystemExit) as error:
+            raise self.raised(method, error) from error
+        finally:
+            _awaited.pop(under_way, None)
+
     @types.coroutine
     def _steps(self, method: str, given: Awaitable[T], slow: bool) -> Generator[Any, Any, T]:
         """Await what a method gave, of which each step up to the next waiting must return."""
-        if self.ours:
-            return (yield from given.__await__())
         running = given if inspect.iscoroutine(given) else _awaiting(given)
         step: Callable[[], Any] = partial(running.send, None)
         while True:
@@ -294,9 +297,10 @@ def misfit(found: object, must: Any) -> str | None:
         must: the type; a record in it is looked at field by field, nothing is converted, and any
             sequence stands for a list.
     """
-    if isinstance(found, Sequence) and not isinstance(found, str | bytes | tuple):
-        found = list(found)
-    return _looking_for(must)(found)
+    fault = _looking_for(must)(found)
+    if fault and isinstance(found, Sequence) and not isinstance(found, str | bytes | tuple | list):
+        return _looking_for(must)(list(found))
+    return fault
 
 
 @cache

@@ -66,7 +66,8 @@ class GuardedChecker(Checker):
         """
         self.name, self.version = checker.name, checker.version
         rules: dict[str, Rule] = {"grade": _miscounted, "group": _misgrouped}
-        self._checker, self._around = Guard(checker, Checker, around, rules), around
+        guarded = checker if around.ours else Guard(checker, Checker, around, rules)
+        self._checker, self._around = guarded, around
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
         self._last = time.monotonic()
         self._file = inspect.getfile(type(checker).grade)

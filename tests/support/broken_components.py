@@ -483,7 +483,10 @@ TRAININGS = (
         ("target", "nan (float)"),
     ),
     Case(
-        "weights give None", "weights", "return (None,) * len(row.steps)", ("weights", "gave None")
+        "weights give None",
+        "weights",
+        "return (None,) * len(row.steps)",
+        ("weights", "gave [0]=None"),
     ),
     Case("weights give a number", "weights", "return 1.0", ("weights", "1.0 (float)")),
 )

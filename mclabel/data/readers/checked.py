@@ -33,9 +33,8 @@ class CheckedReader:
             ComponentError: the reader fails, or does not give numbered rows.
         """
         found = self._around.call("rows", self._reader.rows, slow=True)
-        return self._numbered(
-            self._around.call("rows", iter, one_by_one(self._around, "rows", found))
-        )
+        rows = one_by_one(self._around, "rows", found)
+        return self._numbered(self._around.call("rows", iter, rows, slow=True))
 
     def _numbered(self, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
         before = 0
