@@ -1,32 +1,44 @@
 """Where code of somebody's own is called: each of its failures is one line that names it.
 
-A room of components has one place where their answers come in (`estimators/checked.py`,
-`engines/checked.py`, …). There a component's calls are made through a `Boundary`: what it raises,
-and what its protocol does not allow it to give, becomes a `ComponentError` with the component, the
-method, what it gave or raised, and the remedy. A call that does not return is noticed by a thread
-of its own. Faults of the components that come with mclabel are left as they are, since they are
-faults of mclabel.
+A component is called through a `Boundary`, or stands behind a `Guard`, which calls all of its
+methods so. What it raises, and what its protocol does not allow it to give, becomes a
+`ComponentError` with the component, the method, what it gave or raised, and the remedy. What a
+method may give is what its protocol declares: the type that it returns, down to the fields of
+records, and a rule where that depends on what it was given. A call that does not return is noticed
+by a thread of its own. What the components raise that come with mclabel is left as it is, since
+their faults are faults of mclabel.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
+import sys
 import threading
 import time
 import traceback
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from mclabel.components import component_name, component_names
 from mclabel.errors import ComponentError, MclabelError
 
 T = TypeVar("T")
+Rule = Callable[..., str | None]
+"""From what a method gave and its arguments to what is wrong, a clause whose subject is the method;
+None if nothing is."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +59,11 @@ _PAGES = {
     "credits": "docs/rl.md",
 }
 _PAGE = "docs/extending.md"
+SLOW = {
+    *("__init__", "start", "update_weights", "close", "check", "check_model", "preview", "known"),
+    *("model_identity", "model_commit", "num_parameters"),
+}
+"""Methods of all protocols that may load or fetch something."""
 
 
 class Boundary:
@@ -74,84 +91,135 @@ class Boundary:
         """The boundary of a component that is chosen by its name."""
         return cls(kind, name, ours=name in component_names(kind, built_in=True))
 
-    def calling(self, method: str, *, may_take_long: bool = False) -> Calling:
-        """A context in which a method is called, and must return within `HANG_S`.
+    def call(
+        self,
+        method: str,
+        work: Callable[..., T],
+        /,
+        *given: Any,
+        must: Any = Any,
+        rule: Rule | None = None,
+        slow: bool = False,
+        **more: Any,
+    ) -> T:
+        """What a method gives, which must return within `HANG_S`.
 
         Args:
             method: its name.
-            may_take_long: whether it may load or fetch something: that it takes long is then
-                logged, and it is waited for.
+            work: the method.
+            given: its arguments.
+            more: its keyword arguments.
+            must: type of what it may give; see `misfit`.
+            rule: that it must also keep.
+            slow: whether it may load or fetch something: that it takes long is then logged, and it
+                is waited for.
+
+        Raises:
+            ComponentError: it raises anything but an error of mclabel's own kinds, or gives what it
+                may not.
         """
-        return Calling(self, method, is_awaited=may_take_long)
+        try:
+            found = self.watched(method, partial(work, *given, **more), slow=slow)
+        except (Exception, SystemExit) as error:
+            raise self.raised(method, error) from error
+        if inspect.iscoroutine(found) or inspect.isasyncgen(found):
+            if inspect.iscoroutine(found):
+                found.close()
+            fault = f"gave a {type(found).__name__}, must be a plain function or method (def)"
+            raise self.broken(method, fault)
+        self._see(method, found, must, rule, given, more)
+        return found
 
-    def awaiting(self, method: str) -> Calling:
-        """A context in which a coroutine of a method is awaited."""
-        return Calling(self, method, is_watched=False)
+    async def acall(
+        self,
+        method: str,
+        work: Callable[..., Awaitable[T]],
+        /,
+        *given: Any,
+        must: Any = Any,
+        rule: Rule | None = None,
+        slow: bool = False,
+        **more: Any,
+    ) -> T:
+        """What a coroutine method gives, which must not hold the event loop; see `call`."""
+        try:
+            coroutine = self.watched(method, partial(work, *given, **more))
+        except (Exception, SystemExit) as error:
+            raise self.raised(method, error) from error
+        if not (inspect.iscoroutine(coroutine) or inspect.isawaitable(coroutine)):
+            fault = f"gave {shown(coroutine)} at once, must be a coroutine (async def {method})"
+            raise self.broken(method, fault)
+        if self.ours:
+            found = await coroutine
+        else:
+            found = await self._stepped(method, coroutine, slow)
+        self._see(method, found, must, rule, given, more)
+        return found
 
-    def watching(self, method: str, *, may_take_long: bool = False) -> Calling:
-        """As `calling`, of a method that may raise."""
-        return Calling(self, method, is_awaited=may_take_long, is_told=False)
+    def watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
+        """What a function of the component gives; what it raises is raised as it is."""
+        if self.ours:
+            return work()
+        _calls.begin(_Call(self, method, slow, time.monotonic()))
+        try:
+            return work()
+        finally:
+            _calls.end()
+
+    async def _stepped(self, method: str, given: Awaitable[T], slow: bool) -> T:
+        under_way = _Call(self, method, slow, time.monotonic())
+        _awaited[under_way] = None
+        try:
+            return await self._steps(method, given, slow)
+        except (Exception, SystemExit) as error:
+            raise self.raised(method, error) from error
+        finally:
+            _awaited.pop(under_way, None)
 
     @types.coroutine
-    def steps(
-        self, method: str, coroutine: Coroutine[Any, Any, T], *, may_take_long: bool = False
-    ) -> Generator[Any, Any, T]:
-        """Await a coroutine of a method, which must not hold the event loop.
-
-        What it raises is raised as it is.
-
-        Args:
-            method: its name.
-            coroutine: that it gave.
-            may_take_long: as of `calling`.
-        """
-        if self.ours:
-            return (yield from coroutine.__await__())
-        value, error = None, None
+    def _steps(self, method: str, given: Awaitable[T], slow: bool) -> Generator[Any, Any, T]:
+        """Await what a method gave, of which each step up to the next waiting must return."""
+        running = given if inspect.iscoroutine(given) else _awaiting(given)
+        step: Callable[[], Any] = partial(running.send, None)
         while True:
             try:
-                with self.watching(method, may_take_long=may_take_long):
-                    awaited = coroutine.send(value) if error is None else coroutine.throw(error)
+                awaited = self.watched(method, step, slow=slow)
             except StopIteration as end:
                 found: T = end.value
                 return found
-            value = error = None
             try:
                 value = yield awaited
             except GeneratorExit:
-                coroutine.close()
+                running.close()
                 raise
             except BaseException as thrown:  # a cancellation, into the coroutine
-                error = thrown
+                step = partial(running.throw, thrown)
+            else:
+                step = partial(running.send, value)
 
-    async def awaited(
-        self, component: Any, method: str, *given: Any, may_take_long: bool = False, **more: Any
-    ) -> Any:
-        """What a coroutine method of the component gives; see `calling` and `steps`."""
-        with self.calling(method):
-            found = getattr(component, method)(*given, **more)
-        coroutine = self.coroutine(method, found)
-        call = _Call(self, method, may_take_long, time.monotonic())
-        if not self.ours:
-            _awaited[call] = None
-        try:
-            with self.awaiting(method):
-                return await self.steps(method, coroutine, may_take_long=may_take_long)
-        finally:
-            _awaited.pop(call, None)
+    def _see(
+        self,
+        method: str,
+        found: object,
+        must: Any,
+        rule: Rule | None,
+        given: tuple[Any, ...],
+        more: Mapping[str, Any],
+    ) -> None:
+        if must is not Any and (wrong := misfit(found, must)) is not None:
+            raise self.broken(method, f"gave {wrong}")
+        if rule is not None and (fault := rule(found, *given, **more)) is not None:
+            raise self.broken(method, fault)
 
-    def coroutine(self, method: str, found: Any) -> Coroutine[Any, Any, Any]:
-        """What a coroutine method gave, for `steps`.
-
-        Raises:
-            ComponentError: it is nothing to await.
-        """
-        if inspect.iscoroutine(found):
-            return found
-        if inspect.isawaitable(found):
-            return _awaiting(found)
-        fault = f"gave {shown(found)} at once, must be a coroutine (async def {method})"
-        raise self.broken(method, fault)
+    def raised(self, method: str, error: BaseException) -> BaseException:
+        """What an exception of a method amounts to."""
+        if self.ours or isinstance(error, MclabelError):  # has a message for the user
+            return error
+        text = " ".join(str(error).split())
+        said = f": {text}" if text else ""
+        found = self.broken(method, f"raised {type(error).__name__}{clipped(said)}{_place(error)}")
+        found.trace = "".join(traceback.format_exception(error))
+        return found
 
     def broken(self, method: str, fault: str) -> ComponentError:
         """The error of a method that does what its protocol does not allow.
@@ -165,63 +233,106 @@ class Boundary:
             "the same command again: completed work is kept"
         )
 
-    def raised(self, method: str, error: BaseException) -> ComponentError:
-        """The error that an exception of a method amounts to."""
-        text = " ".join(str(error).split())
-        said = f": {text}" if text else ""
-        found = self.broken(method, f"raised {type(error).__name__}{clipped(said)}{_place(error)}")
-        found.trace = "".join(traceback.format_exception(error))
-        return found
+
+async def _awaiting(given: Awaitable[T]) -> T:
+    return await given
 
 
-async def _awaiting(found: Awaitable[T]) -> T:
-    return await found
-
-
-class Calling:
-    """The context of one call; see `Boundary`."""
-
-    __slots__ = ("_boundary", "_is_awaited", "_is_told", "_is_watched", "_method")
+class Guard:
+    """A component behind its boundary: it has its methods, which are called through `Boundary`."""
 
     def __init__(
         self,
-        boundary: Boundary,
-        method: str,
-        *,
-        is_watched: bool = True,
-        is_awaited: bool = False,
-        is_told: bool = True,
+        component: Any,
+        base: type,
+        around: Boundary,
+        rules: Mapping[str, Rule] | None = None,
     ) -> None:
-        """Prepare a call.
+        """Stand before a component.
 
         Args:
-            boundary: of the component.
-            method: that is called.
-            is_watched: whether it is noticed that the call has not returned within `HANG_S`.
-            is_awaited: whether it is waited for even then.
-            is_told: whether an exception becomes a `ComponentError`.
+            component: that is made.
+            base: its protocol, whose methods say what they give.
+            around: its boundary.
+            rules: of methods, by their names; see `Boundary.call`.
         """
-        self._boundary, self._method, self._is_awaited = boundary, method, is_awaited
-        self._is_watched = is_watched and not boundary.ours
-        self._is_told = is_told and not boundary.ours
+        self.component, self.around = component, around
+        self._base, self._rules = base, rules or {}
 
-    def __enter__(self) -> None:
-        if self._is_watched:
-            _calls.begin(_Call(self._boundary, self._method, self._is_awaited, time.monotonic()))
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in ("component", "around"):
+            raise AttributeError(name)
+        declared = inspect.getattr_static(self._base, name, None)
+        if isinstance(declared, property):
+            work = partial(getattr, self.component, name)
+            return self.around.call(name, work, **self._terms(name, declared.fget))
+        if not inspect.isfunction(declared):
+            return getattr(self.component, name)
+        call = self.around.acall if inspect.iscoroutinefunction(declared) else self.around.call
+        work = getattr(self.component, name)
+        method = partial(call, name, work, **self._terms(name, declared))
+        self.__dict__[name] = method
+        return method
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._is_watched:
-            _calls.end()
-        if not self._is_told or not isinstance(error, Exception | SystemExit):
-            return
-        if isinstance(error, MclabelError):  # has a message for the user
-            return
-        raise self._boundary.raised(self._method, error) from error
+    def _terms(self, name: str, declared: Any) -> dict[str, Any]:
+        return {
+            "must": given_by(declared),
+            "rule": self._rules.get(name),
+            "slow": name in SLOW,
+        }
+
+
+@cache
+def given_by(declared: Any) -> Any:
+    """The type that a method declares to give."""
+    alone = types.SimpleNamespace(__annotations__={"it": declared.__annotations__["return"]})
+    return get_type_hints(alone, vars(sys.modules[declared.__module__]), include_extras=True)["it"]
+
+
+def misfit(found: object, must: Any) -> str | None:
+    """Where a value is not of a type: the place, what stands there, and the rule; None if it is.
+
+    Args:
+        found: the value.
+        must: the type; a record in it is looked at field by field, nothing is converted, and any
+            sequence stands for a list.
+    """
+    fault = _looking_for(must)(found)
+    if fault and isinstance(found, Sequence) and not isinstance(found, str | bytes | tuple | list):
+        return _looking_for(must)(list(found))
+    return fault
+
+
+@cache
+def _looking_for(must: Any) -> Callable[[object], str | None]:
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # not before it is needed
+
+    exactly = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
+    # In a tuple, since a type with a configuration of its own takes none.
+    validate = TypeAdapter(tuple[must], config=exactly).validator.validate_python
+
+    def look(found: object) -> str | None:
+        try:
+            validate((found,))
+        except ValidationError as error:
+            first = max(error.errors(include_url=False), key=lambda one: len(one["loc"]))
+            rule = first["msg"].replace("Input should", "must", 1)
+            return f"{_named(found, first['loc'][1:])}{shown(first['input'])}, {rule}"
+        return None
+
+    return look
+
+
+def _named(found: object, location: Sequence[int | str]) -> str:
+    """Where something stands in what was given, without what pydantic calls the parts of unions."""
+    name, value = "", found
+    for part in location:
+        try:
+            value = getattr(value, part) if isinstance(part, str) else value[part]  # type: ignore[index]
+        except (AttributeError, LookupError, TypeError):
+            continue
+        name += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return f"{name.removeprefix('.')}=" if name else ""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -258,22 +369,26 @@ class _Calls:
         if not calls:
             del self.under_way[threading.get_ident()]
 
+    def hung(self) -> dict[_Call, float]:
+        """The calls that have not returned within `HANG_S`, and their seconds so far."""
+        now = time.monotonic()
+        calls = [call for calls in list(self.under_way.values()) for call in list(calls)]
+        return {call: now - call.since for call in calls if now - call.since >= HANG_S}
+
     def _look(self) -> None:
         said: set[_Call] = set()
         while True:
             time.sleep(LOOK_S)
-            now = time.monotonic()
-            for calls in list(self.under_way.values()):
-                for call in list(calls):
-                    if now - call.since < HANG_S or call in said:
-                        continue
-                    said.add(call)
-                    fault = f"has not returned for {now - call.since:.0f} s"
-                    if call.is_awaited:
-                        told = "%s: %s %s. It is waited for; Ctrl-C ends the job"
-                        logger.warning(told, call.boundary.name, call.method, fault)
-                    else:
-                        _on_hang(call.boundary.broken(call.method, fault))
+            for call, seconds in self.hung().items():
+                if call in said:
+                    continue
+                said.add(call)
+                fault = f"has not returned for {seconds:.0f} s"
+                if call.is_awaited:
+                    told = "%s: %s %s. It is waited for; Ctrl-C ends the job"
+                    logger.warning(told, call.boundary.name, call.method, fault)
+                else:
+                    _on_hang(call.boundary.broken(call.method, fault))
 
 
 def warn_of_hang(error: MclabelError) -> None:
@@ -302,9 +417,7 @@ def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
 
 def has_hung_call() -> bool:
     """Whether a call of somebody's own component has not returned for `HANG_S`."""
-    now = time.monotonic()
-    calls = [call for calls in list(_calls.under_way.values()) for call in list(calls)]
-    return any(now - call.since >= HANG_S for call in calls)
+    return bool(_calls.hung())
 
 
 @contextmanager

@@ -10,10 +10,41 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+
+T = TypeVar("T")
 
 AUTHOR = "policy"
 """Name of the model that writes the solutions, among the completers that roll out."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a number is within, where a component of somebody's own gives it (pydantic's `Field`,
+    which this module does without, since it must load with nothing but Python).
+    """
+
+    low: int
+    high: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        bounds = {"ge": self.low} if self.high is None else {"ge": self.low, "le": self.high}
+        return {**handler(source), **bounds}
+
+
+class Listed:
+    """Marks a tuple of which components of somebody's own may make a list."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        made = {"type": "no-info", "function": lambda it: tuple(it) if type(it) is list else it}
+        return {"type": "function-before", "function": made, "schema": handler(source)}
+
+
+Chance = Annotated[float, Bounds(0, 1)]
+Index = Annotated[int, Bounds(0)]
+TokenId = Annotated[int, Bounds(0, 2**31 - 1)]
+"""Shards hold no larger one."""
+Many = Annotated[tuple[T, ...], Listed()]
 
 FinishReason = Literal["stop", "length", "failed"]
 """How a text ended: by itself, by its length, or not at all, as the engine could not give it."""
@@ -81,7 +112,7 @@ class Step:
 class Completion:
     """What a policy sampled after a prompt."""
 
-    ids: tuple[int, ...]
+    ids: tuple[TokenId, ...]
     """Sampled token ids, without the end token."""
     text: str
     finish_reason: FinishReason
@@ -235,9 +266,9 @@ step or before it, where silence says nothing; or a number for each step."""
 class Flag:
     """A place in a step that cannot be right, as a judge found it."""
 
-    step: int
+    step: Index
     """Index of the step, from 0."""
-    start: int
+    start: Index
     """First character of the place in the step's text."""
     end: int
     """Character behind the place."""

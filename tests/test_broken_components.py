@@ -145,7 +145,7 @@ def test_a_broken_checker(
     ("source", "case"),
     [
         *((broken(table.READER, case), case) for case in table.READERS),
-        (table.ASYNC_ROWS, Case("is a coroutine", "", "", ("rows", "coroutine", "plain function"))),
+        (table.ASYNC_ROWS, Case("is a coroutine", "", "", ("rows", "coroutine", "(def)"))),
     ],
     ids=lambda one: one.name if isinstance(one, Case) else "",
 )
@@ -164,7 +164,7 @@ def test_a_broken_reader(
     ("source", "case"),
     [
         *((broken(table.FORMAT, case), case) for case in table.FORMATS),
-        (table.ASYNC_WRITE, Case("is a coroutine", "", "", ("write", "coroutine", "plain method"))),
+        (table.ASYNC_WRITE, Case("is a coroutine", "", "", ("write", "coroutine", "(def)"))),
     ],
     ids=lambda one: one.name if isinstance(one, Case) else "",
 )

@@ -178,6 +178,6 @@ def test_a_failure_in_a_component_is_one_line_that_names_it(
     message = " ".join(done.stderr.split())
     assert done.returncode == 2 and "Traceback" not in message
     assert message.endswith(
-        "mclabel: nothing: wanted gave None, must give a sequence of indices. Correct it "
+        "mclabel: nothing: wanted gave None, must be an instance of Sequence. Correct it "
         "(docs/extending-estimator.md), and run the same command again: completed work is kept"
     )

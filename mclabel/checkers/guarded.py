@@ -12,15 +12,15 @@ import inspect
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mclabel import boundary
 from mclabel.answers import GUESS
-from mclabel.boundary import Boundary, shown
+from mclabel.boundary import Boundary, Guard, Rule, shown
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
-from mclabel.errors import CheckerError, MclabelError
+from mclabel.errors import CheckerError, ComponentError, MclabelError
 from mclabel.records import Problem, Verdict
 
 T = TypeVar("T")
@@ -44,8 +44,7 @@ def make_checker(settings: CheckerSettings) -> Checker:
         ComponentError: it cannot be made, or lacks a name or a version.
     """
     around = Boundary.named("checkers", settings.kind)
-    with around.calling("__init__"):
-        checker = settings.component(settings)
+    checker = around.call("__init__", settings.component, settings)
     for name in ("name", "version"):
         value = getattr(checker, name, None)
         if not isinstance(value, str) or not value:
@@ -56,17 +55,20 @@ def make_checker(settings: CheckerSettings) -> Checker:
 
 
 class GuardedChecker(Checker):
-    """A checker whose exceptions are counted, and whose answers are checked."""
+    """A checker behind its boundary, whose exceptions are counted."""
 
     def __init__(self, checker: Checker, around: Boundary) -> None:
-        """Stand around a checker.
+        """Stand before a checker.
 
         Args:
             checker: that grades.
             around: its boundary.
         """
         self.name, self.version = checker.name, checker.version
-        self._checker, self._boundary = checker, around
+        rules: dict[str, Rule] = {"grade": _miscounted, "group": _misgrouped}
+        guarded = checker if around.ours else Guard(checker, Checker, around, rules)
+        self._checker, self._around = guarded, around
+        self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
         self._last = time.monotonic()
         self._file = inspect.getfile(type(checker).grade)
         self._has_graded = False
@@ -74,14 +76,8 @@ class GuardedChecker(Checker):
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
         """Ask the checker; see `Checker`."""
-        with self._boundary.calling("refuse"):
-            coroutine = self._checker.refuse(problem, self._watched("refuse", aside))
-        with self._boundary.awaiting("refuse"):
-            reason = await self._returned("refuse", coroutine)
-        if reason is not None and not isinstance(reason, str):
-            fault = f"gave {shown(reason)}, must give a reason as a text, or None"
-            raise self._boundary.broken("refuse", fault)
-        return reason
+        asked = self._checker.refuse(problem, self._watched("refuse", aside))
+        return await self._returned("refuse", asked)
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
         """Grade completions; see `Checker`.
@@ -93,89 +89,47 @@ class GuardedChecker(Checker):
                 with the same one.
             ComponentError: the checker does not give one grade a completion.
         """
-        with self._boundary.calling("grade"):
-            coroutine = self._checker.grade(items, self._watched("grade", aside))
+        asked = self._checker.grade(items, self._watched("grade", aside))
         try:
-            found = await self._returned("grade", coroutine)
-        except MclabelError:  # has a message for the user
-            raise
+            grades: Sequence[Grade] = await self._returned("grade", asked)
         except Exception as error:  # whatever a checker raises: it did not decide
+            cause = error.__cause__ if isinstance(error, ComponentError) else error
+            if not isinstance(cause, Exception) or isinstance(cause, MclabelError):
+                raise  # has a message for the user
             if len(items) > 1:
                 return [grade for item in items for grade in await self.grade([item], aside)]
-            found = [raised_grade(error, self._file)]
-        grades = self._grades(found, len(items))
+            grades = [raised_grade(cause, self._file)]
         for grade in grades:
             self._count(grade)
         return grades
 
-    def key(self, answer: str) -> str:
-        """Ask the checker; see `Checker`."""
-        with self._boundary.calling("key"):
-            found = self._checker.key(answer)
-        if not isinstance(found, str):
-            raise self._boundary.broken("key", f"gave {shown(found)}, must give a text")
-        return found
-
-    def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
-        """Ask the checker; see `Checker`."""
-        with self._boundary.calling("group"):
-            found = self._checker.group(answers)
-        lengths = [len(group) for group in answers]
-        if not isinstance(found, Sequence) or [len(group) for group in found] != lengths:
-            fault = f"gave {shown(found)}, must give a number, or None, for each of its answers"
-            raise self._boundary.broken("group", fault)
-        return found
-
     def _watched(self, method: str, aside: Aside) -> Aside:
         """Runs the checker's functions elsewhere, each of which must return."""
-        if self._boundary.ours:
-            return aside
 
         def watched(work: Callable[[], T], /) -> Awaitable[T]:
-            def run() -> T:
-                with self._boundary.watching(method):
-                    return work()
+            return aside(lambda: self._around.watched(method, work))
 
-            return aside(run)
+        return aside if self._around.ours else watched
 
-        return watched
-
-    async def _returned(self, method: str, found: Any) -> Any:
+    async def _returned(self, method: str, asked: Coroutine[Any, Any, T]) -> T:
         """What a coroutine of the checker gives.
 
         Raises:
-            ComponentError: it is none, or no call of the checker has ended for too long.
+            ComponentError: no call of the checker has ended for too long.
         """
-        coroutine = self._boundary.coroutine(method, found)
-        if self._boundary.ours:
-            return await coroutine
-        task = asyncio.ensure_future(self._boundary.steps(method, coroutine))
+        if self._around.ours:
+            return await asked
+        task = asyncio.ensure_future(asked)
         begun, limit = time.monotonic(), PATIENCE * boundary.HANG_S
         try:
             while not (await asyncio.wait({task}, timeout=limit))[0]:
                 silent = time.monotonic() - max(begun, self._last)
                 if silent >= limit:
-                    raise self._boundary.broken(method, f"has not returned for {silent:.0f} s")
+                    raise self._around.broken(method, f"has not returned for {silent:.0f} s")
             self._last = time.monotonic()
             return task.result()
         finally:
             task.cancel()
-
-    def _grades(self, found: object, number: int) -> list[Grade]:
-        """Grades of so many completions, if they are that.
-
-        Raises:
-            ComponentError: they are not.
-        """
-        if not isinstance(found, Sequence) or isinstance(found, str):
-            raise self._boundary.broken("grade", f"gave {shown(found)}, must give a list of grades")
-        if len(found) != number:
-            fault = f"gave {len(found)} grades of {number} completions, must give one of each"
-            raise self._boundary.broken("grade", fault)
-        for grade in found:
-            if (wrong := _fault(grade)) is not None:
-                raise self._boundary.broken("grade", wrong)
-        return list(found)
 
     def _count(self, grade: Grade) -> None:
         if grade.failure is None:
@@ -193,21 +147,18 @@ class GuardedChecker(Checker):
             )
 
 
-def _fault(grade: object) -> str | None:
-    """What is wrong with a grade, as a predicate; None if nothing is."""
-    if not isinstance(grade, Grade):
-        return f"gave {shown(grade)} among its grades, must give Grade"
-    if not isinstance(grade.verdict, Verdict):
-        allowed = ", ".join(f"Verdict.{one.name}" for one in Verdict)
-        return f"gave verdict={shown(grade.verdict)}, must give one of {allowed}"
-    for name in ("reason", "layer"):
-        if not isinstance(getattr(grade, name), str):
-            return f"gave {name}={shown(getattr(grade, name))}, must give a text"
-    for name in ("answer", "failure"):
-        value = getattr(grade, name)
-        if value is not None and not isinstance(value, str):
-            return f"gave {name}={shown(value)}, must give a text, or None"
-    return None
+def _miscounted(found: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:
+    if len(found) == len(items):
+        return None
+    return f"gave {len(found)} grades of {len(items)} completions, must give one of each"
+
+
+def _misgrouped(
+    found: Sequence[Sequence[int | None]], answers: Sequence[Sequence[str | None]]
+) -> str | None:
+    if [len(group) for group in found] == [len(group) for group in answers]:
+        return None
+    return f"gave {shown(found)}, must give a number, or None, for each of its answers"
 
 
 def shown_reason(reason: str) -> str:

@@ -6,6 +6,7 @@ An engine is one file here and one line in `ENGINES`, or a class in a package of
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from mclabel.boundary import Boundary
 from mclabel.components import derived_class
@@ -53,7 +54,7 @@ def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
     )
     if Boundary.around("engines", target).ours:
         return target(policy, seed=seed)
-    return CheckedEngine(target, policy, seed=seed)
+    return cast(Engine, CheckedEngine(target, policy, seed=seed))
 
 
 def runs_model(policy: PolicySettings) -> bool:

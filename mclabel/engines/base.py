@@ -18,7 +18,7 @@ from mclabel.components import component_name
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.engines.settings import EngineSettings, PolicySettings
 from mclabel.errors import EngineError
-from mclabel.records import Completion
+from mclabel.records import Completion, TokenId
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,12 +128,12 @@ class Policy(Protocol):
         ...
 
     @abstractmethod
-    def prompt_ids(self, problem: str) -> tuple[int, ...]:
+    def prompt_ids(self, problem: str) -> tuple[TokenId, ...]:
         """The rendered prompt of a problem, up to where the solution begins."""
         ...
 
     @abstractmethod
-    def encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str) -> tuple[TokenId, ...]:
         """Ids of a given solution, tokenised in one piece without special tokens."""
         ...
 
@@ -280,7 +280,7 @@ class Engine(Policy):
         """There is no limit."""
         return inf
 
-    def room(self, num_prompt: int, num_prefix: int) -> int:
+    def room(self, num_prompt: int, num_prefix: int) -> float:
         """Number of tokens that `policy.max_tokens` and the model's context still allow."""
         return self.policy.room(num_prompt, num_prefix, self.max_context)
 

@@ -23,11 +23,13 @@ from pydantic import Field
 
 from mclabel.boundary import Boundary
 from mclabel.estimators.paths import Probe, ProblemPaths, RecordedRollout
-from mclabel.records import Counts, LabelSource, Outcome
+from mclabel.records import Chance, Counts, Index, LabelSource, Many, Outcome
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import ComponentSettings, at_most
 from mclabel.stats.values import NOTHING, StepEstimate, TruncatedPolicy
 
+MAX_SOURCE = 64
+"""Characters of the name of a label's source."""
 MAX_ROLLOUTS = 16_384
 """Largest number of rollouts of one prefix."""
 EXACT = (
@@ -73,16 +75,16 @@ class RolloutSettings(EstimatorSettings):
 class Judgement:
     """An estimator's labels of one solution."""
 
-    hard: tuple[bool | None, ...]
+    hard: Many[bool | None]
     """One label per step: whether the policy still recovers from it; None where there is no
     verdict."""
-    sources: tuple[LabelSource, ...]
+    sources: Many[Annotated[LabelSource, Field(min_length=1, max_length=MAX_SOURCE)]]
     """One name per step: how the label came about."""
-    first_error: int | None
+    first_error: Index | None
     """Index of the first wrong step; None where no step is wrong."""
-    estimates: tuple[StepEstimate, ...]
+    estimates: Many[StepEstimate]
     """One per step: its value and interval under the rule that stopped its rollouts."""
-    posterior: tuple[float, ...] | None = None
+    posterior: Many[Chance] | None = None
     """For each step, the probability that it is the first wrong one; the last entry is the
     probability that no step is wrong."""
     root: StepEstimate | None = None
@@ -281,8 +283,7 @@ def decide_together(estimators: Iterable[Estimator]) -> None:
         if estimator.is_due:
             due[type(estimator)].append(estimator)
     for kind, alike in due.items():
-        with Boundary.around("estimators", kind).calling("decide_together"):
-            kind.decide_together(alike)
+        Boundary.around("estimators", kind).call("decide_together", kind.decide_together, alike)
 
 
 def outcome_label(outcome: Outcome) -> bool | None:

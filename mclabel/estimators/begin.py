@@ -44,6 +44,5 @@ def _begin(
     settings: EstimatorSettings, problem: ProblemPaths, learned: dict[str, Any]
 ) -> CheckedEstimator:
     component = settings.component
-    with Boundary.around("estimators", component).calling("begin"):
-        estimator = component.begin(settings, problem, **learned)
-    return CheckedEstimator(estimator, problem)
+    begin = Boundary.around("estimators", component).call
+    return CheckedEstimator(begin("begin", component.begin, settings, problem, **learned), problem)

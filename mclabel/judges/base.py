@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
-from mclabel.records import Claim, FinishReason, Flag
-from mclabel.settings import ComponentSettings, Count, Share
+from mclabel.records import Chance, Claim, FinishReason, Flag, Index, Many
+from mclabel.settings import ComponentSettings, Count
 from mclabel.work.task import RunnerState
 
 UNKNOWN_VOTE = -1
@@ -64,22 +64,22 @@ class Opinion:
 
     is_known: bool
     """Whether it has an opinion at all."""
-    first_error: Count | None = None
+    first_error: Index | None = None
     """Index of the first wrong step, None for none; of a judge that claims `at_or_before`, the
     step at or before which it is, None where it says nothing."""
-    sureness: Share | None = None
+    sureness: Chance | None = None
     """How sure the judge is, in [0, 1]: the share of votes for what it says, or a distance of its
     scores from its threshold. None where it cannot tell."""
     reason: str = ""
     """Why it has none, or what it saw."""
-    votes: tuple[Annotated[int, Field(ge=UNKNOWN_VOTE)], ...] = ()
+    votes: Many[Annotated[int, Field(ge=UNKNOWN_VOTE)]] = ()
     """Of a judge that is asked several times: the step each vote names, the number of steps where
     it names none, `UNKNOWN_VOTE` where it could not be had."""
-    scores: tuple[float, ...] = ()
+    scores: Many[FiniteFloat] = ()
     """Of a scorer: a number for each step."""
-    flags: tuple[Flag, ...] = ()
+    flags: Many[Flag] = ()
     """Of a judge that points at places."""
-    answers: tuple[Answer, ...] = ()
+    answers: Many[Answer] = ()
     """What a language model has answered."""
     num_tokens: Count = 0
     """Tokens that were sampled, or read where nothing is sampled."""

@@ -18,8 +18,7 @@ from mclabel.data.shards.journal import JournalEntry, Line
 from mclabel.data.shards.solution_rows import OPINIONS
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
-from mclabel.judges.base import Answer, JudgedItem, Opinion, prompt_hash
-from mclabel.judges.checked import CheckedJudge
+from mclabel.judges.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
 from mclabel.judges.opinions import opinion_of
 from mclabel.settings import read_record
 from mclabel.work.journal import BlockJournal
@@ -61,7 +60,7 @@ JUDGE_WORDS = TaskWords(
 class JudgeTask:
     """Asks a judge for opinions on solutions."""
 
-    make: Callable[[], CheckedJudge]
+    make: Callable[[], Judge]
     """Makes the judge; called on each worker."""
     source: str
     """Name of the input."""
@@ -113,7 +112,7 @@ class JudgeRunner:
         """Judge one solution."""
         ask = _Asking(self._judge, item.id, attempt.journal, self._task.answers, self._counts)
         try:
-            opinion = await self._judge.opinion(item, ask)
+            opinion = await self._judge.judge(item, ask)
         except DataError as error:
             if self._task.strict:
                 raise
@@ -155,7 +154,7 @@ class JudgeRunner:
 
     def state(self) -> RunnerState:
         """The state of the judge, and counts of what was judged."""
-        state = self._judge.judge.state()
+        state = self._judge.state()
         return RunnerState(
             num_live=state.num_live,
             max_live=state.max_live,
@@ -177,7 +176,7 @@ class _Asking:
 
     def __init__(
         self,
-        judge: CheckedJudge,
+        judge: Judge,
         solution: str,
         journal: BlockJournal,
         earlier: Mapping[AnswerKey, Answer],

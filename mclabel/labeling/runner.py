@@ -208,8 +208,7 @@ class LabelRunner:
 
     def _fit(self, learner: RunLearner) -> None:
         """Learn from finished problems, and write the result for other engines and later runs."""
-        with self._estimators.calling("the learner's fit"):
-            learner.fit()
+        self._estimators.call("the learner's fit", learner.fit)
         self._write(learner.knowledge)
 
     def _write(self, knowledge: Knowledge) -> None:
@@ -221,9 +220,8 @@ class LabelRunner:
             identity = name.removeprefix(f"{PRIORS}/").removesuffix(".json")
             content = read_priors(self._store, identity)
             if content is not None:
-                adopting = self._estimators.calling("the learner's adopt")
-                with making_use_of(self._store, identity), adopting:
-                    learner.adopt(content.decode())
+                with making_use_of(self._store, identity):
+                    self._estimators.call("the learner's adopt", learner.adopt, content.decode())
             self._adopted.add(name)
 
     def _count(self, outcome: Outcome) -> None:

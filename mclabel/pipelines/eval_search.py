@@ -33,7 +33,7 @@ from mclabel.pipelines.provenance import write_provenance
 from mclabel.pipelines.search import model_sizes, search
 from mclabel.report.files import json_text
 from mclabel.search.base import MethodSettings
-from mclabel.search.checked import CheckedScorer, method_class
+from mclabel.search.checked import make_scorer, method_class
 from mclabel.search.methods.best_of_n import BestOfNSearch
 from mclabel.search.scorers.base import StepScorerSettings
 from mclabel.search.scorers.exact import ExactScorer
@@ -91,7 +91,7 @@ def eval_search(
         out / "provenance.json",
         config=config.semantic(),
         problems=config.problems.model_dump(),
-        scorer=CheckedScorer(config.scorer).scorer.known(),
+        scorer=make_scorer(config.scorer).known(),
     )
     from mclabel.report.plots.search_plots import draw_searches
 

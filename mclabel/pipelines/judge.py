@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mclabel.boundary import Boundary
 from mclabel.config import JudgeConfig
 from mclabel.data.shards.manifest import (
     MANIFEST,
@@ -21,7 +20,7 @@ from mclabel.engines.sections import settings_of
 from mclabel.errors import ConfigError, ShardError
 from mclabel.judges import JUDGES
 from mclabel.judges.base import Judge, JudgeSettings
-from mclabel.judges.checked import CheckedJudge, judge_class
+from mclabel.judges.checked import judge_class, make_judge
 from mclabel.judges.items import read_judged_input
 from mclabel.judges.task import AnswerKey, JudgeTask, answers_of
 from mclabel.pipelines.fleet import from_anywhere
@@ -59,15 +58,13 @@ def judge(
     solutions = read_judged_input(config.solutions, strict=config.strict)
     judge_class(config.judge).check_input(config.judge, lambda: (one.problem for one in solutions))
     settings = _settled(config, run.recorded)
-    checked = CheckedJudge(settings, seed=config.seed)
-    own = checked.judge
-    with checked.boundary.calling("check", may_take_long=True):
-        own.check()
+    own = make_judge(settings, seed=config.seed)
+    own.check()
     semantic = _semantic(config, settings, own)
     run.check(semantic)
     served = _served(config)
     task = JudgeTask(
-        make=partial(CheckedJudge, settings, seed=config.seed),
+        make=partial(make_judge, settings, seed=config.seed),
         source=config.solutions,
         provenance=run.stamp(
             versions=versions(), input={"solutions": config.solutions}, served=served
@@ -132,8 +129,7 @@ def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
 
 def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
     """What opinions depend on: the judge, its version, its settings and its model's content."""
-    with Boundary.around("judges", type(own)).calling("known", may_take_long=True):
-        known = {"kind": settings.kind, "version": own.version, **own.known()}
+    known = {"kind": settings.kind, "version": own.version, **own.known()}
     whole = {"task": OPINIONS.task, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
     merged = {name: _merged(content, known) for name, content in judge.items()}

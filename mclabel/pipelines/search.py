@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mclabel.boundary import Boundary
 from mclabel.checkers import make_checker
 from mclabel.config import SearchConfig
 from mclabel.data.readers.problems import ProblemStream, read_problems
@@ -21,7 +20,7 @@ from mclabel.pipelines.identity import versions
 from mclabel.pipelines.inputs import ProblemInputs
 from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
 from mclabel.pipelines.run import Run, run_task
-from mclabel.search.checked import CheckedScorer, method_class
+from mclabel.search.checked import make_scorer, method_class
 from mclabel.search.scorers.base import StepScorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
 from mclabel.settings import ComponentSettings
@@ -121,13 +120,11 @@ def plan_search(config: SearchConfig) -> SearchPlan:
     policy = prepare_policy(config.policy)
     config = config.model_copy(update={"policy": policy.settings})
     policy.engine.check_model()
-    checked = CheckedScorer(config.scorer)
-    checked.check()
+    scorer = make_scorer(config.scorer)
+    scorer.check()
     problems = read_problems(config.problems, strict=config.strict)
-    run.check(_semantic(config, policy, checked.scorer))
-    return SearchPlan(
-        config=config, policy=policy, scorer=checked.scorer, run=run, problems=problems
-    )
+    run.check(_semantic(config, policy, scorer))
+    return SearchPlan(config=config, policy=policy, scorer=scorer, run=run, problems=problems)
 
 
 def search(
@@ -225,12 +222,10 @@ def _named(component: ComponentSettings) -> str:
 def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) -> Semantic:
     """What a search depends on: its settings, and what they name, by content."""
     checker = make_checker(config.checker)
-    with Boundary.around("scorers", type(scorer)).calling("known", may_take_long=True):
-        of_scorer = scorer.known()
     known: dict[str, Mapping[str, Any]] = {
         "checker": {"kind": checker.name, "version": checker.version},
         "policy": {"model": policy.engine.model_identity()},
-        "scorer": of_scorer,
+        "scorer": scorer.known(),
     }
     task = {"task": TASK}
     trees = []

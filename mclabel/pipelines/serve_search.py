@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mclabel.config import ServeSearchConfig
 from mclabel.errors import ConfigError
 from mclabel.pipelines.policy import prepare_policy
-from mclabel.search.checked import CheckedScorer, method_class, scorer_class
+from mclabel.search.checked import make_scorer, method_class, scorer_class
 from mclabel.search.server.asks import Reader
 from mclabel.search.server.searcher import Searcher
 from mclabel.serving.asked import Limits
@@ -51,7 +51,7 @@ def serve_search(
         policy = prepare_policy(config.policy)
         config = config.model_copy(update={"policy": policy.settings})
         policy.engine.check_model()
-        CheckedScorer(config.scorer).check()
+        make_scorer(config.scorer).check()
         reader = Reader(config, name=name or config.policy.model)
         make = policy.maker(config.seed)
         try:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
 from mclabel.settings import MAX_COUNT, ComponentSettings, at_most
@@ -58,9 +58,9 @@ class Expansion:
 
     node: str
     """Id of the node to continue."""
-    count: int = 1
+    count: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = 1
     """Number of continuations, each sampled independently."""
-    steps: int | None = 1
+    steps: Annotated[int, Field(ge=1)] | None = 1
     """Number of steps of each, at most; None samples to the end of the solution."""
 
 
@@ -129,7 +129,7 @@ class SearchMethod(ABC):
         if node.is_finished:
             self.finished[node.id] += 1
 
-    def result(self) -> Mapping[str, float]:
+    def result(self) -> Mapping[str, Annotated[FiniteFloat, Field(ge=0)]]:
         """The finished solutions by id, and how much each counts in a vote; called at any time.
 
         By default every finished solution counts as often as it was sampled.

@@ -17,11 +17,11 @@ from mclabel.engines.base import never_fits
 from mclabel.errors import DataError
 from mclabel.records import Completion, Problem
 from mclabel.search.base import ROOT, Node
-from mclabel.search.checked import CheckedMethod, CheckedScorer
+from mclabel.search.checked import CheckedMethod
 from mclabel.search.journal import SearchJournal
 from mclabel.search.pieces import GrowingPiece
 from mclabel.search.purse import Purse
-from mclabel.search.scorers.base import Beginning
+from mclabel.search.scorers.base import Beginning, StepScorer
 from mclabel.search.settings import STOPS, SearchSettings
 from mclabel.search.tree import Piece, SearchTree
 from mclabel.seeds import sampling_seed
@@ -72,7 +72,7 @@ class Searching:
 
     policy: Policy
     """Started."""
-    scorer: CheckedScorer
+    scorer: StepScorer
     """Started."""
     settings: SearchSettings
     ends: tuple[str, ...] = ()
@@ -162,10 +162,7 @@ class ProblemSearch:
         finally:
             for task in running:
                 task.cancel()
-        finished = {
-            name: entry.node for name, entry in self.tree.nodes.items() if entry.node.is_finished
-        }
-        weights = self.method.result(finished)
+        weights = {name: float(weight) for name, weight in self.method.result().items()}
         if not weights:
             weights = await self._finish_one()
         return Found(

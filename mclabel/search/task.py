@@ -30,7 +30,7 @@ from mclabel.labeling.task import LabelOutputs
 from mclabel.labeling.unrolled import unrolled_solutions
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Solution
-from mclabel.search.checked import CheckedScorer
+from mclabel.search.checked import make_scorer
 from mclabel.search.choose import Finished, choose
 from mclabel.search.journal import SearchJournal, read_entry
 from mclabel.search.problem import Found, SearchCost, Searching, search_problem
@@ -125,7 +125,7 @@ class SearchRunner:
         """
         self._task, self._store = task, store
         self._policy = GatedPolicy(task.make_policy())
-        self._scorer = CheckedScorer(task.settings.scorer)
+        self._scorer = make_scorer(task.settings.scorer)
         self._checker = make_checker(task.settings.checker)
         self._desk = Desk()
         self._counts: Counter[str] = Counter()

@@ -37,7 +37,7 @@ from mclabel.settings.marks import (
     Harmless,
     TrustsCode,
 )
-from mclabel.settings.recorded import Amount, Count, Share, read_record
+from mclabel.settings.recorded import Amount, Count, read_record
 from mclabel.settings.rules import rule
 
 __all__ = [
@@ -64,7 +64,6 @@ __all__ = [
     "OneOf",
     "Seed",
     "Settings",
-    "Share",
     "TrustsCode",
     "at_most",
     "content_fields",

@@ -22,8 +22,6 @@ Count = Annotated[int, Field(ge=0, le=MAX_TOTAL)]
 """Type of a field that counts something, or is an index."""
 Amount = Annotated[float, Field(ge=0)]
 """Type of a field that holds a finite number which is not negative, such as hours."""
-Share = Annotated[float, Field(ge=0, le=1)]
-"""Type of a field that holds a share or a probability."""
 MAX_GIVEN = 60
 """Characters of a wrong value that a message repeats."""
 

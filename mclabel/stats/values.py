@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mclabel.records import Counts
+from mclabel.records import Chance, Counts
 from mclabel.stats.intervals import clopper_pearson as clopper_pearson
 from mclabel.stats.intervals import repeated_interval
 from mclabel.stats.lattice import Boundary
@@ -25,12 +25,12 @@ TruncatedPolicy = Literal["wrong", "exclude"]
 class StepEstimate:
     """A step's value as its counts estimate it, under the rule that stopped them."""
 
-    value: float | None
+    value: Chance | None
     """Unbiased under the rule; None where no such estimate is worth having."""
-    low: float | None
-    high: float | None
+    low: Chance | None
+    high: Chance | None
     """95% interval, valid under the rule; None without evidence."""
-    mean: float | None = None
+    mean: Chance | None = None
     """Expected value given every piece of evidence there is, of a Bayesian estimator: right on
     average over labels as far as its priors are, but drawn towards them at each single one."""
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from mclabel.checkers import make_checker
 from mclabel.engines import Policy
 from mclabel.records import Problem
-from mclabel.search.checked import CheckedScorer
+from mclabel.search.checked import make_scorer
 from mclabel.search.problem import Found, ProblemSearch, Searching, search_problem
-from mclabel.search.scorers.prm import PrmScorer
+from mclabel.search.scorers.base import StepScorer
 from mclabel.search.settings import SearchSettings
 from mclabel.search.task import graded_search
 from mclabel.work.desk import Desk
@@ -101,8 +101,8 @@ async def _levels(searches: Sequence[ProblemSearch]) -> list[Found]:
     return [await search.run() for search in searches]  # nothing is wanted: it only sums up
 
 
-async def _started(settings: SearchSettings) -> CheckedScorer:
-    scorer = CheckedScorer(settings.scorer)
+async def _started(settings: SearchSettings) -> StepScorer:
+    scorer = make_scorer(settings.scorer)
     await scorer.start()
     return scorer
 
@@ -122,8 +122,7 @@ async def _way(
         for problem, one in zip(problems, found, strict=True)
     ]
     desk.close()
-    own = shared.scorer.scorer
-    spent = own.seconds if isinstance(own, PrmScorer) else 0.0
+    spent = shared.scorer.seconds if shared.settings.scorer.kind == "prm" else 0.0  # type: ignore[attr-defined]
     await shared.scorer.close()
     return Way(
         seconds=seconds,

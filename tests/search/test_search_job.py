@@ -23,7 +23,7 @@ from mclabel.data.shards.trees import read_trees
 from mclabel.data.verify.run import verify
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.search import SEARCHES
-from mclabel.search.checked import CheckedScorer
+from mclabel.search.checked import make_scorer
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.settings import SearchSettings
 from tests.support.scripted_jobs import write_problems
@@ -42,7 +42,7 @@ def found_by(settings: SearchSettings, num_problems: int = 3, **policy: object) 
 
     async def search() -> list[Found]:
         engine = make_engine(PolicySettings.model_validate({**POLICY, **policy}))
-        scorer = CheckedScorer(settings.scorer)
+        scorer = make_scorer(settings.scorer)
         await engine.start()
         await scorer.start()
         shared = Searching(policy=engine, scorer=scorer, settings=settings)

@@ -11,7 +11,7 @@ from mclabel.engines import Engine, PolicySettings
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.engines.vllm import VllmEngine
 from mclabel.search import SEARCHES
-from mclabel.search.checked import CheckedScorer
+from mclabel.search.checked import make_scorer
 from mclabel.search.problem import Searching, search_problem
 from mclabel.search.settings import SearchSettings
 from tests.support.continuation import chat_model
@@ -31,7 +31,7 @@ async def search_all(engine: Engine, *, counts_end_tokens: bool) -> None:
             settings = SearchSettings.model_validate(
                 {"search": {"kind": method, "n": 4}, "scorer": "exact"}
             )
-            scorer = CheckedScorer(settings.scorer)
+            scorer = make_scorer(settings.scorer)
             shared = Searching(policy=engine, scorer=scorer, settings=settings)
             before = engine.stats().num_sampled_tokens
             problems = generate(3, seed=5, split="test")

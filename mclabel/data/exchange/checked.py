@@ -1,18 +1,17 @@
 """Finds an exchange format, and checks what somebody's own gives.
 
-What the protocol does not allow ends in a `ComponentError` that names the format, the method and
-what it gave (`mclabel.boundary`). A row that is not of the format is a fault of the row.
+A row that is not of the format is a fault of the row.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
-from mclabel.boundary import Boundary, shown
+from mclabel.boundary import Boundary, Guard, misfit
 from mclabel.components import find_component
 from mclabel.data.exchange.formats import Format, LabeledTexts
+from mclabel.data.readers.checked import one_by_one
 from mclabel.data.readers.rows import RejectReason
 from mclabel.errors import ConfigError
 
@@ -40,9 +39,12 @@ def find_format(name: str) -> Format:
             "(docs/extending-formats.md)"
         )
     boundary = Boundary.named("formats", name)
-    with boundary.calling("__init__"):
-        made: Format = found()
-    return made if boundary.ours else CheckedFormat(made, boundary)
+    made: Format = boundary.call("__init__", found)
+    if boundary.ours:
+        return made
+    boundary.call("losses", lambda: made.losses, must=str)
+    boundary.call("is_cut", lambda: made.is_cut, must=bool)
+    return cast(Format, CheckedFormat(made, Format, boundary))
 
 
 def read_row(
@@ -78,84 +80,21 @@ def _blank(texts: LabeledTexts) -> RejectReason | None:
     )
 
 
-class CheckedFormat(Format):
-    """A format whose rows and solutions are checked."""
-
-    def __init__(self, made: Format, boundary: Boundary) -> None:
-        """Stand around a format.
-
-        Args:
-            made: the format.
-            boundary: of it.
-
-        Raises:
-            ComponentError: what it says of itself is of the wrong type.
-        """
-        self._format, self._boundary = made, boundary
-        if not isinstance(made.losses, str):
-            raise boundary.broken("losses", f"is {shown(made.losses)}, must be a clause")
-        if type(made.is_cut) is not bool:
-            raise boundary.broken("is_cut", f"is {shown(made.is_cut)}, must be True or False")
-        self.losses, self.is_cut = made.losses, made.is_cut
-
-    def write(self, texts: LabeledTexts) -> Mapping[str, Any] | None:
-        """The row of a solution; see `Format`."""
-        with self._boundary.calling("write"):
-            row = self._format.write(texts)
-        _see_that_it_is_plain("write", row, self._boundary)
-        if row is not None and not (isinstance(row, Mapping) and all(map(_is_text, row))):
-            fault = f"gave {shown(row)}, must give a mapping of names to JSON values, or None"
-            raise self._boundary.broken("write", fault)
-        return row
+class CheckedFormat(Guard):
+    """A format behind its boundary, whose rows may be unfit, and whose solutions are checked."""
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
         """The solutions of a row; see `Format`."""
         try:
-            found = self._format.read(row)
-            _see_that_it_is_plain("read", found, self._boundary)
-            if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
-                fault = f"gave {shown(found)}, must give LabeledTexts, one after the other"
-                raise self._boundary.broken("read", fault)
-            for texts in found:
-                if (wrong := _fault(texts)) is not None:
-                    raise self._boundary.broken("read", wrong)
+            for texts in one_by_one(self.around, "read", self.component.read(row)):
+                if fault := misfit(texts, LabeledTexts):
+                    raise self.around.broken("read", f"gave {fault}")
+                if not texts.steps or len(texts.steps) != len(texts.ratings):
+                    given = f"{len(texts.ratings)} ratings of {len(texts.steps)} steps"
+                    fault = f"gave {given}, must give one of each, and one step at least"
+                    raise self.around.broken("read", fault)
                 yield texts
         except NOT_OF_THE_FORMAT:
             raise  # so says the protocol
         except (Exception, SystemExit) as error:
-            with self._boundary.calling("read"):
-                raise error
-
-
-def _see_that_it_is_plain(method: str, found: object, boundary: Boundary) -> None:
-    if inspect.iscoroutine(found):
-        found.close()
-        raise boundary.broken(method, f"gave a coroutine, must be a plain method (def {method})")
-
-
-def _fault(texts: object) -> str | None:
-    """What is wrong with a solution, as a predicate; None if nothing is."""
-    if not isinstance(texts, LabeledTexts):
-        return f"gave {shown(texts)}, must give LabeledTexts"
-    for text in (texts.problem, texts.answer, texts.id, *texts.steps):
-        if not _is_text(text):
-            return f"gave {shown(text)} where a text must stand"
-    if not texts.steps or len(texts.steps) != len(texts.ratings):
-        return (
-            f"gave {len(texts.ratings)} ratings of {len(texts.steps)} steps, must give one of "
-            "each, and one step at least"
-        )
-    for rating in texts.ratings:
-        if rating is not None and not (
-            isinstance(rating, int | float) and not isinstance(rating, bool) and 0 <= rating <= 1
-        ):
-            return f"gave rating {shown(rating)}, must give a number in [0, 1], or None"
-    if texts.prediction is not None and not _is_text(texts.prediction):
-        return f"gave prediction={shown(texts.prediction)}, must give a text, or None"
-    if texts.right is not None and type(texts.right) is not bool:
-        return f"gave right={shown(texts.right)}, must give True, False or None"
-    return None
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+            raise self.around.raised("read", error) from error

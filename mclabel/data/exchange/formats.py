@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from mclabel.components import component_names
 from mclabel.errors import DataError
+from mclabel.records import Chance, Many
 
 _STEP_MARK = re.compile(r"Step \d+: ")
 _FIRST_STEP = re.compile(r"Step 1: ")
@@ -27,9 +28,9 @@ class LabeledTexts:
 
     problem: str
     """Text of the problem."""
-    steps: tuple[str, ...]
+    steps: Many[str]
     """Texts of the steps, without line ends."""
-    ratings: tuple[float | None, ...]
+    ratings: Many[Chance | None]
     """One a step: 0 is wrong, 0.5 neutral, 1 sound; None is no label."""
     answer: str = ""
     """The gold answer, empty if the format has none."""

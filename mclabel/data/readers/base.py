@@ -143,8 +143,7 @@ def make_reader(settings: ReaderSettings) -> Reader:
         ComponentError: a user's own reader cannot be created.
     """
     boundary = Boundary.named("readers", settings.kind)
-    with boundary.calling("__init__", may_take_long=True):
-        reader: Reader = settings.component(settings)
+    reader: Reader = boundary.call("__init__", settings.component, settings, slow=True)
     if boundary.ours:
         return reader
     if not callable(getattr(reader, "rows", None)):

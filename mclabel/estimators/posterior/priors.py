@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.estimators.posterior.arithmetic import exp, log
-from mclabel.records import AUTHOR
-from mclabel.settings import Count, Share, read_record
+from mclabel.records import AUTHOR, Chance
+from mclabel.settings import Count, read_record
 
 Floats = NDArray[np.float64]
 
@@ -103,10 +103,10 @@ class Rates:
     Means over the prefixes that end with a step, each weighing the same.
     """
 
-    blindness: Share
-    """Share of its rollouts from sound prefixes that end wrong."""
-    luck: Share
-    """Share of its rollouts from unsound prefixes that end right."""
+    blindness: Chance
+    """Chance of its rollouts from sound prefixes that end wrong."""
+    luck: Chance
+    """Chance of its rollouts from unsound prefixes that end right."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from mclabel.arith.truth import carries_truth, true_first_error
-from mclabel.boundary import Boundary, shown
+from mclabel.boundary import Boundary
 from mclabel.components import find_component
 from mclabel.errors import DataError
-from mclabel.records import LabeledSolution, Outcome, StepLabel
+from mclabel.records import Chance, LabeledSolution, Many, Outcome, StepLabel
 from mclabel.stats.values import advantages, relative_progress
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
@@ -56,11 +56,7 @@ def step_targets(row: LabeledSolution, target: str) -> Targets:
         ComponentError: a target of somebody's own fails, or gives something else.
     """
     chosen, boundary = target_of(target), Boundary.named("targets", target)
-    with boundary.calling("derive"):
-        found = chosen.derive(row)
-    if not boundary.ours:
-        _check_one_a_step(boundary, "derive", found, row, can_lack=True)
-    return found
+    return boundary.call("derive", chosen.derive, row, must=Many[Chance | None], rule=_not_one_each)
 
 
 def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
@@ -70,29 +66,16 @@ def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
         ComponentError: weights of somebody's own fail, or are something else.
     """
     weigh, boundary = find_component("weights", weights), Boundary.named("weights", weights)
-    with boundary.calling("weights"):
-        found: tuple[float, ...] = weigh(row)
-    if not boundary.ours:
-        _check_one_a_step(boundary, "weights", found, row, can_lack=False)
+    found: tuple[float, ...] = boundary.call(
+        "weights", weigh, row, must=Many[Chance], rule=_not_one_each
+    )
     return found
 
 
-def _check_one_a_step(
-    boundary: Boundary, method: str, found: object, row: LabeledSolution, *, can_lack: bool
-) -> None:
-    """See that there is one number in [0, 1] a step; None may stand for no label."""
-    allowed = "one number in [0, 1] a step" + (", or None for a step without a label" * can_lack)
-    if not isinstance(found, tuple | list):
-        raise boundary.broken(method, f"gave {shown(found)}, must give a tuple: {allowed}")
-    if len(found) != len(row.steps):
-        raise boundary.broken(
-            method, f"gave {len(found)} numbers for {len(row.steps)} steps, must give {allowed}"
-        )
-    for one in found:
-        if one is None and can_lack:
-            continue
-        if not isinstance(one, int | float) or isinstance(one, bool) or not 0 <= one <= 1:
-            raise boundary.broken(method, f"gave {shown(one)}, must give {allowed}")
+def _not_one_each(found: Sequence[object], row: LabeledSolution) -> str | None:
+    if len(found) == len(row.steps):
+        return None
+    return f"gave {len(found)} numbers for {len(row.steps)} steps, must give one a step"
 
 
 def until_first_error(targets: Sequence[float | None], first_error: int | None) -> Targets:

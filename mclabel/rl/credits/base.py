@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from pydantic import FiniteFloat
+
+from mclabel.records import Chance, Index, Many
 from mclabel.settings import ComponentSettings
 
 Need = Literal["values", "scores", "first_error"]
@@ -21,15 +24,15 @@ a PRM, or the place of the first error."""
 class StepEvidence:
     """What is known of one solution of a group. A group is the solutions of one problem."""
 
-    num_steps: int
+    num_steps: Index
     """0 for a solution without text."""
-    reward: float
+    reward: Chance
     """Of the outcome, in [0, 1]. A solution whose outcome is not known is in no group."""
-    values: tuple[float | None, ...] | None = None
+    values: Many[Chance | None] | None = None
     """Values under the current policy, `num_steps + 1` of them: of the bare problem, then after
     each step; the last is the reward. No value of a solution may rest on its own outcome but this
     last one. None where a value is not known."""
-    scores: tuple[float, ...] | None = None
+    scores: Many[Chance] | None = None
     """Of a PRM, in [0, 1], one a step."""
     first_error: int | None = None
     """Index of the first wrong step; None where no step is wrong."""
@@ -41,7 +44,7 @@ class Segment:
 
     end: int
     """Index behind its last step. Segments are in order and cover all steps."""
-    credit: float
+    credit: FiniteFloat
     """The advantage of each of its tokens. Where a trainer sums rewards, it is the reward at the
     segment's last token."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from itertools import pairwise
 
-from mclabel.boundary import Boundary, shown
+from mclabel.boundary import Boundary, misfit, shown
 from mclabel.components import derived_class
 from mclabel.errors import DataError
+from mclabel.records import Many
 from mclabel.rl.credits.base import Credit, CreditSettings, Segment, StepEvidence
 
 
@@ -23,9 +24,8 @@ class CheckedCredit:
         """
         target = credit_class(settings)
         self.name, self.needs = settings.kind, target.needs
-        self._boundary = Boundary.around("credits", target)
-        with self._boundary.calling("__init__"):
-            self._credit = target(settings)
+        self._around = Boundary.around("credits", target)
+        self._credit = self._around.call("__init__", target, settings)
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """The credit of every solution of a group, in order; see `Credit.assign`.
@@ -42,15 +42,9 @@ class CheckedCredit:
                         f"solution {number} of the group: has no {need}, which the credit "
                         f"{self.name} needs. Give them, or choose another credit"
                     )
-        with self._boundary.calling("assign"):
-            found = self._credit.assign(group)
-        if not isinstance(found, Sequence) or len(found) != len(group):
-            raise self._boundary.broken(
-                "assign",
-                f"gave {shown(found)}, must give a sequence of segments for each of "
-                f"{len(group)} solutions",
-            )
-        return [self._segments(own, one) for own, one in zip(found, group, strict=True)]
+        must = list[Many[Segment]]
+        found = self._around.call("assign", self._credit.assign, group, must=must, rule=_uncovered)
+        return [tuple(segments) for segments in found]
 
     def assign_known(
         self, group: Sequence[StepEvidence | None]
@@ -65,24 +59,19 @@ class CheckedCredit:
         credits = iter(self.assign(known) if known else ())
         return [None if one is None else next(credits) for one in group]
 
-    def _segments(self, found: object, one: StepEvidence) -> tuple[Segment, ...]:
-        if not isinstance(found, Sequence) or not all(isinstance(part, Segment) for part in found):
-            raise self._boundary.broken("assign", f"gave {shown(found)}, must give Segments")
-        ends = [part.end for part in found]
-        whole = (ends[-1] if ends else 0) == one.num_steps
-        rising = all(a < b for a, b in zip([0, *ends], ends, strict=False))
-        if not (whole and rising and all(type(end) is int for end in ends)):
-            raise self._boundary.broken(
-                "assign",
+
+def _uncovered(found: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]) -> str | None:
+    if len(found) != len(group):
+        return f"gave {shown(found)}, must give segments for each of {len(group)} solutions"
+    for segments, one in zip(found, group, strict=True):
+        ends = [part.end for part in segments]
+        rising = all(a < b for a, b in pairwise([0, *ends]))
+        if not rising or [0, *ends][-1] != one.num_steps:
+            return (
                 f"gave segments that end at {shown(ends)}, must give ends that rise from 1 or more "
-                f"to the number of steps, which is {one.num_steps}",
+                f"to the number of steps, which is {one.num_steps}"
             )
-        for part in found:
-            if not (isinstance(part.credit, int | float) and isfinite(part.credit)):
-                raise self._boundary.broken(
-                    "assign", f"gave the credit {shown(part.credit)}, must give a finite number"
-                )
-        return tuple(found)
+    return None
 
 
 def check_group(group: Sequence[StepEvidence]) -> None:
@@ -95,25 +84,16 @@ def check_group(group: Sequence[StepEvidence]) -> None:
     if not group:
         raise DataError("the group holds no solution: give one or more")
     for number, one in enumerate(group):
-        if fault := _fault(one):
+        if fault := misfit(one, StepEvidence) or _contradiction(one):
             raise DataError(f"solution {number} of the group: {fault}")
 
 
-def _fault(one: StepEvidence) -> str | None:
-    """What is wrong with what is known of a solution."""
-    if one.num_steps < 0:
-        return f"num_steps={one.num_steps}: must be 0 or more"
-    if not _is_share(one.reward):
-        return f"reward={one.reward}: must be a number in [0, 1]"
-    lists = {"values": (one.values, one.num_steps + 1), "scores": (one.scores, one.num_steps)}
-    for name, (numbers, length) in lists.items():
-        if numbers is None:
-            continue
-        if len(numbers) != length:
+def _contradiction(one: StepEvidence) -> str | None:
+    """What does not go together in what is known of a solution."""
+    for name, length in {"values": one.num_steps + 1, "scores": one.num_steps}.items():
+        numbers = getattr(one, name)
+        if numbers is not None and len(numbers) != length:
             return f"{len(numbers)} {name} for {one.num_steps} steps: must be {length}"
-        for i, number in enumerate(numbers):
-            if not (_is_share(number) or (number is None and name == "values")):
-                return f"{name}[{i}]={number}: must be a number in [0, 1]"
     if one.values is not None and one.num_steps and one.values[-1] != one.reward:
         return (
             f"values[{one.num_steps}]={one.values[-1]}: the value after the last step must be the "
@@ -125,10 +105,6 @@ def _fault(one: StepEvidence) -> str | None:
             "or None"
         )
     return None
-
-
-def _is_share(number: object) -> bool:
-    return isinstance(number, int | float) and 0 <= number <= 1
 
 
 def credit_class(settings: CreditSettings) -> type[Credit]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mclabel.engines.resources import ONE_CPU, EngineResources
-from mclabel.records import Problem, Step
+from mclabel.records import Chance, Many, Problem, Step
 from mclabel.settings import ComponentSettings
 
 
@@ -30,7 +30,7 @@ class Beginning:
 class Scored:
     """The scores of a beginning, and what they cost."""
 
-    scores: tuple[float, ...]
+    scores: Many[Chance]
     """One in [0, 1] for every step."""
     kept: Any = None
     """What the scorer wants to be given as `parent` when the beginning is continued. It is dropped

@@ -9,7 +9,7 @@ from mclabel.checkers import make_checker
 from mclabel.data.shards.trees import StoredTree
 from mclabel.engines import Policy
 from mclabel.records import LabeledSolution, Problem
-from mclabel.search.checked import CheckedScorer
+from mclabel.search.checked import make_scorer
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.server.answers import Answer, Solved
 from mclabel.search.server.asks import Ask
@@ -35,7 +35,7 @@ class Searcher:
             limits: of what is done at a time.
         """
         self._policy, self._name = policy, name
-        self._scorer = CheckedScorer(settings.scorer)
+        self._scorer = make_scorer(settings.scorer)
         self._checker = make_checker(settings.checker)
         self._desk = Desk()
         self._order = itertools.count()
