@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from mclabel.boundary import Boundary, shown
 from mclabel.components import derived_class
+from mclabel.data.readers.rows import RejectReason
 from mclabel.errors import ConfigError
 from mclabel.judges.base import UNKNOWN_VOTE, Answer, Asks, Judge, JudgedItem, Opinion
 from mclabel.judges.base import JudgeSettings as Settings
@@ -22,8 +23,13 @@ from mclabel.records import Claim, Flag
 class CheckedJudge:
     """A judge whose calls are made, and whose opinions are checked, here."""
 
-    def __init__(self, settings: Settings, *, seed: int) -> None:
+    def __init__(self, settings: Settings, *, seed: int, num_cpus: float | None = None) -> None:
         """Make the judge that settings name, without loading anything.
+
+        Args:
+            settings: of the judge.
+            seed: of the run.
+            num_cpus: see `Judge.num_cpus`.
 
         Raises:
             ConfigError: they name no judge.
@@ -33,18 +39,21 @@ class CheckedJudge:
         self.boundary = Boundary.around("judges", target)
         with self.boundary.calling("__init__", may_take_long=True):
             self.judge = target(settings, seed=seed)
+        self.judge.num_cpus = num_cpus
 
     async def start(self) -> None:
         """Load what it needs."""
         await self.boundary.awaited(self.judge, "start", may_take_long=True)
 
-    async def opinion(self, item: JudgedItem, ask: Asks) -> Opinion:
-        """Its opinion on a solution; see `Judge.judge`.
+    async def opinion(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
+        """Its opinion on a solution, or why there can be none; see `Judge.judge`.
 
         Raises:
             ComponentError: it gives something else.
         """
         found = await self.boundary.awaited(self.judge, "judge", item, ask)
+        if isinstance(found, RejectReason):
+            return found
         if (fault := next(_faults(found, item), None)) is not None:
             raise self.boundary.broken("judge", fault)
         opinion: Opinion = found

@@ -51,7 +51,8 @@ class OpinionRun:
             opinions[row["id"]] = opinion_of(row)
             num_steps[row["id"]] = row["num_steps"]
             item = _judged_item(location, row, _input_row(location, row))
-            texts[row["id"]] = text_digest(item.problem, steps_of(item))
+            steps = steps_of(item, recorded["judge"]["split"])
+            texts[row["id"]] = text_digest(item.problem, steps)
         return cls(
             location=location,
             judge=recorded["judge"]["kind"],
@@ -123,7 +124,7 @@ def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
             id=row["id"],
             problem_id=str(content.get("problem_id", "")),
             problem=item.problem,
-            steps=steps_of(item),
+            steps=steps_of(item, judge["split"]),
             judge=judge["kind"],
             claim=judge["claim"],
             opinion=opinion_of(row),

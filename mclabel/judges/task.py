@@ -50,8 +50,8 @@ JUDGE_WORDS = TaskWords(
     content="any column of the row, or the reference",
     done="judged",
     block_setting="block_solutions",
-    counters={"num_opinions": 0, "num_unknown": 0, "num_answers": 0},
-    shown_counters={"num_opinions": "opinions", "num_unknown": "unknown"},
+    counters={"num_opinions": 0, "num_unknown": 0, "num_answers": 0, "num_steps": 0},
+    shown_counters={"num_opinions": "opinions", "num_unknown": "unknown", "num_steps": "steps"},
 )
 
 
@@ -113,12 +113,14 @@ class JudgeRunner:
         try:
             opinion = await self._judge.opinion(item, ask)
         except DataError as error:
+            opinion = RejectReason("not_judged", str(error).removeprefix(f"{item.place}: "))
+        if isinstance(opinion, RejectReason):
             if self._task.strict:
-                raise
-            detail = str(error).removeprefix(f"{item.place}: ")
-            return Judged(set_aside=RejectReason("not_judged", detail))
+                raise DataError(f"{item.place}: {opinion.detail}")
+            return Judged(set_aside=opinion)
         if not attempt.is_trial:
             self._counts["opinions" if opinion.is_known else "unknown"] += 1
+            self._counts["steps"] += len(item.steps)
         return Judged(opinion=opinion, num_tokens=opinion.num_tokens)
 
     def commit(self, finished: FinishedBlock) -> Commit:

@@ -143,7 +143,7 @@ def _kind(folder: Path) -> RunKind | None:
 
 
 def _holds_rows(folder: Path) -> bool:
-    """Whether a run holds scores or opinions, which neither the report nor the viewer shows."""
+    """Whether a run holds opinions, which neither the report nor the viewer shows."""
     return row_shards_of(Store(str(folder))) is not None
 
 

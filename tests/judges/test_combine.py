@@ -129,7 +129,7 @@ def write_opinions(
 ) -> str:
     """A judge's run over a labelling run."""
     store = Store(str(folder), create=True)
-    config = {"task": "judge", "judge": {"kind": judge, "claim": claim_}}
+    config = {"task": "judge", "judge": {"kind": judge, "claim": claim_, "split": "line"}}
     claim(store, MANIFEST, Semantic.of(config), {"input": {"solutions": "run"}})
     OPINIONS.commit(
         store,

@@ -183,24 +183,6 @@ _ITEM = (
     pa.field("row", pa.int64(), nullable=False),
     pa.field("input", pa.string(), nullable=False),
 )
-_AGGREGATED = ("last", "min", "product", "mean", "max", "log_odds")
-"""How the scores of a solution are joined to one number, a column each
-(`mclabel.prm.scoring.aggregate`)."""
-SCORES = RowShards(
-    folder="scores",
-    what="scores",
-    use="They lie in its shards (docs/formats.md)",
-    task="score",
-    version=1,
-    schema=pa.schema(
-        [
-            *_ITEM,
-            pa.field("scores", pa.list_(pa.float64()), nullable=False),
-            *(pa.field(name, pa.float64(), nullable=False) for name in _AGGREGATED),
-        ]
-    ),
-)
-"""What a scoring job writes."""
 
 _FLAG = pa.struct(
     [
@@ -244,8 +226,6 @@ OPINIONS = RowShards(
 )
 """What a judge's job writes; the columns are explained in docs/formats.md."""
 
-KINDS = (SCORES, OPINIONS)
-
 
 def row_shards_of(store: Store) -> RowShards | None:
     """What a run over solutions holds, None of one that holds labels.
@@ -257,11 +237,10 @@ def row_shards_of(store: Store) -> RowShards | None:
     except DamagedFile:
         manifest = None
     if manifest is not None:
-        task = manifest["config"].get("task")
-        return next((kind for kind in KINDS if kind.task == task), None)
+        return OPINIONS if manifest["config"].get("task") == OPINIONS.task else None
     if any(store.listed("labels")):
         return None
-    return next((kind for kind in KINDS if any(store.listed(kind.folder))), None)
+    return OPINIONS if any(store.listed(OPINIONS.folder)) else None
 
 
 def no_labels(store: Store) -> ShardError:
