@@ -15,13 +15,13 @@ from typing import Any
 
 from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.opinions import commit_opinions, opinion_rows
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 from mclabel.judges.base import Answer, JudgedItem, Opinion, prompt_hash
 from mclabel.judges.checked import CheckedJudge
+from mclabel.judges.outputs import OpinionOutputs
 from mclabel.work.journal import BlockJournal
-from mclabel.work.row_outputs import RowOutputs
 from mclabel.work.task import (
     Attempt,
     Commit,
@@ -71,9 +71,9 @@ class JudgeTask:
     """Answers of an earlier run."""
 
     @property
-    def outputs(self) -> RowOutputs:
+    def outputs(self) -> OpinionOutputs:
         """The shards of opinions of a run."""
-        return RowOutputs(shards=OPINIONS, words=JUDGE_WORDS, source=self.source)
+        return OpinionOutputs(words=JUDGE_WORDS, source=self.source)
 
     def runner(self, store: Store) -> JudgeRunner:
         """The task with one judge."""
@@ -137,7 +137,7 @@ class JudgeRunner:
             for item, judged in finished.results
             if judged.opinion is not None
         ]
-        won = OPINIONS.commit(
+        won = commit_opinions(
             self._store,
             finished.block.id,
             finished.attempt,
@@ -210,7 +210,7 @@ def answers_of(store: Store) -> dict[AnswerKey, Answer]:
     """
     return {
         (row["id"], *answer.key): answer
-        for row in OPINIONS.rows(store)
+        for row in opinion_rows(store)
         for answer in (Answer(**one) for one in row["answers"])
         if answer.finish_reason != "failed"
     }

@@ -14,8 +14,8 @@ from mclabel.data.shards.manifest import (
     differences,
     read_claim,
 )
+from mclabel.data.shards.opinions import TASK, opinion_rows
 from mclabel.data.shards.rejects import read_rejects
-from mclabel.data.shards.solution_rows import OPINIONS
 from mclabel.data.shards.store import Store
 from mclabel.engines import PolicySettings, runs_model
 from mclabel.engines.sections import settings_of
@@ -93,7 +93,7 @@ def judge(
         accept_changes=accept_changes,
     )
     store = Store(config.out)
-    if not report.num_blocks_left and next(OPINIONS.rows(store), None) is None:
+    if not report.num_blocks_left and next(opinion_rows(store), None) is None:
         raise DataError(none_left(config.solutions, read_rejects(store)))
     return report
 
@@ -144,7 +144,7 @@ def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Seman
     split = own.split(settings)
     with Boundary.around("judges", type(own)).calling("known", may_take_long=True):
         known = {"kind": settings.kind, "version": own.version, **own.known()}
-    whole = {"task": OPINIONS.task, "seed": config.seed}
+    whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
     merged = {name: _merged(content, known) for name, content in judge.items()}
     return Semantic(
@@ -187,7 +187,7 @@ def _earlier(
     store = Store(config.answers)
     manifest = read_claim(store, MANIFEST) or {}
     recorded: Mapping[str, Any] = manifest.get("config", {})
-    if recorded.get("task") != OPINIONS.task:
+    if recorded.get("task") != TASK:
         raise ShardError(
             f"answers={config.answers!r}: is not a run of a judge. Give the `out` of `mclabel "
             "judge`"

@@ -15,8 +15,8 @@ from pathlib import Path
 from mclabel.config import JudgeConfig, ScoreConfig
 from mclabel.data.outputs import check_places, check_writable, output_file
 from mclabel.data.places import RUN
+from mclabel.data.shards.opinions import FOLDER, opinion_rows
 from mclabel.data.shards.rejects import Reject, read_rejects, write_lines
-from mclabel.data.shards.solution_rows import OPINIONS
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, MclabelError
 from mclabel.judges.scorer import ScorerJudge
@@ -78,13 +78,13 @@ def score(
         return ScoreReport(job=report, num_scored=len(lines), rejects=rejects)
     if not config.out.endswith(FILE_SUFFIX):
         report = _run(config, config.out, on_state, accept_changes=accept_changes)
-        num_scored = sum(1 for _ in OPINIONS.rows(Store(config.out)))
+        num_scored = sum(1 for _ in opinion_rows(Store(config.out)))
         return ScoreReport(job=report, num_scored=num_scored, rejects=())
     folder = f"{config.out}.partial"
     try:
         report = _run(config, folder, on_state, accept_changes=True)
     except MclabelError:
-        if Path(folder).is_dir() and not Store(folder).names(OPINIONS.folder):
+        if Path(folder).is_dir() and not Store(folder).names(FOLDER):
             shutil.rmtree(folder)  # nothing in it is worth to resume
         raise
     num_scored, rejects = 0, _rejects(Store(folder))
@@ -96,7 +96,7 @@ def score(
 
 def score_lines(store: Store) -> Iterator[str]:
     """The rows of a scored input as JSON lines, with their scores, in the order of the input."""
-    for row in sorted(OPINIONS.rows(store), key=lambda row: int(row["row"])):
+    for row in sorted(opinion_rows(store), key=lambda row: int(row["row"])):
         scores = row["scores"]
         figures = {name: how(scores) for name, how in AGGREGATIONS.items()}
         content = {**json.loads(row["input"]), "scores": scores, **figures}

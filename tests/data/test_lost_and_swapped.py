@@ -22,7 +22,7 @@ from mclabel import pipelines
 from mclabel.config import JudgeConfig, LabelConfig, ScoreConfig, SearchConfig, load_config
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.opinions import opinion_rows
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import read_trees
 from mclabel.data.verify.run import verify
@@ -106,7 +106,7 @@ READERS: dict[str, Callable[[Store], list[Any]]] = {
     "labels": lambda store: list(read_labels(store)),
     "rollouts": lambda store: list(read_rollouts(store)),
     "trees": lambda store: list(read_trees(store)),
-    "opinions": lambda store: list(OPINIONS.rows(store)),
+    "opinions": lambda store: list(opinion_rows(store)),
 }
 KINDS: dict[str, tuple[Callable[[Path, int], Path], tuple[str, ...]]] = {
     "labels": (partial(labelled, merged=False), ("labels", "rollouts")),
