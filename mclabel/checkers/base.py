@@ -147,8 +147,7 @@ def recorded_checker(recorded: Any) -> CheckerSettings:
     """Settings of the checker that a run's manifest names, which runs nothing of anybody's.
 
     Args:
-        recorded: the manifest's `checker`; a text is the version of the maths checker, which was
-            the only one until manifests of format 2.
+        recorded: the manifest's `checker`; without one it is the default.
 
     Raises:
         PydanticCustomError: there is no such checker any more, its settings are other ones, or it

@@ -13,7 +13,7 @@ from rich.text import Text
 from mclabel.cli.options import ALLOW, configuration
 from mclabel.cli.output import console, say_left_out
 from mclabel.errors import ShardError
-from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
+from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, EXIT_NOTHING, fail
 
 REJECTED = "rows or problems could not be labelled"
 
@@ -84,6 +84,8 @@ def label(
         overrides = (*overrides, "strict=true")
     from mclabel import pipelines
     from mclabel.config import LabelConfig, load_config
+    from mclabel.data.shards.labels import read_labels
+    from mclabel.data.shards.store import Store
     from mclabel.report.terminal.job_progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides, allow=allow)
@@ -117,6 +119,12 @@ def label(
             f"blocks{about} are left. Finished blocks are saved, and unfinished ones are in the "
             "journals. Run the same command with a larger budget to continue",
             EXIT_BUDGET,
+        )
+    if next(read_labels(Store(checked.out)), None) is None:
+        fail(
+            f"no problem could be labelled: all were left out. {checked.out}/rejects.jsonl has the "
+            "reasons",
+            EXIT_NOTHING,
         )
     console.print(f"The labels are in {checked.out}. Look at them: mclabel show {checked.out}")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,19 +72,12 @@ def mark_checkpoint(folder: Path) -> None:
 
 def checkpoint_faults(folder: Path) -> Iterator[Fault]:
     """What is wrong with a checkpoint that is marked as whole; every file of it is read."""
-    record = _record(folder, COMPLETE)
-    if isinstance(record, Fault):
-        yield record
-        return
-    run = _run_id(folder.parent.parent)
-    if record.get("step") != step_of(folder):
-        yield Fault(name=COMPLETE, what=f"belongs to the checkpoint of step {record.get('step')}")
-    elif None not in (run, record["run"]) and record["run"] != run:
-        yield Fault(name=COMPLETE, what="belongs to another training")
-    yield from _differing(folder, record["files"])
-    for path in _files(folder):
-        if (name := str(path.relative_to(folder))) not in {*record["files"], COMPLETE}:
-            yield Fault(name=name, what="is none of the files that were written with the others")
+    files = yield from _faults(folder, COMPLETE, folder.parent.parent, step=step_of(folder))
+    if files is not None:
+        for path in _files(folder):
+            if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
+                what = "is none of the files that were written with the others"
+                yield Fault(name=name, what=what)
 
 
 def mark_finished(out: Path, model: Path) -> None:
@@ -110,13 +103,7 @@ def mark_finished(out: Path, model: Path) -> None:
 
 def finished_faults(out: Path) -> Iterator[Fault]:
     """What is wrong with the files of a training whose model is there; every one is read."""
-    record = _record(out, FINISHED)
-    if isinstance(record, Fault):
-        yield record
-        return
-    if None not in (run := _run_id(out), record["run"]) and record["run"] != run:
-        yield Fault(name=FINISHED, what=f"belongs to another training than {' or '.join(CLAIMS)}")
-    yield from _differing(out, record["files"])
+    yield from _faults(out, FINISHED, out)
 
 
 def check_finished(out: Path) -> None:
@@ -137,6 +124,34 @@ def model_remedy(out: Path) -> str:
         f"If {out / MODEL} was put there by this training, delete it and run the same command "
         "again: the last checkpoint is trained on. Else choose another out=…"
     )
+
+
+def _faults(
+    root: Path, name: str, out: Path, *, step: int | None = None
+) -> Generator[Fault, None, Mapping[str, str] | None]:
+    """What is wrong with a mark, and with the files that it speaks for.
+
+    Args:
+        root: folder of the mark.
+        name: of the mark.
+        out: of the training that it must be of.
+        step: that it must be of; None of the whole training's.
+
+    Returns:
+        The files and their digests; None where the mark cannot be read.
+    """
+    record = _record(root, name)
+    if isinstance(record, Fault):
+        yield record
+        return None
+    run = _run_id(out)
+    files: Mapping[str, str] = record["files"]
+    if record.get("step") != step:
+        yield Fault(name=name, what=f"belongs to the checkpoint of step {record.get('step')}")
+    elif None not in (run, record["run"]) and record["run"] != run:
+        yield Fault(name=name, what=f"belongs to another training than {' or '.join(CLAIMS)}")
+    yield from _differing(root, files)
+    return files
 
 
 def _differing(root: Path, files: Mapping[str, str]) -> Iterator[Fault]:

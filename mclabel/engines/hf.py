@@ -19,9 +19,10 @@ from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.loading import load_beside
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_finite, load_model
+from mclabel.engines.quiet import quiet_transformers
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import DeviceSettings, PolicySettings
-from mclabel.engines.text import StopTexts, quiet_transformers
+from mclabel.engines.text import StopTexts
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mclabel.arith import bundled_model
+from mclabel.engines.smollm2 import NAME, smollm2_folder
 from mclabel.errors import ConfigError, EngineError
 from mclabel.plain_files import check_plain_folder
 
@@ -25,7 +26,7 @@ def named(model: str, key: str) -> str:
 
 
 def resolve_model(model: str, *, key: str = POLICY) -> str:
-    """The folder of `arith:NAME`, any other model as it is.
+    """The folder of `arith:NAME` or `smollm2:135m`, any other model as it is.
 
     Args:
         model: what a configuration names.
@@ -33,7 +34,12 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
 
     Raises:
         ConfigError: no model of that name is bundled.
+        EngineError: a package that carries the model is missing, or its folder cannot be made.
     """
+    if model.startswith("smollm2:"):
+        if model != NAME:
+            raise ConfigError(f"{key}={model!r}: must be {NAME}, the only one of its family here")
+        return str(smollm2_folder())
     if not model.startswith("arith:"):
         return model
     try:

@@ -15,12 +15,12 @@ from mclabel.engines.hub import (
     weights_fingerprint,
 )
 from mclabel.engines.pretrained import check_weights, configured_parameters
+from mclabel.engines.quiet import quiet_transformers
 from mclabel.engines.text import (
     PolicyText,
     check_model,
     model_end_ids,
     model_max_context,
-    quiet_transformers,
 )
 
 

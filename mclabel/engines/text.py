@@ -353,11 +353,3 @@ class StopTexts:
         before = self._decode(ids[-longest - 1 : -1])
         after = self._decode(ids[-longest - 1 :])
         return after.count(text) > before.count(text)
-
-
-def quiet_transformers() -> None:
-    """Turn off loading bars, and reports of what is meant to be so, such as a fresh head."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()

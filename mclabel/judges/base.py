@@ -10,14 +10,16 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
+
+from pydantic import Field
 
 from mclabel.data.readers.rows import RejectReason
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.layout import Split
 from mclabel.records import Claim, FinishReason, Flag
-from mclabel.settings import ComponentSettings
+from mclabel.settings import ComponentSettings, Count, Share
 from mclabel.work.task import RunnerState
 
 UNKNOWN_VOTE = -1
@@ -43,14 +45,14 @@ class Answer:
 
     prompt: str
     """Hash of the prompt's text."""
-    number: int
+    number: Count
     """Counts the answers to one prompt."""
-    max_tokens: int
+    max_tokens: Count
     """Most tokens that it could have."""
     text: str
     finish_reason: FinishReason
     """`failed`: it could not be had, and `text` says why."""
-    num_tokens: int
+    num_tokens: Count
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -64,15 +66,15 @@ class Opinion:
 
     is_known: bool
     """Whether it has an opinion at all."""
-    first_error: int | None = None
+    first_error: Count | None = None
     """Index of the first wrong step, None for none; of a judge that claims `at_or_before`, the
     step at or before which it is, None where it says nothing."""
-    sureness: float | None = None
+    sureness: Share | None = None
     """How sure the judge is, in [0, 1]: the share of votes for what it says, or a distance of its
     scores from its threshold. None where it cannot tell."""
     reason: str = ""
     """Why it has none, or what it saw."""
-    votes: tuple[int, ...] = ()
+    votes: tuple[Annotated[int, Field(ge=UNKNOWN_VOTE)], ...] = ()
     """Of a judge that is asked several times: the step each vote names, the number of steps where
     it names none, `UNKNOWN_VOTE` where it could not be had."""
     scores: tuple[float, ...] = ()
@@ -81,7 +83,7 @@ class Opinion:
     """Of a judge that points at places."""
     answers: tuple[Answer, ...] = ()
     """What a language model has answered."""
-    num_tokens: int = 0
+    num_tokens: Count = 0
     """Tokens that were sampled, or read where nothing is sampled."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mclabel.data.readers.rows import RejectReason
@@ -13,11 +13,12 @@ from mclabel.data.shards.manifest import MANIFEST, claimed_config, read_claim
 from mclabel.data.shards.opinions import TASK, opinion_rows
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
-from mclabel.judges.base import Answer, Opinion
+from mclabel.judges.base import Opinion
 from mclabel.judges.items import steps_of
 from mclabel.prm.scoring.items import FILES, SolutionItem, row_item
-from mclabel.records import Claim, Flag
+from mclabel.records import Claim
 from mclabel.seeds import content_id
+from mclabel.settings import read_record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class OpinionRun:
         recorded = _recorded(store)
         opinions, num_steps, texts = {}, {}, {}
         for row in opinion_rows(store):
-            opinions[row["id"]] = opinion_of(row)
+            opinions[row["id"]] = opinion_of(location, row)
             num_steps[row["id"]] = row["num_steps"]
             item = _judged_item(location, row, _input_row(location, row))
             steps = steps_of(item, recorded["judge"]["split"])
@@ -69,19 +70,23 @@ def text_digest(problem: str, steps: Sequence[str]) -> str:
     return content_id("texts", problem, list(steps))
 
 
-def opinion_of(row: dict[str, Any]) -> Opinion:
-    """The opinion in a row of a shard."""
-    return Opinion(
-        is_known=row["is_known"],
-        first_error=row["first_error"],
-        sureness=row["sureness"],
-        reason=row["reason"],
-        votes=tuple(row["votes"]),
-        scores=tuple(row["scores"]),
-        flags=tuple(Flag(**one) for one in row["flags"]),
-        answers=tuple(Answer(**one) for one in row["answers"]),
-        num_tokens=row["num_tokens"],
-    )
+def opinion_of(location: str, row: Mapping[str, Any]) -> Opinion:
+    """The opinion in a row of a shard.
+
+    Args:
+        location: of the run.
+        row: of a shard.
+
+    Raises:
+        ShardError: it holds none.
+    """
+    try:
+        return read_record(Opinion, {one.name: row[one.name] for one in fields(Opinion)})
+    except ValueError as error:
+        raise ShardError(
+            f"{location}: the opinion on solution {row['id']!r} is not what mclabel wrote "
+            f"({error}). Judge its solutions again, into a new folder"
+        ) from error
 
 
 def judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -127,7 +132,7 @@ def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
             steps=steps_of(item, judge["split"]),
             judge=judge["kind"],
             claim=judge["claim"],
-            opinion=opinion_of(row),
+            opinion=opinion_of(location, row),
         )
 
 

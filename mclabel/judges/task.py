@@ -20,7 +20,9 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 from mclabel.judges.base import Answer, JudgedItem, Opinion, prompt_hash
 from mclabel.judges.checked import CheckedJudge
+from mclabel.judges.opinions import opinion_of
 from mclabel.judges.outputs import OpinionOutputs
+from mclabel.settings import read_record
 from mclabel.work.journal import BlockJournal
 from mclabel.work.task import (
     Attempt,
@@ -81,7 +83,7 @@ class JudgeTask:
 
     def read_entry(self, line: Line) -> JournalEntry:
         """The answer in a line of a journal."""
-        answer = Answer(**line["answer"])
+        answer = read_record(Answer, line["answer"])
         key = (line["solution"], *answer.key)
         return JournalEntry(key=key, content=answer, num_tokens=answer.num_tokens)
 
@@ -211,6 +213,6 @@ def answers_of(store: Store) -> dict[AnswerKey, Answer]:
     return {
         (row["id"], *answer.key): answer
         for row in opinion_rows(store)
-        for answer in (Answer(**one) for one in row["answers"])
+        for answer in opinion_of(store.location, row).answers
         if answer.finish_reason != "failed"
     }

@@ -12,7 +12,7 @@ from mclabel.boundary import Boundary
 from mclabel.checkers import make_checker
 from mclabel.data.shards.labels import commit_block
 from mclabel.data.shards.priors import FOLDER as PRIORS
-from mclabel.data.shards.priors import priors_name, read_priors
+from mclabel.data.shards.priors import making_use_of, priors_name, read_priors
 from mclabel.data.shards.store import Store
 from mclabel.engines import EngineStats, Policy
 from mclabel.engines.gate import GatedPolicy
@@ -218,11 +218,11 @@ class LabelRunner:
     def _adopt(self, learner: RunLearner) -> None:
         """Take what was learned elsewhere in the run, each piece once."""
         for name in set(self._store.names(PRIORS)) - self._adopted:
-            content = read_priors(
-                self._store, name.removeprefix(f"{PRIORS}/").removesuffix(".json")
-            )
+            identity = name.removeprefix(f"{PRIORS}/").removesuffix(".json")
+            content = read_priors(self._store, identity)
             if content is not None:
-                with self._estimators.calling("the learner's adopt"):
+                adopting = self._estimators.calling("the learner's adopt")
+                with making_use_of(self._store, identity), adopting:
                     learner.adopt(content.decode())
             self._adopted.add(name)
 

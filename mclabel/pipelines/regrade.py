@@ -24,6 +24,7 @@ from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
 from mclabel.components import NotAllowed, within
 from mclabel.config import load_content
 from mclabel.data.readers.rows import file_rows
+from mclabel.data.shards.priors import making_use_of
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators import CompleterRule, EstimatorSettings
@@ -32,7 +33,6 @@ from mclabel.pipelines.rewritten import (
     RewrittenRun,
     SourceBlock,
     begin_rewritten,
-    check_followed,
     check_kept,
     place_of,
     recorded_config,
@@ -66,6 +66,9 @@ class RegradeReport:
     """Number of corrected gold answers."""
     num_golds_unknown: int = 0
     """Number of corrected gold answers for problems without labels in the run."""
+    num_golds_mismatched: int = 0
+    """Number of corrected gold answers that were not used, as the run has another problem of that
+    id."""
 
     def lines(self) -> list[str]:
         """What to say of it."""
@@ -88,6 +91,11 @@ class RegradeReport:
                 f"{self.num_golds:,} golds corrected; {self.num_golds_unknown:,} of them name no "
                 "problem of the run"
             )
+        if self.num_golds_mismatched:
+            said.append(
+                f"{self.num_golds_mismatched:,} golds were not used: the problem in the file of "
+                "golds has another text than the run's problem of the same id"
+            )
         return said
 
 
@@ -107,7 +115,8 @@ def regrade(
     Args:
         run: folder or URL, labelled with keep_rollouts=true.
         out: folder or URL of the new run.
-        golds: file of corrected golds: `problem_id` and `answer`.
+        golds: file of corrected golds: `problem_id` and `answer`. If a row has `problem`, too, its
+            gold counts only where the run's problem has the same text.
         checker: changes to the run's checker, such as `checker.rules.units_optional=false`, or
             another one, `checker=my_package.grading:is_right`.
         allow: modules and packages, or names `module:Class`, whose code the run may name; no other
@@ -137,7 +146,7 @@ def regrade(
         "regraded": {
             "run": place_of(run),
             "checker": config.get("checker"),
-            "golds": content_id(sorted((name, gold.answer) for name, gold in corrected.items()))
+            "golds": content_id(sorted((name, *one.content) for name, one in corrected.items()))
             if corrected
             else None,
             **superseded_rows(source),
@@ -156,7 +165,7 @@ class _Regrading:
         rewritten: RewrittenRun,
         settings: EstimatorSettings,
         rule: CompleterRule,
-        golds: Mapping[str, Gold],
+        golds: Mapping[str, _Corrected],
         checker: Checker,
         run: str,
     ) -> None:
@@ -176,10 +185,14 @@ class _Regrading:
             num_blocks_resumed=rewritten.num_resumed,
             num_golds=len(self._golds),
         )
-        unknown = set(self._golds)
+        unknown, mismatched = set(self._golds), set[str]()
 
         def note(table: pa.Table) -> None:
-            unknown.difference_update(table["problem_id"].to_pylist())
+            names, texts = table["problem_id"].to_pylist(), table["problem"].to_pylist()
+            unknown.difference_update(names)
+            for name, text in zip(names, texts, strict=True):
+                if name in self._golds and not self._golds[name].is_of(text):
+                    mismatched.add(name)
 
         for block in rewritten.missing(on_progress, note):
             again = self._regraded(block)
@@ -188,19 +201,21 @@ class _Regrading:
             )
             _count(report, block.rows, again)
         rewritten.finish()
-        report.num_golds_unknown = len(unknown)
+        report.num_golds_unknown, report.num_golds_mismatched = len(unknown), len(mismatched)
         return report
 
     def _regraded(self, block: SourceBlock) -> Regraded:
         check_kept(self._run_name, block, "graded again")
-        if self._settings.component.follow != "nothing":
-            check_followed(self._run_name, block)
         return regrade_block(
             block.rows,
             block.rollouts or (),
             settings=self._settings,
             rule=self._rule,
-            golds=self._golds,
+            golds={
+                name: found.gold
+                for name, text in {row.problem.id: row.problem.text for row in block.rows}.items()
+                if (found := self._golds.get(name)) is not None and found.is_of(text)
+            },
             read_knowledge=self._knowledge,
             grade=self._grade,
         )
@@ -209,7 +224,9 @@ class _Regrading:
         return self._runner.run(self._checker.grade(items, here))
 
     def _read_knowledge(self, identity: str) -> Any:
-        return self._settings.component.read_knowledge(self._rewritten.copied_priors(identity))
+        content = self._rewritten.copied_priors(identity)
+        with making_use_of(Store(self._run_name), identity):
+            return self._settings.component.read_knowledge(content)
 
 
 def _count(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded) -> None:
@@ -226,8 +243,7 @@ def _count(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regrad
 def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
     """The settings of an estimator as a manifest records them.
 
-    Files that they name are left out: what was read of them is on record with the labels. Earlier
-    versions recorded every estimator's keys; those of others are left out, too.
+    Files that they name are left out: what was read of them is on record with the labels.
 
     Raises:
         ConfigError: there is no such estimator.
@@ -235,9 +251,6 @@ def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
     """
     known = settings_class("estimators", content["kind"])
     values = dict(content)
-    if "price" in values:  # until manifests of format 2
-        values["min_gain_per_token"] = values.pop("price")
-        values = {name: value for name, value in values.items() if name in known.model_fields}
     for name, info in known.model_fields.items():
         if CONTENT in info.metadata:
             values.pop(name, None)
@@ -281,11 +294,29 @@ def _checker_then(config: Mapping[str, Any]) -> str:
     recorded = config.get("checker")
     if isinstance(recorded, Mapping):
         return f"{recorded.get('kind')} {recorded.get('version')}"
-    return f"math {recorded}"
+    return "none"
 
 
-def _golds(path: str) -> dict[str, Gold]:
-    golds: dict[str, Gold] = {}
+@dataclass(frozen=True, kw_only=True)
+class _Corrected:
+    """A corrected gold."""
+
+    gold: Gold
+    problem: str | None
+    """Text of the problem that it is of; None where the file does not say."""
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """What labels depend on."""
+        return (self.gold.answer,) if self.problem is None else (self.gold.answer, self.problem)
+
+    def is_of(self, problem: str) -> bool:
+        """Whether it is of a problem with this text; white space around it does not matter."""
+        return self.problem is None or self.problem.strip() == problem.strip()
+
+
+def _golds(path: str) -> dict[str, _Corrected]:
+    golds: dict[str, _Corrected] = {}
     for place, row in file_rows(path):
         identity = row.get("problem_id")
         if identity in (None, "") or row.get("answer") is None:
@@ -293,10 +324,14 @@ def _golds(path: str) -> dict[str, Gold]:
         gold = read_gold(row["answer"])
         if isinstance(gold, NoGold):
             raise DataError(f"{place}: the answer, which is the corrected gold, {gold.detail}")
-        if golds.setdefault(str(identity), gold) != gold:
+        text = row.get("problem")
+        if not isinstance(text, str | None):
+            raise DataError(f"{place}: problem must be a text, is a {type(text).__name__}")
+        corrected = _Corrected(gold=gold, problem=text)
+        if golds.setdefault(str(identity), corrected) != corrected:
             raise DataError(
-                f"{place}: problem {identity!r} has a different gold in an earlier "
-                "row. Keep one of them"
+                f"{place}: problem {identity!r} has a different gold or text in an "
+                "earlier row. Keep one of them"
             )
     if not golds:
         raise DataError(f"{path}: holds no golds")

@@ -279,26 +279,13 @@ def check_kept(run: str, block: SourceBlock, what: str) -> None:
     """Refuse a block that was labelled by rollouts and does not hold them.
 
     Raises:
-        DataError: it does not, or an older mclabel wrote them without their ways.
+        DataError: it does not.
     """
     made = (counts for row in block.rows for counts in (row.root, *(s.counts for s in row.steps)))
     if block.rollouts is None and any(counts.num_rollouts for counts in made):
         raise DataError(
             f"{run}: was labelled with keep_rollouts=false, so there is nothing to be {what}. "
             "Label it again with keep_rollouts=true"
-        )
-
-
-def check_followed(run: str, block: SourceBlock) -> None:
-    """Refuse rollouts of which it is not known what prefixes they passed through.
-
-    Raises:
-        DataError: an older mclabel wrote them.
-    """
-    if any(rollout.step_ends is None for rollout in block.rollouts or ()):
-        raise DataError(
-            f"{run}: an older mclabel wrote it, whose rollouts do not record the prefixes that "
-            "they passed through. Label it again with this version"
         )
 
 

@@ -181,7 +181,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     from transformers import AutoModelForCausalLM
 
     from mclabel.engines.pretrained import load_model, load_tokenizer
-    from mclabel.engines.text import quiet_transformers
+    from mclabel.engines.quiet import quiet_transformers
     from mclabel.prm.scoring.score import PRM
     from mclabel.rl.training.crediting import Crediting
     from mclabel.rl.training.engine import LiveEngine

@@ -23,6 +23,7 @@ from mclabel.pipelines.run import Run
 from mclabel.pipelines.train_identity import Blocks, chosen_blocks, semantic_config
 from mclabel.pipelines.train_report import TrainReport
 from mclabel.records import LabeledSolution
+from mclabel.settings import read_record
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples
@@ -189,6 +190,6 @@ def _finished(out: Path) -> TrainReport | None:
         return None
     check_finished(out)
     try:
-        return TrainReport(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        return read_record(TrainReport, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged ({error}). {model_remedy(out)}") from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mclabel.settings import Count
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainReport:
@@ -11,15 +13,15 @@ class TrainReport:
 
     model: str
     """Folder of the finished PRM."""
-    num_solutions: int
+    num_solutions: Count
     """Number of solutions in the training set."""
-    num_validation: int
-    num_unlabeled: int
-    num_leaked: int
+    num_validation: Count
+    num_unlabeled: Count
+    num_leaked: Count
     """Number of solutions left out because their problems are in an evaluation set."""
-    num_too_long: int
-    num_cut: int
-    num_refused: int
+    num_too_long: Count
+    num_cut: Count
+    num_refused: Count
     first_refused: str | None
     validation: dict[str, float | None]
     """Validation metrics after training, by name."""

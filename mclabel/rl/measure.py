@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import comb
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.records import Outcome, Problem, Solution
 from mclabel.rl.groups import Group
+from mclabel.settings import MAX_TOTAL, Amount, Count, read_record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,28 +25,41 @@ class ProblemFigures:
 
     problem_id: str
     family: str
-    num_samples: int
-    num_right: int
-    num_truncated: int
-    num_tokens: int
+    num_samples: Annotated[int, Field(ge=1, le=MAX_TOTAL)]
+    num_right: Count
+    num_truncated: Count
+    num_tokens: Count
     """Of all samples."""
-    num_steps: int
+    num_steps: Count
     """Of all samples."""
-    num_sound: int | None
+    num_sound: Count | None
     """Samples without a wrong step; None where there is no truth."""
-    num_lucky: int | None
+    num_lucky: Count | None
     """Samples with the right answer through a wrong step; None where there is no truth."""
-    score: float | None = None
+    score: Amount | None = None
     """Sum of the lowest step scores of a PRM over the samples; None without one."""
-    squared_error: float | None = None
+    squared_error: Amount | None = None
     """Sum of the squares of the same less the outcome, 1 for right."""
+
+    def __post_init__(self) -> None:
+        """Refuse figures that more samples have than there are."""
+        for name, limit in _AT_MOST.items():
+            value, most = getattr(self, name), getattr(self, limit)
+            if value is not None and value > most:
+                raise ValueError(f"{name}={value}: must be at most {limit}={most}")
+
+
+_AT_MOST = dict.fromkeys(
+    ("num_right", "num_truncated", "num_sound", "score", "squared_error"), "num_samples"
+) | {"num_lucky": "num_right"}
+"""By figure, the one that it is part of."""
 
 
 @dataclass(frozen=True)
 class Measurement:
     """What a policy did on many problems."""
 
-    problems: tuple[ProblemFigures, ...]
+    problems: Annotated[tuple[ProblemFigures, ...], Field(min_length=1)]
     kl: float | None = None
     """KL divergence of a token from the first policy, in nats; None where it was not measured."""
 
@@ -114,10 +130,14 @@ class Measurement:
         return {"summary": self.summary(), "kl": self.kl, "problems": problems}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Measurement:
-        """What `to_json` gave."""
-        problems = tuple(ProblemFigures(**one) for one in content["problems"])
-        return cls(problems, content.get("kl"))
+    def from_json(cls, content: Any) -> Measurement:
+        """What `to_json` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        given = read_record(dict[str, Any], content)
+        return read_record(cls, {name: one for name, one in given.items() if name != "summary"})
 
 
 def _figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:

@@ -1,7 +1,7 @@
 """Settings: each component declares its own, once, in the module that uses them.
 
 `base` says what a class of settings and a field are; `bounds` limits numbers; `marks` says what a
-field is to others; `rules` checks what holds between fields.
+field is to others; `rules` checks what holds between fields; `recorded` reads records back.
 """
 
 from mclabel.settings.base import (
@@ -37,6 +37,7 @@ from mclabel.settings.marks import (
     Harmless,
     TrustsCode,
 )
+from mclabel.settings.recorded import Amount, Count, Share, read_record
 from mclabel.settings.rules import rule
 
 __all__ = [
@@ -53,19 +54,23 @@ __all__ = [
     "OPERATIONAL",
     "RUNS_CODE",
     "SENSITIVE",
+    "Amount",
     "AtMost",
     "Chosen",
     "ComponentSettings",
+    "Count",
     "Harmless",
     "Named",
     "OneOf",
     "Seed",
     "Settings",
+    "Share",
     "TrustsCode",
     "at_most",
     "content_fields",
     "harmful_values",
     "joined_faults",
+    "read_record",
     "rule",
     "settings_class",
 ]

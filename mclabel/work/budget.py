@@ -18,6 +18,7 @@ from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.manifest import run_id
 from mclabel.data.shards.store import Store
+from mclabel.settings import Amount, Count, read_record
 from mclabel.work.tally import JobState
 
 FILE = "spent.json"
@@ -32,16 +33,16 @@ _FULL = 0.5
 class Spent:
     """Sums over all runs of a job."""
 
-    num_tokens: int = 0
+    num_tokens: Count = 0
     """Tokens, those that a kill has lost included."""
-    hours: float = 0.0
+    hours: Amount = 0.0
     """Hours that the job ran, loading of engines included."""
-    gpu_hours: float = 0.0
-    busy_tokens: int = 0
+    gpu_hours: Amount = 0.0
+    busy_tokens: Count = 0
     """Tokens while engines were busy: neither filling up nor running out of work."""
-    busy_engine_s: float = 0.0
+    busy_engine_s: Amount = 0.0
     """Seconds that engines were busy, times engines."""
-    num_engines: int = 0
+    num_engines: Count = 0
     """The most engines that were loaded at a time."""
 
     @property
@@ -148,8 +149,8 @@ def read_spent(store: Store) -> Spent:
     try:
         content, check = read_object(raw)
         content.pop("run", None)
-        spent = Spent(**content)
-    except (ValueError, TypeError) as error:
+        spent = read_record(Spent, content)
+    except ValueError as error:
         raise damaged(store, FILE, f"not what mclabel wrote ({error})") from error
     if check != "sound":
         raise damaged(store, FILE)

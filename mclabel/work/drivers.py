@@ -102,7 +102,7 @@ class DriverSign:
             if sign["node"] != platform.node():
                 return False
             os.kill(int(sign["process"]), 0)
-        except (ProcessLookupError, ValueError, KeyError, TypeError):
+        except (ProcessLookupError, ValueError, KeyError, TypeError, OverflowError):
             return True
         except PermissionError:
             return False

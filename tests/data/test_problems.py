@@ -3,13 +3,17 @@ from __future__ import annotations
 import json
 from math import nan
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mclabel.data.given import given_items, row_of
 from mclabel.data.readers.base import reader_settings
+from mclabel.data.readers.problem_rows import problem_in
 from mclabel.data.readers.problems import read_problems
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.data.shards.rejects import Reject
 from mclabel.errors import DataError
@@ -41,6 +45,56 @@ def test_every_format_gives_the_same_problems(tmp_path: Path, suffix: str) -> No
     assert [(p.text, p.answer) for p in problems] == [("1+1?", "2"), ("2+2?", "4")]
     assert [p.meta["level"] for p in problems] == ["1", "2"]
     assert problems == list(read_problems(write(tmp_path / "q.jsonl", ROWS)))
+
+
+DAPO: dict[str, Any] = {
+    "data_source": "math_dapo",
+    "prompt": [
+        {"role": "user", "content": "Solve it step by step.\n\n1+33?\n\nAnswer: on its own"}
+    ],
+    "reward_model": {"ground_truth": "34", "style": "rule-lighteval/MATH_v2"},
+    "extra_info": {"index": "0-1"},
+}
+"""A row of DAPO-Math-17k, and of verl's data sets."""
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+def test_rows_of_chat_messages_are_problems(tmp_path: Path, suffix: str) -> None:
+    (found,) = read_problems(write(tmp_path / f"p{suffix}", [DAPO]))
+    assert found.text.startswith("Solve it") and "1+33?" in found.text and found.answer == "34"
+    assert found.meta == {"data_source": "math_dapo"}
+
+
+def test_rows_of_chat_messages_in_a_data_frame(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    write(tmp_path / "p.parquet", [DAPO])
+    frame = pandas.read_parquet(tmp_path / "p.parquet")
+    assert type(frame["prompt"][0]).__name__ == "ndarray"
+    in_rows = [problem_in(row) for row in frame.to_dict("records")]
+    as_given = [problem_in(row_of(one, "row 1")) for one in given_items(frame, "problems")]
+    assert in_rows == as_given == list(read_problems(str(tmp_path / "p.parquet")))
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        (
+            [{"role": "system", "content": "Be brief."}, *DAPO["prompt"]],
+            "has a system message, whi",
+        ),
+        (
+            [*DAPO["prompt"], {"role": "assistant", "content": "34"}],
+            "has the roles user, assistant",
+        ),
+        ([{"role": "user", "content": [{"type": "text"}]}], "must be a text, is a list"),
+        ([{"role": "user"}], "is empty"),
+        ([{"role": ["user"]}, 5], "one message with the role user; has the roles"),
+        ([], "has the roles none"),
+    ],
+)
+def test_other_messages_are_left_out(messages: object, said: str) -> None:
+    found = problem_in({**DAPO, "prompt": messages})
+    assert isinstance(found, RejectReason) and said in found.detail
 
 
 def test_gsm8k_and_math_golds(public_data: Path) -> None:

@@ -114,6 +114,23 @@ def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
     assert used == report.num_rollouts - report.num_rollouts_unused
 
 
+def test_a_gold_of_another_problem_is_counted_and_not_used(tmp_path: Path) -> None:
+    run = label(tmp_path, "estimator={kind: fixed, rollouts: 4}")
+    texts = {row.problem.id: row.problem.text for row in rows(run)}
+    given = {"p3": f" {texts['p3']}\n", "p4": texts["p3"], "p5": None}
+    lines = [{"problem_id": name, "answer": "9", "problem": text} for name, text in given.items()]
+    path = tmp_path / "golds.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    report = pipelines.regrade(str(run), str(tmp_path / "again"), golds=str(path))
+    assert (report.num_golds, report.num_golds_unknown, report.num_golds_mismatched) == (3, 0, 1)
+    assert "1 golds were not used" in " ".join(report.lines())
+    answers = {row.problem.id: row.problem.answer for row in rows(tmp_path / "again")}
+    assert [answers[name] for name in ("p3", "p4", "p5")] == ["9", "4", "9"]
+    path.write_text(json.dumps({"problem_id": "p3", "answer": "9", "problem": 3}))
+    with pytest.raises(DataError, match="problem must be a text, is a int"):
+        pipelines.regrade(str(run), str(tmp_path / "other"), golds=str(path))
+
+
 def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) -> None:
     run = label(tmp_path, "estimator.kind=first_error", "estimator.rollouts=4")
     # No answer is right any more: every solution is searched, of which right ones never were.

@@ -11,16 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaForTokenClassification,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-)
 
 from mclabel.errors import ConfigError, EngineError
 from mclabel.prm import Scorer, load_prm
@@ -41,7 +33,9 @@ CHATML = (
 TEXTS = [PROBLEM, *STEPS, *NUMBERED, QWEN_SYSTEM, "user assistant system", "+ -"] * 9
 
 
-def byte_level(special: Sequence[str], template: str | None) -> PreTrainedTokenizerFast:
+def byte_level(
+    special: Sequence[str], template: str | None
+) -> transformers.PreTrainedTokenizerFast:
     """A tokenizer as Llama 3 and Qwen 2 have it; the first special token begins texts."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -50,14 +44,14 @@ def byte_level(special: Sequence[str], template: str | None) -> PreTrainedTokeni
     core.train_from_iterator(
         TEXTS, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     )
-    made = PreTrainedTokenizerFast(
+    made = transformers.PreTrainedTokenizerFast(
         tokenizer_object=core, bos_token=special[0], additional_special_tokens=list(special[1:])
     )
     made.chat_template = template
     return made
 
 
-def mistral() -> PreTrainedTokenizerFast:
+def mistral() -> transformers.PreTrainedTokenizerFast:
     """A tokenizer that puts a space before every text, and marks spaces."""
     core = Tokenizer(models.BPE(unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -68,10 +62,12 @@ def mistral() -> PreTrainedTokenizerFast:
         [*TEXTS, *["ки ки"] * 9],
         trainers.BpeTrainer(vocab_size=400, special_tokens=["<unk>"], show_progress=False),
     )
-    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
 
 
-def saved(folder: Path, tokenizer: PreTrainedTokenizerFast, kind: str, labels: int = 2) -> str:
+def saved(
+    folder: Path, tokenizer: transformers.PreTrainedTokenizerFast, kind: str, labels: int = 2
+) -> str:
     """A checkpoint with random weights."""
     torch.manual_seed(0)
     sizes = {
@@ -79,10 +75,12 @@ def saved(folder: Path, tokenizer: PreTrainedTokenizerFast, kind: str, labels: i
         **{"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 64},
         **{"max_position_embeddings": 1024, "initializer_range": 0.5},
     }
-    networks: dict[str, Callable[[], PreTrainedModel]] = {
-        "lm": lambda: LlamaForCausalLM(LlamaConfig(**sizes)),
-        "head": lambda: LlamaForTokenClassification(LlamaConfig(**sizes, num_labels=labels)),
-        "qwen": lambda: Qwen2ForProcessRewardModel(Qwen2Config(**sizes)),
+    networks: dict[str, Callable[[], transformers.PreTrainedModel]] = {
+        "lm": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)),
+        "head": lambda: transformers.LlamaForTokenClassification(
+            transformers.LlamaConfig(**sizes, num_labels=labels)
+        ),
+        "qwen": lambda: Qwen2ForProcessRewardModel(transformers.Qwen2Config(**sizes)),
     }
     networks[kind]().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -96,7 +94,9 @@ def logits(prm: Scorer, ids: Sequence[int]) -> torch.Tensor:
     return found
 
 
-def shepherd_by_its_card(prm: Scorer, tokenizer: PreTrainedTokenizerFast) -> list[float]:
+def shepherd_by_its_card(
+    prm: Scorer, tokenizer: transformers.PreTrainedTokenizerFast
+) -> list[float]:
     """Question, a space, steps with " ки" at their ends; softmax over the two tokens at tags."""
     output = "\n".join(f"{step} ки" for step in NUMBERED)
     good_bad = tokenizer.encode("+ -")
@@ -138,7 +138,7 @@ def test_rlhflow(tmp_path: Path, steps: list[str]) -> None:
 def test_qwen(tmp_path: Path) -> None:
     made = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], CHATML)
     prm = load_prm(saved(tmp_path, made, "qwen"), format="qwen")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)  # of the class that is Qwen's
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)  # of the class that is Qwen's
     turns = [
         {"role": "system", "content": QWEN_SYSTEM},
         {"role": "user", "content": PROBLEM},

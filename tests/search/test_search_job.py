@@ -132,6 +132,18 @@ def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     assert exported.exit_code == 0, exported.output
 
 
+def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:
+    source, out = write_problems(tmp_path, 2), tmp_path / "out"
+    keys = [f"problems.source={source}", f"out={out}", "scorer=constant", "policy.max_tokens=100"]
+    keys += ["search=beam", "search.n=2", "search.width=2"]
+    narrow = "policy.engine={kind: scripted, max_context: 10}"
+    for _ in range(2):  # running it again changes nothing
+        done = run("search", "/dev/null", *keys, narrow)
+        assert done.exit_code == 1, done.output
+        assert "no problem could be searched: all were left out" in done.output
+    assert len((out / "rejects.jsonl").read_text().splitlines()) == 2
+
+
 @pytest.mark.slow
 def test_killed_four_times_every_problem_is_searched_once(tmp_path: Path) -> None:
     rng, out, count = random.Random(1), tmp_path / "out", 12

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -12,6 +15,8 @@ from mclabel.serving.asked import Limits
 from tests.rl.test_serve_rewards import serving as serving_rewards
 from tests.search.test_serve_search import serving as serving_search
 from tests.support.random_requests import OTHERS, ask_at_random, near
+from tests.support.shown import plain_run
+from tests.support.viewer_process import ViewerProcess
 
 LIMITS = Limits(max_live=4, max_waiting=400)
 SCRIPTED = {"engine": {"kind": "scripted", "num_steps": 2}, "max_tokens": 1_000}
@@ -68,6 +73,48 @@ def score_request(draw: random.Random) -> Any:
             item[draw.choice([*item, "group", "other"])] = draw.choice(OTHERS)
         items.append(item)
     return {"items": items if draw.random() < 0.8 else draw.choice(OTHERS)}
+
+
+NAMES = ["state", "solutions", "place", "summary", "export", "solution", "rollouts", "grades"]
+NAMES += ["scores", "text", "text", "text", "nothing"]
+"""What the viewer is asked for; the last is not there."""
+NUMBERS: list[Any] = [*near(0, 1, 50, 200, 1_000, 10**9, 2**31, 2**63), 10**400, -1.5, 1e308]
+NUMBERS += ["nan", "-nan", "inf", "1e400", "\u0663", "\u00b2", "1_0", "+1", " 1 ", "0x1", "", "\0"]
+NUMBERS += ["1" * 5_000, "\ud800", "'; DROP TABLE solutions; --", "%", "x" * 20_000]
+TEXTS = ["step.0", "step.-1", "step.\u0663", "step.\u00b2", f"step.{10**30}", "step." + "1" * 5_000]
+TEXTS += ["rollout.0.0", "rollout.0.-1", f"rollout.0.{2**63}", "rollout.0", "problem", "answer"]
+TEXTS += ["step.", "", '"', '"a b" c']
+SORTED_BY = ["any", "none", "right", "truncated", "lucky", "undecided", "width", "fall", "tokens"]
+_ASKED = {"run offset limit step width id port": NUMBERS, "what q level": [*TEXTS, *NUMBERS]}
+_ASKED["outcome mark sort error"] = [*SORTED_BY, *NUMBERS]
+ASKED = {name: values for names, values in _ASKED.items() for name in names.split()}
+"""Values of parameters, by name."""
+
+
+def look(draw: random.Random, ids: list[str]) -> str:
+    """A path with parameters, some of them several times."""
+    names = draw.choices(sorted(ASKED), k=draw.randint(0, 4))
+    asked = [(name, draw.choice(ASKED[name])) for name in names]
+    if draw.random() < 0.6:
+        asked += [("run", 0), ("id", draw.choice(ids)), ("what", draw.choice(TEXTS))]
+    if draw.random() < 0.2:
+        asked *= draw.choice([2, 100])
+    draw.shuffle(asked)
+    more = draw.choice(["", "", "", "/", "/..", "/%00", "/" + "a" * draw.choice([2_000, 60_000])])
+    folder = "api" if draw.random() < 0.9 else draw.choice(["static", "static/viewer", ".."])
+    query = urlencode([(name, str(one)) for name, one in asked], errors="surrogatepass")
+    return f"/{folder}/{draw.choice(NAMES)}{more}?{query}"
+
+
+def test_the_viewer_stands_random_requests(tmp_path: Path) -> None:
+    with ViewerProcess(plain_run(tmp_path / "run")) as viewer:
+        viewer.wait_for(3)
+        ids = [row["solution_id"] for row in viewer.get("solutions")["rows"]]
+        made = partial(look, ids=ids)
+        found = ask_at_random(viewer.port, None, "/api/state", made, cookie=viewer.cookie)
+        assert found.keys() <= {200, 307, 400, 404, 414}
+        assert found[200] > 30 and found[404] > 50
+        viewer.wait_for(3)
 
 
 @pytest.mark.slow

@@ -24,7 +24,13 @@ def near(*bounds: int) -> list[Any]:
 
 
 def ask_at_random(
-    port: int, path: str, simple: str, make: Callable[[random.Random], Any], *, seed: int = 0
+    port: int,
+    path: str | None,
+    simple: str,
+    make: Callable[[random.Random], Any],
+    *,
+    seed: int = 0,
+    cookie: str = "",
 ) -> dict[int, int]:
     """Send random requests, each of which must be answered or begun soon, as a simple one is.
 
@@ -33,22 +39,26 @@ def ask_at_random(
 
     Args:
         port: of the server.
-        path: of the random requests.
+        path: of the random requests, which have a body; None for some that only look.
         simple: path that another client asks meanwhile.
-        make: a body, from random numbers.
+        make: from random numbers a body, or the path of a request that only looks.
         seed: of the random numbers.
+        cookie: of every request.
 
     Returns:
         How often each status was answered; 0 stands for requests that were begun.
     """
     draw, found = random.Random(seed), dict[int, int]()
     for _ in range(NUM_REQUESTS):
-        body = json.dumps(make(draw)).encode()
-        asked = _posted(port, path, body)
+        made = make(draw)
+        asked = _asked(port, path, made, cookie)
         began = time.monotonic()
-        assert _got(port, simple) == 200, body[:500]
-        assert time.monotonic() - began < SLOW_S, body[:500]
-        asked.sock.settimeout(0.05)
+        other = _asked(port, None, simple, cookie)
+        assert other.getresponse().status == 200, str(made)[:500]
+        other.close()
+        assert time.monotonic() - began < SLOW_S, str(made)[:500]
+        if path is not None:
+            asked.sock.settimeout(0.05)
         try:
             status = asked.getresponse().status
         except TimeoutError:
@@ -58,15 +68,11 @@ def ask_at_random(
     return found
 
 
-def _posted(port: int, path: str, body: bytes) -> http.client.HTTPConnection:
+def _asked(port: int, path: str | None, made: Any, cookie: str) -> http.client.HTTPConnection:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SLOW_S)
-    connection.request("POST", path, body, {"content-type": "application/json"})
+    headers = {"content-type": "application/json", "cookie": cookie}
+    if path is None:
+        connection.request("GET", made, headers=headers)
+    else:
+        connection.request("POST", path, json.dumps(made).encode(), headers)
     return connection
-
-
-def _got(port: int, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SLOW_S)
-    connection.request("GET", path)
-    status = connection.getresponse().status
-    connection.close()
-    return status

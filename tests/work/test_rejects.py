@@ -207,3 +207,14 @@ def test_problems_without_a_given_solution_are_left_out(tmp_path: Path) -> None:
         ("odd", "no_solution"),
         ("p19", "no_solution"),
     ]
+
+
+def test_a_job_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:
+    row = {"id": "p", "problem": "P [answer 1]", "answer": "1"}
+    (tmp_path / "problems.jsonl").write_text(json.dumps(row))
+    narrow = "policy.engine={kind: scripted, max_context: 5}"
+    for _ in range(2):  # running it again changes nothing
+        done = CliRunner().invoke(main, ["label", "/dev/null", *overrides(tmp_path, narrow)])
+        assert done.exit_code == 1, done.output
+        said = " ".join(done.output.split())
+        assert "no problem could be labelled: all were left out" in said

@@ -56,11 +56,11 @@ class RowSettings(ReaderSettings):
 
     problem_column: str | None = None
     """Column that holds the problem's text; null takes the first of `problem`, `question`, `prompt`
-    and `text` that exists."""
+    and `text` that exists. It may also hold one chat message of the user, in a list."""
     answer_column: str | None = None
-    r"""Column that holds the gold answer; null takes the first of `answer`, `final_answer` and
-    `solution` that exists. If its text has a `\boxed{}`, `####` or `Answer:` answer, that answer is
-    the gold; otherwise the whole text is. docs/answers.md has all forms."""
+    r"""Column that holds the gold answer; null takes the first of `answer`, `final_answer`,
+    `solution` and `reward_model` that exists. If its text has a `\boxed{}`, `####` or `Answer:`
+    answer, that answer is the gold; otherwise the whole text is. docs/answers.md has all forms."""
 
 
 class Reader(Protocol):

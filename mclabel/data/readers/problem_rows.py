@@ -9,11 +9,12 @@ from typing import Any
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.data.limits import MAX_ROW
 from mclabel.data.readers.rows import LONE_SURROGATES, RejectReason
+from mclabel.data.shards.rejects import bounded
 from mclabel.records import Problem
 from mclabel.seeds import content_id
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
-ANSWER_COLUMNS = ("answer", "final_answer", "solution")
+ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
 MAX_ANSWER = 1 << 20
 """Characters of a gold, or of the solution that it is the end of."""
 
@@ -98,11 +99,35 @@ def _problem(row: Mapping[str, Any], column: str | None) -> str | RejectReason:
     name = _name(row, "problem", column, PROBLEM_COLUMNS)
     if isinstance(name, RejectReason):
         return name
-    found = text_of(row[name])
+    found = _said(row[name])
     if isinstance(found, RejectReason):
         reason = "no_problem" if found.reason == "empty" else found.reason
         return RejectReason(reason, f"the problem in column {name!r} {found.detail}")
     return found
+
+
+def _said(content: Any) -> str | RejectReason:
+    """A problem's text, or that of the one message that holds it, as in verl's and DAPO's rows.
+
+    A system message is refused: a problem has none, and what it asks for would be lost unseen.
+    """
+    content = content.tolist() if hasattr(content, "tolist") else content
+    if not isinstance(content, list | tuple):
+        return text_of(content)
+    roles = [one.get("role") if isinstance(one, Mapping) else None for one in content]
+    if "system" in roles:
+        return RejectReason(
+            "wrong_type",
+            "has a system message, which no problem has. Remove it from the row, and set "
+            "policy.system to it",
+        )
+    if roles != ["user"]:
+        given = ", ".join(bounded(str(role)) for role in roles[:4]) or "none"
+        return RejectReason(
+            "wrong_type",
+            f"must be a text, or one message with the role user; has the roles {given}",
+        )
+    return text_of(content[0].get("content"))
 
 
 def _name(

@@ -151,13 +151,11 @@ class Catalog:
         """
         places = {block: self.blocks[block] for block in blocks}
         is_merged = any(place.is_merged for place in places.values())
-        recorded = metadata.get("blocks") if is_merged else {metadata.get("block"): None}
-        if recorded is not None:  # merged shards of an older mclabel do not say
-            for block, place in places.items():
-                if block not in recorded or recorded[block] != place.num_rows:
-                    names = ", ".join(map(repr, list(recorded)[:3]))
-                    raise damaged(store, file, f"holds block {names}, but must hold {block!r}")
+        recorded = metadata.get("blocks", {}) if is_merged else {metadata.get("block"): None}
         for block, place in places.items():
+            if block not in recorded or recorded[block] != place.num_rows:
+                names = ", ".join(map(repr, list(recorded)[:3]))
+                raise damaged(store, file, f"holds block {names}, but must hold {block!r}")
             if place.offset + (place.num_rows or 0) > table.num_rows:
                 raise damaged(store, file, f"lacks rows of block {block}")
         return [self._rows_of(block, table) for block in blocks]

@@ -69,6 +69,7 @@ def remedy(name: str) -> str:
 _SINGLE = {
     "run.json": "Restore it from a copy, or choose another out=…",
     "spent.json": "Delete it: the job then counts what it spends from zero",
+    "finished.json": "Delete it: the same command writes it again once all is done",
     "rejects.jsonl": "Run the job again, which writes it again",
     "progress.jsonl": "Delete it, or the damaged lines: it is only a log",
 }

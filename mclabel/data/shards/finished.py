@@ -24,6 +24,7 @@ from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.manifest import run_id
 from mclabel.data.shards.plan import part_name, planned_blocks, read_parts
 from mclabel.data.shards.store import Store
+from mclabel.settings import Count, read_record
 
 FILE = "finished.json"
 
@@ -34,9 +35,9 @@ class Finished:
 
     run: str | None
     """The `id` of the run's manifest; None without one."""
-    num_blocks: int
+    num_blocks: Count
     """Blocks that hold what counts of an item."""
-    num_plan_parts: int
+    num_plan_parts: Count
     """Parts of the plan; 0 where the run has none, as imports."""
     files: tuple[str, ...]
     """Single files beside the shards."""
@@ -73,8 +74,8 @@ def read_finished(store: Store) -> Finished | None:
         return None
     try:
         content, check = read_object(raw)
-        found = Finished(**{**content, "files": tuple(content["files"])})
-    except (ValueError, TypeError, KeyError) as error:
+        found = read_record(Finished, content)
+    except ValueError as error:
         raise damaged(store, FILE, f"not what mclabel wrote ({error})") from error
     if check != "sound":
         raise damaged(store, FILE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.store import Store
@@ -27,6 +29,20 @@ def read_priors(store: Store, identity: str) -> bytes | None:
     if content is not None and hashlib.sha256(content).hexdigest()[:ID_LENGTH] != identity:
         raise damaged(store, priors_name(identity))
     return content
+
+
+@contextmanager
+def making_use_of(store: Store, identity: str) -> Iterator[None]:
+    """Where an estimator reads priors: what it refuses is said to be this file.
+
+    Raises:
+        DamagedFile: the estimator has raised a `ValueError`.
+    """
+    try:
+        yield
+    except ValueError as error:
+        fault = f"not what mclabel wrote ({error})"
+        raise damaged(store, priors_name(identity), fault) from error
 
 
 def missing_priors(store: Store, identity: str) -> DamagedFile:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +24,7 @@ from mclabel.data.shards.labels import label_tables
 from mclabel.data.shards.plan import planned_blocks
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
+from mclabel.settings import Amount, Count, read_record
 
 FOLDER = "trees"
 TASK = "search"
@@ -39,27 +40,27 @@ class StoredNode:
     id: str
     parent: str
     """Id of the node that it continues; empty for the bare problem."""
-    depth: int
+    depth: Count
     """Steps from the beginning of the solution."""
-    num_tokens: int
+    num_tokens: Count
     """Tokens from the beginning of the solution."""
     steps: tuple[str, ...]
     """Texts of the steps that it adds."""
     scores: tuple[float, ...]
     """A score for each step from the beginning of the solution; empty where it was not scored."""
-    count: int
+    count: Count
     """How often it was sampled."""
-    num_sampled: int
+    num_sampled: Count
     """Tokens sampled for it, all times together."""
     is_finished: bool
     is_cut: bool
     """Whether there was no room left to go on."""
-    weight: float | None = None
+    weight: Amount | None = None
     """Of a result: how much it counts in a vote; None for a beginning that was given up."""
     score: float | None = None
     """Of a result: its scores joined to one number."""
-    outcome: str | None = None
-    """Of a result: `right`, `wrong` or `ungraded`."""
+    outcome: Literal["right", "wrong", "ungraded"] | None = None
+    """Of a result."""
     prediction: str | None = None
     """Of a result: the answer that was read out of it."""
     group: int | None = None
@@ -70,14 +71,14 @@ class StoredNode:
 class StoredCost:
     """What the search of one problem has cost, in tokens and requests (`SearchCost`)."""
 
-    num_prompt: int
-    num_sampled: int
-    num_pruned: int
-    num_repeated: int
-    num_replayed: int
-    num_requests: int
-    num_scored: int
-    num_score_cached: int
+    num_prompt: Count
+    num_sampled: Count
+    num_pruned: Count
+    num_repeated: Count
+    num_replayed: Count
+    num_requests: Count
+    num_scored: Count
+    num_score_cached: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,9 +261,4 @@ def tree_file(block_id: str, attempt: str) -> str:
 
 
 def _tree(row: dict[str, Any]) -> StoredTree:
-    nodes = tuple(
-        StoredNode(**{**one, "steps": tuple(one["steps"]), "scores": tuple(one["scores"])})
-        for one in row["nodes"]
-    )
-    content = {**row, "nodes": nodes, "meta": json.loads(row["meta"])}
-    return StoredTree(**{**content, "cost": StoredCost(**row["cost"])})
+    return read_record(StoredTree, {**row, "meta": json.loads(row["meta"])})

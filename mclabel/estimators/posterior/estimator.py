@@ -155,7 +155,7 @@ class PosteriorEstimator(Estimator):
         if settings.priors is not None:
             try:
                 priors = Priors.from_json(read(settings.priors))
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigError(
                     f"estimator.priors={settings.priors!r}: not readable as priors ({error}). Give "
                     "a file priors/ID.json of a run labelled with estimator.kind=posterior"

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from mclabel.estimators.posterior.arithmetic import exp, log
 from mclabel.records import AUTHOR
+from mclabel.settings import Count, Share, read_record
 
 Floats = NDArray[np.float64]
 
@@ -102,9 +103,9 @@ class Rates:
     Means over the prefixes that end with a step, each weighing the same.
     """
 
-    blindness: float
+    blindness: Share
     """Share of its rollouts from sound prefixes that end wrong."""
-    luck: float
+    luck: Share
     """Share of its rollouts from unsound prefixes that end right."""
 
 
@@ -172,22 +173,36 @@ class Priors:
         """Read what `to_json` wrote.
 
         Raises:
-            ValueError: it is of another format.
+            ValueError: it is of another format, or holds what no priors hold.
         """
-        raw: dict[str, Any] = json.loads(text)
-        if raw.get("format") != FORMAT:
-            raise ValueError(f"priors of format {raw.get('format')!r}: must be {FORMAT}")
-        return cls._of(raw)
+        raw = read_record(dict[str, Any], json.loads(text))
+        if (found := raw.pop("format", None)) != FORMAT:
+            raise ValueError(f"priors of format {found!r}: must be {FORMAT}")
+        return cls._of(read_record(_Written, raw))
 
     @classmethod
-    def _of(cls, raw: Mapping[str, Any]) -> Priors:
+    def _of(cls, written: _Written) -> Priors:
         return cls(
-            classes=_read(raw["classes"]),
-            num_solutions=raw["num_solutions"],
-            values=_read(raw["values"]) if "values" in raw else None,
-            completers={name: cls._of(one) for name, one in raw.get("completers", {}).items()},
-            rates={name: Rates(**one) for name, one in raw.get("rates", {}).items()},
+            classes=_read(written.classes),
+            num_solutions=written.num_solutions,
+            values=None if written.values is None else _read(written.values),
+            completers={name: cls._of(one) for name, one in written.completers.items()},
+            rates=written.rates,
         )
+
+
+_Numbers = Mapping[str, Mapping[str, list[Any]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """Priors as a file holds them."""
+
+    classes: _Numbers
+    num_solutions: Count
+    values: _Numbers | None = None
+    completers: Mapping[str, _Written] = field(default_factory=dict)
+    rates: Mapping[str, Rates] = field(default_factory=dict)
 
 
 def _written(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
@@ -197,11 +212,35 @@ def _written(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
     }
 
 
-def _read(classes: Mapping[str, Any]) -> dict[str, ClassPriors]:
-    return {
-        name: ClassPriors(**{key: np.array(value) for key, value in one.items()})
-        for name, one in classes.items()
-    }
+def _read(classes: _Numbers) -> dict[str, ClassPriors]:
+    if POOLED not in classes:
+        raise ValueError(f"classes: must have {POOLED}, has {', '.join(classes) or 'none'}")
+    return {name: _read_class(name, one) for name, one in classes.items()}
+
+
+def _read_class(name: str, given: Mapping[str, list[Any]]) -> ClassPriors:
+    if given.keys() != _SHAPES.keys():
+        raise ValueError(f"classes.{name}: must have {', '.join(_SHAPES)}, has {', '.join(given)}")
+    arrays = {key: np.array(value) for key, value in given.items()}
+    for key, array in arrays.items():
+        if array.shape != _SHAPES[key] or array.dtype.kind not in "fi":
+            raise ValueError(f"classes.{name}.{key}: must be numbers of shape {_SHAPES[key]}")
+        is_chance = key != "agreement"
+        if not (
+            (array >= 0) & (array <= 1) if is_chance else (array > 0) & np.isfinite(array)
+        ).all():
+            rule = "in [0, 1]" if is_chance else "above 0 and finite"
+            raise ValueError(f"classes.{name}.{key}: each of its numbers must be {rule}")
+    return ClassPriors(**arrays)
+
+
+_SHAPES = {
+    "root": (NUM_TO_GO, len(GRID)),
+    **dict.fromkeys(("sound", "wrong", "unsound"), (NUM_TO_GO, len(GRID), len(GRID))),
+    "leaf": (3, len(GRID), 2),
+    "agreement": (3, 2),
+}
+"""Of the arrays of `ClassPriors`, as files hold them."""
 
 
 def _listed(array: Floats) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mclabel.engines.pretrained import load_model
-from mclabel.engines.text import quiet_transformers
+from mclabel.engines.quiet import quiet_transformers
 from mclabel.prm.examples.batch import StepBatch
 from mclabel.prm.model.lora import is_adapter
 from mclabel.prm.model.settings import ModelSettings

@@ -55,8 +55,8 @@ class ModelSettings(Settings):
     """The network that scores steps."""
 
     base: str
-    """Causal language model to start from: a folder, a Hugging Face name, arith:policy or
-    arith:strong."""
+    """Causal language model to start from: a folder, a Hugging Face name, arith:policy,
+    arith:strong or smollm2:135m."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest commit."""
     trust_remote_code: TrustsCode = False

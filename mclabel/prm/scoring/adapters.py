@@ -31,7 +31,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrained
 from mclabel.engines.chat import render_chat
 from mclabel.engines.control import ControlTokens
 from mclabel.engines.pretrained import check_device, load_model, load_tokenizer
-from mclabel.engines.text import quiet_transformers
+from mclabel.engines.quiet import quiet_transformers
 from mclabel.errors import DataError
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError

@@ -27,6 +27,7 @@ from mclabel.evaluation.grouping import GROUP_KEYS
 from mclabel.records import Consensus, Step
 from mclabel.report.opinions import kept_word, opinions_words, places_by_step, rule_name
 from mclabel.report.viewer.index import Index
+from mclabel.report.viewer.listing import is_number
 from mclabel.seeds import content_id
 
 MAX_TEXT = 20_000
@@ -214,8 +215,8 @@ class Details:
             DataError: there is no such text.
         """
         kind, *numbers = what.split(".")
-        if not all(number.isdecimal() for number in numbers):
-            raise DataError(f"what={what!r}: no such text")
+        if not all(map(is_number, numbers)):
+            raise DataError(f"what={what[:80]!r}: no such text")
         match kind, [int(number) for number in numbers]:
             case "problem" | "answer" | "prediction", []:
                 text = self._row(run, solution_id)[1][kind]

@@ -52,6 +52,11 @@ _LISTED = (
 )
 
 
+def is_number(text: str) -> bool:
+    """Whether a text from a URL is a number that everything here can hold, in digits of ASCII."""
+    return text.isascii() and text.isdecimal() and len(text) <= 9
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """What is asked for."""
@@ -91,8 +96,7 @@ class Question:
         allowed = {
             "run": asked.run in range(num_runs),
             "outcome": asked.outcome in ("", *Outcome),
-            "error": asked.error in ("", "any", "none")
-            or (asked.error.isdecimal() and len(asked.error) < 7),
+            "error": asked.error in ("", "any", "none") or is_number(asked.error),
             "mark": asked.mark == "" or asked.mark in MARKS,
             "sort": asked.sort in SORTS,
             "width": 0 <= asked.width <= 1,

@@ -28,7 +28,7 @@ from mclabel.report.runs import run_identity
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.following import Follower
 from mclabel.report.viewer.index import Index
-from mclabel.report.viewer.listing import Listing, Question, counts
+from mclabel.report.viewer.listing import Listing, Question, counts, is_number
 from mclabel.report.viewer.scoring import Scorers
 from mclabel.report.viewer.selection import Selection
 from mclabel.serving.crowd import keep
@@ -141,7 +141,7 @@ class _Api:
 
     def _number(self, query: Mapping[str, str], name: str, default: int = 0) -> int:
         raw = query.get(name) or str(default)
-        if not raw.isascii() or not raw.isdecimal() or len(raw) > 9:
+        if not is_number(raw):
             raise MclabelError(f"{name}={raw[:40]!r}: must be a number")
         if name == "run" and int(raw) >= len(self._index.runs):
             raise MclabelError(f"run={raw}: there are {len(self._index.runs)}")

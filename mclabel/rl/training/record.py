@@ -11,6 +11,7 @@ from mclabel.errors import DataError
 from mclabel.plain_files import check_plain
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
+from mclabel.settings import Count, read_record
 
 LOG, MEASURED = "log.jsonl", "measured"
 
@@ -50,7 +51,7 @@ def read_measured(out: Path) -> dict[int, Measurement]:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             found[_step_of(path)] = Measurement.from_json(content)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{path}: is not a measurement ({error}). Delete it and run the training again, "
                 "which measures it again"
@@ -64,7 +65,13 @@ def read_log(out: Path) -> list[dict[str, float]]:
     Raises:
         DataError: the file holds something else.
     """
-    return _read_lines(out / LOG)
+    lines = _read_lines(out / LOG)
+    for line in lines:
+        try:
+            read_record(Count, line.get("step"))
+        except ValueError as error:
+            raise DataError(f"{out / LOG}: step={line.get('step')!r}: {error}") from error
+    return lines
 
 
 def forget_after(out: Path, step: int) -> None:
@@ -106,4 +113,4 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _step_of(path: Path) -> int:
     """The step of a measurement's file; a file of another name is none of ours."""
-    return int(path.stem) if path.stem.isdecimal() else -1
+    return int(path.stem) if path.stem.isascii() and path.stem.isdecimal() else -1
