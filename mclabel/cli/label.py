@@ -245,12 +245,12 @@ def compact(run: str, rows: int) -> None:
     never both. A labelling job may run at the same time.
     """
     from mclabel.data.shards.compact import compact as merge
-    from mclabel.data.shards.solution_rows import row_shards_of
+    from mclabel.data.shards.opinions import USE, holds_opinions
     from mclabel.data.shards.store import Store
     from mclabel.report.terminal.job_progress import StageProgress
 
-    if (kind := row_shards_of(Store(run))) is not None:
-        raise ShardError(f"{run}: holds {kind.what}; only labels can be compacted. {kind.use}")
+    if holds_opinions(Store(run)):
+        raise ShardError(f"{run}: holds opinions; only labels can be compacted. {USE}")
     with StageProgress(console, "read", "shards") as stage:
         done = merge(Store(run), rows=rows, on_progress=stage.update)
     if not done.num_before:

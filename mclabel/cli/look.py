@@ -31,12 +31,12 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     SHARDS is the folder or URL of a run of labels, or the output of `mclabel judge`.
     """
     from mclabel.data.shards.labels import read_labels
-    from mclabel.data.shards.solution_rows import OPINIONS, row_shards_of
+    from mclabel.data.shards.opinions import holds_opinions
     from mclabel.data.shards.store import Store
     from mclabel.evaluation.label_quality import arith_truth, is_arith
     from mclabel.report.terminal.solutions import show_solution
 
-    if row_shards_of(Store(shards)) is OPINIONS:
+    if holds_opinions(Store(shards)):
         _show_opinions(shards, limit, problem, wrong)
         return
     shown = 0

@@ -148,8 +148,8 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     "-o",
     "--out",
     help=(
-        "File to write (.jsonl), or folder or URL for Parquet shards; the default is standard "
-        "output."
+        "File to write (.jsonl), or folder or URL for a run of opinions with the scores; the "
+        "default is standard output."
     ),
 )
 @click.option(

@@ -33,8 +33,8 @@ class ScoreConfig(ScorerSettings, RunsHere):
     solutions: Annotated[str, OPERATIONAL]
     """Solutions to score: a file, or the folder or URL of a run of `mclabel label`."""
     out: Annotated[str | None, OPERATIONAL] = None
-    """Output: a file that ends in .jsonl, or a folder or object store URL for shards. null prints
-    the scores as JSON lines."""
+    """Output: a file that ends in .jsonl, or a folder or object store URL for a run of opinions
+    that have the scores. null prints the scores as JSON lines."""
     block_solutions: Annotated[
         int,
         OPERATIONAL,

@@ -37,11 +37,11 @@ class Kind:
 
 
 RUN = Kind(
-    what="a run of labels, scores, opinions or a search",
-    marks=("run.json", "plan/*.parquet", "labels/*.parquet", "scores/*.parquet",
-           "opinions/*.parquet", "trees/*.parquet", "merged/labels/*.parquet"),
+    what="a run of labels, opinions or a search",
+    marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
+           "trees/*.parquet", "merged/labels/*.parquet"),
     manifest="run.json",
-    folders=("labels", "rollouts", "trees", "scores", "opinions", "priors", "journals", "rejects",
+    folders=("labels", "rollouts", "trees", "opinions", "priors", "journals", "rejects",
              "drivers", "plan", "compacted", "merged", "merged/labels", "merged/rollouts",
              ".partial"),
     files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),

@@ -14,8 +14,10 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import Field, FiniteFloat
 
+from mclabel.data.readers.rows import RejectReason
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
+from mclabel.prm.scoring.layout import Split
 from mclabel.records import Chance, Claim, FinishReason, Flag, Index, Many
 from mclabel.settings import ComponentSettings, Count
 from mclabel.work.task import RunnerState
@@ -127,6 +129,8 @@ class Judge(ABC):
     """Version, which must change whenever an opinion may change. A run cannot be resumed with a
     different one."""
     settings: Any
+    num_cpus: float | None = None
+    """CPUs that are reserved for it, once it is made; None gives it all of its machine."""
 
     def __init__(self, settings: Any, *, seed: int = 0) -> None:
         """Make a judge, without loading anything.
@@ -160,6 +164,15 @@ class Judge(ABC):
         """
         return None
 
+    @classmethod
+    def split(cls, settings: Any) -> Split:
+        """Where the steps of a solution given as one text end.
+
+        Args:
+            settings: an instance of `Settings`.
+        """
+        return "line"
+
     def known(self) -> dict[str, Any]:
         """What opinions depend on beside the settings, such as the hash of a model's weights.
 
@@ -189,16 +202,19 @@ class Judge(ABC):
         return
 
     @abstractmethod
-    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
+    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
         """Give an opinion. Called for many solutions at a time.
 
         Args:
             item: the solution.
             ask: asks the judge's language model, if it has one.
 
+        Returns:
+            The opinion, or why the solution cannot be judged, which sets it aside.
+
         Raises:
             EngineDied: what it runs on is gone.
-            DataError: the solution cannot be judged; it is set aside with the message.
+            DataError: the solution cannot be judged; it is set aside as `not_judged`.
         """
         ...
 

@@ -6,14 +6,20 @@ from typing import cast, get_args
 
 from mclabel.boundary import Boundary, Guard
 from mclabel.components import derived_class
+from mclabel.data.readers.rows import RejectReason
 from mclabel.errors import ConfigError
 from mclabel.judges.base import Judge, JudgedItem, Opinion
 from mclabel.judges.base import JudgeSettings as Settings
 from mclabel.records import Claim
 
 
-def make_judge(settings: Settings, *, seed: int) -> Judge:
+def make_judge(settings: Settings, *, seed: int, num_cpus: float | None = None) -> Judge:
     """Make the judge that settings name, behind its boundary, without loading anything.
+
+    Args:
+        settings: of the judge.
+        seed: of the run.
+        num_cpus: see `Judge.num_cpus`.
 
     Raises:
         ConfigError: they name no judge.
@@ -22,6 +28,7 @@ def make_judge(settings: Settings, *, seed: int) -> Judge:
     target = judge_class(settings)
     around = Boundary.around("judges", target)
     judge = around.call("__init__", target, settings, seed=seed, slow=True)
+    judge.num_cpus = num_cpus
     return cast(Judge, Guard(judge, Judge, around, {"judge": _fault}))
 
 
@@ -41,7 +48,9 @@ def judge_class(settings: Settings) -> type[Judge]:
     return target
 
 
-def _fault(opinion: Opinion, item: JudgedItem, ask: object) -> str | None:
+def _fault(opinion: Opinion | RejectReason, item: JudgedItem, ask: object) -> str | None:
+    if isinstance(opinion, RejectReason):
+        return None
     steps, error = len(item.steps), opinion.first_error
     if error is not None and error >= steps:
         return f"gave first_error={error} (int), must give None or an index below {steps}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.manifest import MANIFEST, claimed_config, read_claim
-from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.opinions import TASK, opinion_rows
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.judges.base import Opinion
@@ -48,11 +48,12 @@ class OpinionRun:
         store = Store(location)
         recorded = _recorded(store)
         opinions, num_steps, texts = {}, {}, {}
-        for row in OPINIONS.rows(store):
+        for row in opinion_rows(store):
             opinions[row["id"]] = opinion_of(location, row)
             num_steps[row["id"]] = row["num_steps"]
             item = _judged_item(location, row, _input_row(location, row))
-            texts[row["id"]] = text_digest(item.problem, steps_of(item))
+            steps = steps_of(item, recorded["judge"]["split"])
+            texts[row["id"]] = text_digest(item.problem, steps)
         return cls(
             location=location,
             judge=recorded["judge"]["kind"],
@@ -94,7 +95,7 @@ def judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         ShardError: a shard is damaged, or a row is not JSON.
     """
-    for row in OPINIONS.rows(Store(location)):
+    for row in opinion_rows(Store(location)):
         yield row["id"], _input_row(location, row)
 
 
@@ -121,14 +122,14 @@ def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
     """
     store = Store(location)
     judge = _recorded(store)["judge"]
-    for row in OPINIONS.rows(store):
+    for row in opinion_rows(store):
         content = _input_row(location, row)
         item = _judged_item(location, row, content)
         yield SolutionOpinion(
             id=row["id"],
             problem_id=str(content.get("problem_id", "")),
             problem=item.problem,
-            steps=steps_of(item),
+            steps=steps_of(item, judge["split"]),
             judge=judge["kind"],
             claim=judge["claim"],
             opinion=opinion_of(location, row),
@@ -170,7 +171,7 @@ def _no_row(location: str, row: Mapping[str, Any], fault: str) -> ShardError:
 def _recorded(store: Store) -> dict[str, Any]:
     """The configuration of a run of `mclabel judge`."""
     recorded = claimed_config(store, MANIFEST)
-    if recorded is None or recorded.get("task") != OPINIONS.task:
+    if recorded is None or recorded.get("task") != TASK:
         raise ShardError(f"{store.location}: holds no opinions. Give the `out` of `mclabel judge`")
     return recorded
 

@@ -12,15 +12,17 @@ from pydantic import Field
 
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.labels import committed_blocks, read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import EngineResources
-from mclabel.errors import BadAnswer, DataError
+from mclabel.errors import BadAnswer, DataError, EngineError
 from mclabel.evaluation.processbench import best_threshold, first_below
 from mclabel.evaluation.truth import as_judged
 from mclabel.judges.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
-from mclabel.prm.scoring.batched import BatchedScorer
+from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.formats import OWN_FORMAT
+from mclabel.prm.scoring.layout import Split
 from mclabel.prm.scoring.manifest import (
     PrmManifest,
     model_folder,
@@ -35,9 +37,6 @@ from mclabel.work.task import RunnerState
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
-
-_CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
-"""Tokens that a core, or a GPU, scores at a time."""
 
 
 class ScorerJudge(Judge):
@@ -67,13 +66,7 @@ class ScorerJudge(Judge):
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
         """Prepare to judge; see `Judge`."""
         super().__init__(settings, seed=seed)
-        on_gpu = settings.device != "cpu" and settings.url is None
-        self._threads = os.cpu_count() or 1
-        self._scorer = BatchedScorer(
-            partial(_load, settings, None if on_gpu else self._threads),
-            max_tokens=_GPU_TOKENS if on_gpu else _CORE_TOKENS * self._threads,
-        )
-        self._on_gpu = on_gpu
+        self._scorer: BatchedScorer | None = None
 
     @classmethod
     def settled(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
@@ -106,6 +99,12 @@ class ScorerJudge(Judge):
                 "scores are better than elsewhere. Give labels that it was not trained on"
             )
 
+    @classmethod
+    def split(cls, settings: Any) -> Split:
+        """As the PRM's format has it; see `Judge`."""
+        split: Split = settings.text_split
+        return split
+
     def known(self) -> dict[str, Any]:
         """The PRM by its weights, and its threshold; see `Judge`."""
         prm, found = self.settings.prm, {"threshold": self.settings.threshold}
@@ -117,22 +116,37 @@ class ScorerJudge(Judge):
             PrmManifest.read(model_folder(self.settings.prm))
 
     def resources(self) -> EngineResources:
-        """A GPU, or all cores."""
-        return EngineResources(num_cpus=1.0, num_gpus=float(self._on_gpu))
+        """A GPU, or a core."""
+        on_gpu = self.settings.device != "cpu" and self.settings.url is None
+        return EngineResources(num_cpus=1.0, num_gpus=float(on_gpu))
 
     async def start(self) -> None:
         """Load the PRM."""
+        threads = max(1, int(os.cpu_count() or 1 if self.num_cpus is None else self.num_cpus))
+        self._scorer = BatchedScorer(
+            partial(self.load, threads), max_tokens=batch_tokens(self.settings.device, threads)
+        )
         await self._scorer.start()
 
-    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
+    def load(self, threads: int) -> Scorer:
+        """The PRM, on so many cores if it is on a CPU."""
+        return load_scorer(self.settings, threads=threads)
+
+    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
         """Score the steps."""
         from mclabel.prm.examples.encode import TooLongError
 
+        assert self._scorer is not None, "start() first"
         try:
             scores, num_tokens = await self._scorer.score(item)
-        except (TooLongError, BadAnswer) as error:
-            return Opinion(is_known=False, reason=str(error).removeprefix(f"{item.place}: "))
-        check_scores("the scorer", [scores], [item.place])
+        except (DataError, BadAnswer) as error:
+            reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
+            reason = "bad_answer" if isinstance(error, BadAnswer) else reason
+            return RejectReason(reason, str(error).removeprefix(f"{item.place}: "))
+        try:
+            check_scores("the scorer", [scores], [item.place])
+        except DataError as error:  # a fault of the PRM, not of the solution
+            raise EngineError(str(error)) from error
         threshold = self.settings.threshold
         assert threshold is not None, "settled() first"
         found = first_below(scores, threshold)
@@ -147,11 +161,12 @@ class ScorerJudge(Judge):
 
     def state(self) -> RunnerState:
         """What is scored now."""
-        return self._scorer.state()
+        return RunnerState() if self._scorer is None else self._scorer.state()
 
     async def close(self) -> None:
         """Free the PRM."""
-        self._scorer.close()
+        if self._scorer is not None:
+            self._scorer.close()
 
 
 def chosen_threshold(settings: ScorerJudge.Settings) -> float:
@@ -179,10 +194,6 @@ def _encoded(scorer: Scorer, row: JudgedSolution) -> EncodedSolution | None:
         return scorer.encode(row.problem, row.steps, f"solution {row.id}")
     except TooLongError:
         return None
-
-
-def _load(settings: ScorerJudge.Settings, threads: int | None) -> Scorer:
-    return load_scorer(settings, threads=threads)
 
 
 def _weights(prm: str) -> str:

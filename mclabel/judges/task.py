@@ -15,14 +15,14 @@ from typing import Any
 
 from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.opinions import commit_opinions, opinion_rows
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 from mclabel.judges.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
 from mclabel.judges.opinions import opinion_of
+from mclabel.judges.outputs import OpinionOutputs
 from mclabel.settings import read_record
 from mclabel.work.journal import BlockJournal
-from mclabel.work.row_outputs import RowOutputs
 from mclabel.work.task import (
     Attempt,
     Commit,
@@ -51,8 +51,8 @@ JUDGE_WORDS = TaskWords(
     content="any column of the row, or the reference",
     done="judged",
     block_setting="block_solutions",
-    counters={"num_opinions": 0, "num_unknown": 0, "num_answers": 0},
-    shown_counters={"num_opinions": "opinions", "num_unknown": "unknown"},
+    counters={"num_opinions": 0, "num_unknown": 0, "num_answers": 0, "num_steps": 0},
+    shown_counters={"num_opinions": "opinions", "num_unknown": "unknown", "num_steps": "steps"},
 )
 
 
@@ -72,9 +72,9 @@ class JudgeTask:
     """Answers of an earlier run."""
 
     @property
-    def outputs(self) -> RowOutputs:
+    def outputs(self) -> OpinionOutputs:
         """The shards of opinions of a run."""
-        return RowOutputs(shards=OPINIONS, words=JUDGE_WORDS, source=self.source)
+        return OpinionOutputs(words=JUDGE_WORDS, source=self.source)
 
     def runner(self, store: Store) -> JudgeRunner:
         """The task with one judge."""
@@ -114,12 +114,14 @@ class JudgeRunner:
         try:
             opinion = await self._judge.judge(item, ask)
         except DataError as error:
+            opinion = RejectReason("not_judged", str(error).removeprefix(f"{item.place}: "))
+        if isinstance(opinion, RejectReason):
             if self._task.strict:
-                raise
-            detail = str(error).removeprefix(f"{item.place}: ")
-            return Judged(set_aside=RejectReason("not_judged", detail))
+                raise DataError(f"{item.place}: {opinion.detail}")
+            return Judged(set_aside=opinion)
         if not attempt.is_trial:
             self._counts["opinions" if opinion.is_known else "unknown"] += 1
+            self._counts["steps"] += len(item.steps)
         return Judged(opinion=opinion, num_tokens=opinion.num_tokens)
 
     def commit(self, finished: FinishedBlock) -> Commit:
@@ -136,7 +138,7 @@ class JudgeRunner:
             for item, judged in finished.results
             if judged.opinion is not None
         ]
-        won = OPINIONS.commit(
+        won = commit_opinions(
             self._store,
             finished.block.id,
             finished.attempt,
@@ -209,7 +211,7 @@ def answers_of(store: Store) -> dict[AnswerKey, Answer]:
     """
     return {
         (row["id"], *answer.key): answer
-        for row in OPINIONS.rows(store)
+        for row in opinion_rows(store)
         for answer in opinion_of(store.location, row).answers
         if answer.finish_reason != "failed"
     }

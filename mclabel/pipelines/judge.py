@@ -13,11 +13,12 @@ from mclabel.data.shards.manifest import (
     differences,
     read_claim,
 )
-from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.opinions import TASK, opinion_rows
+from mclabel.data.shards.rejects import read_rejects
 from mclabel.data.shards.store import Store
 from mclabel.engines import PolicySettings, runs_model
 from mclabel.engines.sections import settings_of
-from mclabel.errors import ConfigError, ShardError
+from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.judges import JUDGES
 from mclabel.judges.base import Judge, JudgeSettings
 from mclabel.judges.checked import judge_class, make_judge
@@ -27,6 +28,7 @@ from mclabel.pipelines.fleet import from_anywhere
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.policy import prepare_policy
 from mclabel.pipelines.run import Run, run_task
+from mclabel.prm.scoring.items import none_left
 from mclabel.work.tally import JobReport, JobState
 
 
@@ -55,16 +57,20 @@ def judge(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
     run = Run.look(config.out)
-    solutions = read_judged_input(config.solutions, strict=config.strict)
-    judge_class(config.judge).check_input(config.judge, lambda: (one.problem for one in solutions))
+    target = judge_class(config.judge)
+    split = target.split(config.judge)
+    solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
+    target.check_input(config.judge, lambda: (one.problem for one in solutions))
     settings = _settled(config, run.recorded)
     own = make_judge(settings, seed=config.seed)
     own.check()
     semantic = _semantic(config, settings, own)
     run.check(semantic)
-    served = _served(config)
+    served, ray = _served(config), config.ray
+    needed = own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+    num_cpus = ray.num_cpus if ray.address == "none" else needed.num_cpus
     task = JudgeTask(
-        make=partial(make_judge, settings, seed=config.seed),
+        make=partial(make_judge, settings, seed=config.seed, num_cpus=num_cpus),
         source=config.solutions,
         provenance=run.stamp(
             versions=versions(), input={"solutions": config.solutions}, served=served
@@ -72,18 +78,21 @@ def judge(
         strict=config.strict,
         answers=_earlier(config, semantic, served),
     )
-    ray = config.ray
-    return run_task(
+    report = run_task(
         task,
         run,
         solutions,
         config,
-        resources=own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus),
+        resources=needed,
         block_items=config.block_solutions,
         journal_s=config.journal_s,
         on_state=on_state,
         accept_changes=accept_changes,
     )
+    store = Store(config.out)
+    if not report.num_blocks_left and next(opinion_rows(store), None) is None:
+        raise DataError(none_left(config.solutions, read_rejects(store)))
+    return report
 
 
 def judge_words(config: JudgeConfig) -> str:
@@ -129,13 +138,14 @@ def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
 
 def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
     """What opinions depend on: the judge, its version, its settings and its model's content."""
+    split = judge_class(settings).split(settings)
     known = {"kind": settings.kind, "version": own.version, **own.known()}
-    whole = {"task": OPINIONS.task, "seed": config.seed}
+    whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
     merged = {name: _merged(content, known) for name, content in judge.items()}
     return Semantic(
         identity={**whole, "judge": merged["identity"]},
-        config={**whole, "judge": {**merged["semantic"], "claim": own.claim}},
+        config={**whole, "judge": {**merged["semantic"], "claim": own.claim, "split": split}},
     )
 
 
@@ -173,7 +183,7 @@ def _earlier(
     store = Store(config.answers)
     manifest = read_claim(store, MANIFEST) or {}
     recorded: Mapping[str, Any] = manifest.get("config", {})
-    if recorded.get("task") != OPINIONS.task:
+    if recorded.get("task") != TASK:
         raise ShardError(
             f"answers={config.answers!r}: is not a run of a judge. Give the `out` of `mclabel "
             "judge`"

@@ -26,12 +26,12 @@ from mclabel.data.shards.labels import (
     named_rollouts,
 )
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claimed_config
+from mclabel.data.shards.opinions import no_labels
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
-from mclabel.data.shards.rejects import copy_rejects
+from mclabel.data.shards.rejects import read_rejects, write_rejects
 from mclabel.data.shards.schema import labeled_solution, recorded_rollout
 from mclabel.data.shards.shard import read_shard
-from mclabel.data.shards.solution_rows import no_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.labeling.grading import num_guessed, ungraded_reasons
@@ -151,7 +151,8 @@ class RewrittenRun:
         if self._anew is not None:
             self._anew.commit()
         delete_losers(self._target)
-        files = (REJECTS,) if copy_rejects(self._source, self._target) else ()
+        rejects = read_rejects(self._source)
+        files = (REJECTS,) if write_rejects(self._target, rejects) else ()
         write_finished(self._target, num_blocks=self.num_blocks, files=files)
 
     def copy_priors(self, block: SourceBlock) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object
 from mclabel.data.shards.manifest import MANIFEST
-from mclabel.data.shards.solution_rows import no_labels, row_shards_of
+from mclabel.data.shards.opinions import holds_opinions, no_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.seeds import content_id
@@ -143,8 +143,8 @@ def _kind(folder: Path) -> RunKind | None:
 
 
 def _holds_rows(folder: Path) -> bool:
-    """Whether a run holds scores or opinions, which neither the report nor the viewer shows."""
-    return row_shards_of(Store(str(folder))) is not None
+    """Whether a run holds opinions, which neither the report nor the viewer shows."""
+    return holds_opinions(Store(str(folder)))
 
 
 def _short_names(locations: Sequence[str]) -> dict[str, str]:

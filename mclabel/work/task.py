@@ -8,7 +8,7 @@ items are done. What is done with an item is the task's own matter. A task has t
   side on one event loop.
 - `Outputs`: what the finished blocks leave in the store. The driver asks it what is done.
 
-`mclabel.labeling.task` labels problems, `mclabel.prm.scoring.task` scores solutions.
+`mclabel.labeling.task` labels problems, `mclabel.judges.task` judges solutions.
 """
 
 from __future__ import annotations

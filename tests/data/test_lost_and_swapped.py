@@ -22,7 +22,7 @@ from mclabel import pipelines
 from mclabel.config import JudgeConfig, LabelConfig, ScoreConfig, SearchConfig, load_config
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.solution_rows import OPINIONS, SCORES
+from mclabel.data.shards.opinions import opinion_rows
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import read_trees
 from mclabel.data.verify.run import verify
@@ -62,9 +62,9 @@ def labelled(folder: Path, seed: int, *, merged: bool) -> Path:
 
 
 def scored(folder: Path, first: int, prm: str) -> Path:
-    """Scores of ten solutions, one of which is too long for the model."""
+    """Opinions of a scorer on ten solutions, one of which is too long for the model."""
     folder.mkdir()
-    source, out = folder / "solutions.jsonl", folder / "scores"
+    source, out = folder / "solutions.jsonl", folder / "opinions"
     lines = [
         {"problem": f"A boy has {i} apples.", "solution": f"{i} + 1 = {i + 1}\nIt is {i + 1}."}
         for i in range(first, first + 10)
@@ -88,21 +88,6 @@ def searched(folder: Path, seed: int) -> Path:
     return folder / "run"
 
 
-def judged(folder: Path, first: int) -> Path:
-    """Opinions of the symbolic judge on ten solutions, in blocks of four."""
-    folder.mkdir()
-    source = folder / "solutions.jsonl"
-    lines = [
-        {"problem": f"What is {i} + 1?", "solution": f"{i} + 1 = {i + i % 2}\nIt is {i + 1}."}
-        for i in range(first, first + 10)
-    ]
-    source.write_text("".join(json.dumps(line) + "\n" for line in lines) + "no JSON\n")
-    changes = [f"solutions={source}", f"out={folder / 'run'}", "judge=symbolic"]
-    more = ["block_solutions=4", "ray.address=none"]
-    pipelines.judge(load_config(JudgeConfig, None, [*changes, *more]), lambda state: None)
-    return folder / "run"
-
-
 def combined(folder: Path, seed: int) -> Path:
     """Labels of `posterior` combined with the opinions of the symbolic judge on them."""
     run, opinions = labelled(folder, seed, merged=False), folder / "opinions"
@@ -121,23 +106,21 @@ READERS: dict[str, Callable[[Store], list[Any]]] = {
     "labels": lambda store: list(read_labels(store)),
     "rollouts": lambda store: list(read_rollouts(store)),
     "trees": lambda store: list(read_trees(store)),
-    "scores": lambda store: list(SCORES.rows(store)),
-    "opinions": lambda store: list(OPINIONS.rows(store)),
+    "opinions": lambda store: list(opinion_rows(store)),
 }
 KINDS: dict[str, tuple[Callable[[Path, int], Path], tuple[str, ...]]] = {
     "labels": (partial(labelled, merged=False), ("labels", "rollouts")),
     "merged labels": (partial(labelled, merged=True), ("labels", "rollouts")),
     "search": (searched, ("labels", "trees")),
-    "opinions": (judged, ("opinions",)),
     "combined": (combined, ("labels", "rollouts")),
 }
 """What makes a run of each kind, from a folder and a number, and what reads it."""
 
 
-@pytest.fixture(scope="module", params=[*KINDS, "scores"])
+@pytest.fixture(scope="module", params=[*KINDS, "opinions"])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     root = tmp_path_factory.mktemp("runs")
-    make, names = KINDS.get(request.param, (None, ("scores",)))
+    make, names = KINDS.get(request.param, (None, ("opinions",)))
     make = make or partial(scored, prm=request.getfixturevalue("prm"))
     return Runs(
         one=make(root / "one", 1),

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.opinions import SCHEMA, commit_opinions, shard_name
 from mclabel.data.shards.store import Store
 
 STEPS = ("One.", "Two.", "Three.", "The answer is 4.")
@@ -303,11 +303,11 @@ def _write_faulty(toy: Mapping[str, str], out: Path, content: str, *, is_torn: b
     """A run of one opinion, whose row in the input is `content`."""
     out.mkdir()
     (out / "run.json").write_bytes((Path(toy["a"]) / "run.json").read_bytes())
-    row: dict[str, Any] = {field.name: None for field in OPINIONS.schema}
+    row: dict[str, Any] = {field.name: None for field in SCHEMA}
     row |= {name: [] for name in ("votes", "scores", "flags", "answers")}
     row |= {"id": "1", "row": 1, "input": content, "num_steps": 1, "is_known": True}
     row |= {"reason": "", "num_tokens": 0}
-    OPINIONS.commit(Store(str(out)), "0" * 16, "x", [row], {"set_aside": {}})
+    commit_opinions(Store(str(out)), "0" * 16, "x", [row], {"set_aside": {}})
     if is_torn:
-        shard = out / OPINIONS.name_of("0" * 16)
+        shard = out / shard_name("0" * 16)
         shard.write_bytes(shard.read_bytes()[:-99])

@@ -16,7 +16,7 @@ from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
-from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.opinions import commit_opinions
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.run import verify
 from mclabel.errors import ConfigError, DataError, ShardError
@@ -129,9 +129,9 @@ def write_opinions(
 ) -> str:
     """A judge's run over a labelling run."""
     store = Store(str(folder), create=True)
-    config = {"task": "judge", "judge": {"kind": judge, "claim": claim_}}
+    config = {"task": "judge", "judge": {"kind": judge, "claim": claim_, "split": "line"}}
     claim(store, MANIFEST, Semantic.of(config), {"input": {"solutions": "run"}})
-    OPINIONS.commit(
+    commit_opinions(
         store,
         "block",
         "attempt",

@@ -79,13 +79,23 @@ def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
     assert "opinions shards" in run("verify", out)
     (shard,) = (out / "opinions").iterdir()
     shard.write_bytes(shard.read_bytes()[:-9])
-    remedy = "Delete it and run `mclabel judge` again with the same settings"
+    remedy = "Delete it and run the job again, which judges its block again"
     assert remedy in run("verify", out, code=1)
     assert remedy in run("show", out, code=2)
     shard.unlink()
     run("judge", source, "-o", out)
     assert run("show", out) == before
     assert "damaged" not in run("verify", out)
+
+
+def test_verify_writes_the_manifest_of_opinions_again(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run("judge", source, "-o", out)
+    before, whole = run("show", out), json.loads((out / "run.json").read_text())
+    (out / "run.json").unlink()
+    assert "missing, though shards carry its configuration" in run("verify", out, code=1)
+    run("verify", out, "--restore-manifest")
+    assert json.loads((out / "run.json").read_text()) == whole and run("show", out) == before
 
 
 def label(folder: Path, *more: str) -> Path:

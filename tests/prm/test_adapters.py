@@ -20,6 +20,7 @@ from transformers import (
 
 from mclabel.cli import main
 from mclabel.errors import ConfigError, DataError, EngineError
+from mclabel.judges.opinions import OpinionRun, judged_solutions
 from mclabel.prm import load_prm
 from mclabel.prm.scoring import adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
@@ -179,6 +180,23 @@ def test_the_command_leaves_out_what_the_network_cannot_read(
         "row 2 (too_long): ",
         "row 3 (too_long): ",
     ]
+
+
+def test_opinions_are_on_the_steps_that_the_format_reads(
+    saved: tuple[str, str], tmp_path: Path
+) -> None:
+    form, path = saved
+    text = "a b\n\nc\na c"
+    file, out = tmp_path / "in.jsonl", tmp_path / "run"
+    file.write_text(json.dumps({"problem": PROBLEM, "solution": text}) + "\n")
+    done = CliRunner().invoke(main, ["score", path, str(file), "--format", form, "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    (judged,) = judged_solutions(str(out))
+    paragraphs = form in ("rlhflow", "qwen")
+    assert judged.steps == (("a b\n\n", "c\na c") if paragraphs else ("a b\n\n", "c\n", "a c"))
+    scores = load_prm(path, format=form).score([PROBLEM], [text])[0]
+    assert judged.opinion.scores == pytest.approx(scores, abs=1e-5)
+    assert list(OpinionRun.read(str(out)).num_steps.values()) == [len(scores)]
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

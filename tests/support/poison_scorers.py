@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mclabel.errors import EngineDied
+from mclabel.judges.scorer import ScorerJudge
 from mclabel.prm.scoring.scorer import load_prm
 
 POISON = "[poison]"
@@ -33,3 +34,18 @@ class DyingScorer:
             raise EngineDied("the device has no memory left, as it was told to")
         found: list[list[float]] = self._scorer.score_encoded(encoded)
         return found
+
+
+class DyingJudge(ScorerJudge):
+    """The judge that has such a PRM."""
+
+    class Settings(ScorerJudge.Settings):
+        """How it ends."""
+
+        hard: bool
+        """Whether the process ends with it."""
+
+    settings: Settings
+
+    def load(self, threads: int) -> Any:
+        return DyingScorer(self.settings.prm, self.settings.hard)

@@ -22,18 +22,19 @@ from mclabel.config import RayConfig, ScoreConfig, load_config
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import ONE_CPU
 from mclabel.errors import DamagedFile, ShardError
+from mclabel.judges.checked import make_judge
+from mclabel.judges.items import read_judged_input
+from mclabel.judges.task import JudgeTask
 from mclabel.pipelines.fleet import make_fleet
 from mclabel.pipelines.score import score, score_lines
-from mclabel.prm.scoring.items import read_scored_input
 from mclabel.prm.scoring.score import PRM
-from mclabel.prm.scoring.task import ScoreTask
 from mclabel.work.blocks import plan_blocks
 from mclabel.work.job import run_job
 from mclabel.work.tally import JobReport
 from mclabel.work.worker import Worker
 from tests.support import poison_scorers
 from tests.support.labelled import arith_rows, train_tiny_prm, write_run
-from tests.support.poison_scorers import POISON, DyingScorer
+from tests.support.poison_scorers import POISON, DyingJudge
 
 NUM_ROWS = 120
 
@@ -67,12 +68,12 @@ def start(prm: str, source: Path, out: Path, *more: str) -> subprocess.Popen[str
 
 
 def shards(run: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (run / "scores").glob("*.parquet")}
+    return {path.name: path.read_bytes() for path in (run / "opinions").glob("*.parquet")}
 
 
 def wait_for_shards(run: Path, count: int, job: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 240
-    while len(list((run / "scores").glob("*.parquet"))) < count:
+    while len(list((run / "opinions").glob("*.parquet"))) < count:
         assert job.poll() is None, job.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -201,12 +202,12 @@ def test_the_solutions_of_a_run_are_scored(prm: str, tmp_path: Path) -> None:
 def test_damaged_shards_are_named(prm: str, tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl", [row(i) for i in range(8)]), tmp_path / "run"
     assert score_into(prm, source, out).exit_code == 0
-    first, second = sorted((out / "scores").iterdir())
+    first, second = sorted((out / "opinions").iterdir())
     whole = first.read_bytes()
     first.write_bytes(whole[:-9])
     again = score_into(prm, source, out)
     assert again.exit_code == 2 and f"{first.name}: damaged: it is cut off" in again.output
-    assert "which scores its block again" in again.output
+    assert "which judges its block again" in again.output
     first.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
     with pytest.raises(DamagedFile, match=f"{first.name}: damaged"):
         scored(out)
@@ -221,13 +222,10 @@ def run_poisoned(prm: str, folder: Path, address: str, *, hard: bool) -> JobRepo
     rows = [row(i, POISON if i in (3, 9) else "") for i in range(16)]
     source = write(folder / "in.jsonl", rows)
     store = Store(str(folder / "run"), create=True)
-    task = ScoreTask(
-        load=partial(DyingScorer, prm, hard),
-        source=str(source),
-        provenance={},
-        max_tokens=4096,
-    )
-    solutions = read_scored_input(str(source))
+    settings = DyingJudge.Settings(prm=prm, threshold=0.5, hard=hard)
+    make = partial(make_judge, settings, seed=0)
+    task = JudgeTask(make=make, source=str(source), provenance={})
+    solutions = read_judged_input(str(source))
     blocks = plan_blocks(store, solutions, task.outputs, identity={}, block_items=4)
     ray = RayConfig(address=address, max_engines=1)
     fleet = make_fleet(ray, ONE_CPU, partial(Worker, task, out=store.location))
@@ -242,7 +240,7 @@ def test_solutions_that_kill_the_model_are_set_aside(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(poison_scorers.__file__).parents[2]))  # of the actors
     report = run_poisoned(prm, tmp_path, address, hard=hard)
-    assert (report.num_rejected, report.counts["num_scored"]) == (2, 14)
+    assert (report.num_rejected, report.counts["num_judged"]) == (2, 14)
     run = tmp_path / "run"
     assert [one["number"] for one in scored(run)] == [i for i in range(16) if i not in (3, 9)]
     rejects = [json.loads(line) for line in (run / "rejects.jsonl").read_text().splitlines()]
@@ -284,5 +282,5 @@ def test_an_actor_that_is_killed_costs_no_row(
 def test_a_folder_of_labels_is_no_place_for_scores(prm: str, tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [row(0)])
     assert score_into(prm, source, tmp_path / "run").exit_code == 0
-    with pytest.raises(ShardError, match="holds scores, not labels"):
-        read_scored_input(str(tmp_path / "run"))
+    with pytest.raises(ShardError, match="holds opinions, not labels"):
+        read_judged_input(str(tmp_path / "run"))

@@ -28,13 +28,8 @@ def remedy(name: str) -> str:
             return "Delete it and run the job again, which labels its block again"
         case ["merged", "labels"]:
             return "Delete it and run the job again, which labels its blocks again"
-        case ["scores"]:
-            return "Delete it and run the job again, which scores its block again"
         case ["opinions"]:
-            return (
-                "Delete it and run `mclabel judge` again with the same settings, which judges its "
-                "block again"
-            )
+            return "Delete it and run the job again, which judges its block again"
         case ["trees"]:
             return (
                 f"Delete it and labels/{rest.partition('.')[0]}.parquet and run `mclabel search` "

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from mclabel.data.shards.catalog import Catalog, read_catalog
 from mclabel.data.shards.damage import CUT_OFF, damaged, remedy
 from mclabel.data.shards.digest import is_cut_off, parquet_digest
+from mclabel.data.shards.opinions import no_labels
 from mclabel.data.shards.packed import PackedNames
 from mclabel.data.shards.schema import (
     LABELS_SCHEMA,
@@ -36,7 +37,6 @@ from mclabel.data.shards.schema import (
     rollout_row,
 )
 from mclabel.data.shards.shard import TAIL, open_shard, read_shard, write_rollouts, write_shard
-from mclabel.data.shards.solution_rows import no_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile, ShardError
 from mclabel.records import LabeledSolution, Rollout

@@ -106,22 +106,21 @@ def write_lines(path: Path, rejects: Sequence[Reject]) -> None:
         path.unlink(missing_ok=True)
 
 
-def copy_rejects(source: Store, target: Store) -> int:
-    """Write the rejects of one run as those of another; the number of lines.
+def read_rejects(store: Store) -> list[Reject]:
+    """The rejects of a run, as the end of its job has written them.
 
     Raises:
-        DamagedFile: those of the source are damaged.
+        DamagedFile: they are damaged.
     """
-    raw = source.read(FILE) or b""
+    raw = store.read(FILE) or b""
     try:
         if raw and check_lines(raw) != "sound":
             raise ValueError("its digest does not match its lines")
         lines = [json.loads(line) for line in raw.splitlines()]
         names = [field.name for field in fields(Reject)]
-        found = [Reject(**{name: line[name] for name in names}) for line in lines]
+        return [Reject(**{name: line[name] for name in names}) for line in lines]
     except (ValueError, LookupError, TypeError) as error:
-        raise damaged(source, FILE, f"damaged, or not a rejects file ({error})") from error
-    return write_rejects(target, found)
+        raise damaged(store, FILE, f"damaged, or not a rejects file ({error})") from error
 
 
 def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:

@@ -34,7 +34,8 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 
 _METADATA_KEY = b"mclabel"
-_FOLDERS = ("labels", f"{MERGED}/labels", "scores")
+_FOLDERS = ("labels", f"{MERGED}/labels", "opinions")
+_KEPT = ("identity", "config", "versions", "input", "served")
 RESTORE = "mclabel verify {run} --restore-manifest"
 
 
@@ -87,7 +88,7 @@ def restore_manifest(store: Store) -> None:
     """
     found: dict[str, dict[str, Any]] = {}
     for stamp in shard_stamps(store):
-        kept = {name: stamp.get(name) for name in ("identity", "config", "versions", "input")}
+        kept = {name: stamp.get(name) for name in _KEPT}
         found.setdefault(json.dumps([kept["identity"], kept["config"]], sort_keys=True), kept)
     if len(found) != 1:
         raise ShardError(
@@ -150,7 +151,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def shard_stamps(store: Store) -> Iterator[dict[str, Any]]:
-    """The metadata of whole shards of labels or scores that carry a configuration."""
+    """The metadata of whole shards of labels or opinions that carry a configuration."""
     for name in chain.from_iterable(map(store.listed, _FOLDERS)):
         content = store.read(name) if name.endswith(".parquet") else None
         if content is None or check_parquet(content) != "sound":

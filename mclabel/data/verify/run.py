@@ -20,18 +20,18 @@ from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.journal import FOLDER as JOURNALS
 from mclabel.data.shards.journal import journal_lines
 from mclabel.data.shards.labels import named_rollouts
+from mclabel.data.shards.opinions import holds_opinions
 from mclabel.data.shards.plan import FOLDER as PLAN
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.recount import disagreements
 from mclabel.data.shards.shard import read_shard
-from mclabel.data.shards.solution_rows import row_shards_of
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import Doubles, name_hashes
 from mclabel.data.verify.findings import Verification
+from mclabel.data.verify.opinions import check_opinions
 from mclabel.data.verify.planned import PlannedProblems
 from mclabel.data.verify.single_files import SingleFiles
-from mclabel.data.verify.solution_rows import check_rows
 from mclabel.data.verify.trainings import check_training, is_training
 from mclabel.data.verify.trees import TreeFiles
 from mclabel.errors import DamagedFile, ShardError
@@ -55,9 +55,9 @@ def verify(
         return found
     files = SingleFiles(store, found)
     files.check()
-    if (kind := row_shards_of(store)) is not None:
-        found.holds = kind.what
-        check_rows(kind, store, found, files, on_progress)
+    if holds_opinions(store):
+        found.holds = "opinions"
+        check_opinions(store, found, files, on_progress)
         return found
     work = _Verifying(store, found, files)
     work.shards(on_progress)

@@ -28,7 +28,6 @@ from transformers import (
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrainedModel
 
-from mclabel.data.exchange.math_shepherd import SHEPHERD_TAG
 from mclabel.engines.chat import render_chat
 from mclabel.engines.control import ControlTokens
 from mclabel.engines.pretrained import check_device, load_model, load_tokenizer
@@ -37,9 +36,8 @@ from mclabel.errors import DataError
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.model.network import at_steps
-from mclabel.prm.scoring.layout import LayoutSettings, Split, numbered, split_text
+from mclabel.prm.scoring.layout import LayoutSettings, Split, layout_of, numbered, split_text
 
-QWEN_STEP = "<extra_0>"
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -48,8 +46,8 @@ class AdaptedPRM(ABC):
 
     network_class: ClassVar[Any] = AutoModelForTokenClassification
     """Loads the network, by `from_pretrained`."""
-    default: ClassVar[LayoutSettings]
-    """The authors' own layout."""
+    form: ClassVar[str]
+    """Name of the format."""
     _mark: int
     """Id of the mark after each step, of a format that has one."""
 
@@ -71,12 +69,9 @@ class AdaptedPRM(ABC):
         """
         self.network, self.tokenizer = network.eval(), tokenizer
         self._control = ControlTokens(tokenizer)
-        own = {} if layout is None else layout.model_dump(exclude_none=True)
-        self.layout = self.default.changed(**own)
-        self._is_set = "classes" in own
-        if self.layout.split is None:
-            blank = "\n\n" in (self.layout.separator or "")
-            self.layout = self.layout.changed(split="paragraph" if blank else "line")
+        own = LayoutSettings() if layout is None else layout
+        self.layout = layout_of(self.form, own)
+        self._is_set = own.classes is not None
         self._good, self._bad = self._classes(*cast(tuple[str, str], self.layout.classes))
 
     @classmethod
@@ -252,7 +247,7 @@ class _TokenPRM(AdaptedPRM):
 class TrlPRM(_HeadPRM):
     """Trained by TRL's `PRMTrainer`: prompt, steps and separators tokenised apart, no template."""
 
-    default = LayoutSettings(separator="\n", numbering=False, classes=("1", "0"))
+    form = "trl"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """The prompt, then each step and the separator, at which its score stands."""
@@ -270,9 +265,7 @@ class TrlPRM(_HeadPRM):
 class ShepherdPRM(_TokenPRM):
     """Math-Shepherd's: `problem Step 1: … ки`, a line a step, tokenised in one piece."""
 
-    default = LayoutSettings(
-        separator=SHEPHERD_TAG, numbering=True, split="line", classes=("+", "-")
-    )
+    form = "math-shepherd"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """One text; each score stands at the tag after its step."""
@@ -292,7 +285,7 @@ class RlhflowPRM(_TokenPRM):
     Their evaluation numbers no steps; what was trained on Math-Shepherd's data brings them along.
     """
 
-    default = LayoutSettings(numbering=False, split="paragraph", classes=("+", "-"))
+    form = "rlhflow"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """A chat; each score stands where the answer to its step begins."""
@@ -343,9 +336,7 @@ class QwenPRM(_HeadPRM):
     """Qwen2.5-Math-PRM: the chat template, the steps in the answer, each with a mark after it."""
 
     network_class = Qwen2ForProcessRewardModel
-    default = LayoutSettings(
-        separator=QWEN_STEP, numbering=False, split="paragraph", classes=("1", "0")
-    )
+    form = "qwen"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """A chat with one answer; each score stands at the mark after its step."""

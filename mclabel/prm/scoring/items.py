@@ -1,4 +1,4 @@
-"""Solutions as the items of a scoring job: the rows of a file, or the solutions of a run."""
+"""Solutions as the items of a job: the rows of a file, or the solutions of a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Any
 from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import LONE_SURROGATES, RejectReason, row_place, scan_rows
 from mclabel.data.readers.solutions import solution_in
-from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.rejects import Reject
-from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.errors import DataError
 from mclabel.records import LabeledSolution
@@ -108,28 +106,9 @@ class Solutions:
                 yield Reject(row=number, source=self.source, reason=why.reason, detail=why.detail)
 
 
-def read_scored_input(source: str, *, strict: bool = False) -> Solutions:
-    """The solutions of a file, or of a labelling run.
-
-    Args:
-        source: `.jsonl`, `.json`, `.parquet` or `.csv` file or the URL of one, of which a row has
-            `problem`, and `solution` (a step a line) or `steps` (list of texts); else the folder or
-            URL of a run.
-        strict: whether a row that cannot be used is an error.
-
-    Raises:
-        DataError: the input cannot be read, or holds nothing that can be scored.
-        ShardError: the run holds no labels, or they are damaged.
-    """
-    if source.endswith(FILES):
-        return Solutions(lambda: file_items(source), source=source, strict=strict)
-    store = Store(source)
-    return Solutions(lambda: _run_rows(store), source=source, strict=strict)
-
-
 def none_left(source: str, rejects: Sequence[Reject]) -> str:
     """The message that nothing of an input can be scored; names the first row."""
-    first = rejects[0]
+    first = min(rejects, key=lambda reject: reject.row or 0)
     return (
         f"{source}: none of its {len(rejects)} rows can be scored; "
         f"{row_place(source, first.row or 0)}: {first.detail}"
@@ -174,12 +153,6 @@ def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
     return SolutionItem(
         id=str(number), number=number, place=place, row=content, problem=problem, steps=steps
     )
-
-
-def _run_rows(store: Store) -> Iterator[SolutionItem]:
-    for number, labeled in enumerate(read_labels(store), 1):
-        if labeled.solution.steps:
-            yield labeled_item(number, labeled)
 
 
 def labeled_item(number: int, labeled: LabeledSolution) -> SolutionItem:

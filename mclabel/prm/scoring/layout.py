@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from mclabel.data.boundaries import newline_ends, paragraph_ends
+from mclabel.data.exchange.math_shepherd import SHEPHERD_TAG
 from mclabel.settings import Settings
 
 _NUMBERED = re.compile(r"\s*step\s*\d+\s*[:.]", re.IGNORECASE)
 Split = Literal["line", "paragraph"]
 MAX_CHARS = 100
+QWEN_STEP = "<extra_0>"
 
 
 class LayoutSettings(Settings):
@@ -35,6 +37,27 @@ class LayoutSettings(Settings):
     """The good class and the bad one: tokens for math-shepherd and rlhflow, indices or label names
     of the classification head for trl and qwen. A score is the probability of the good class
     against the bad one. null is + and - for tokens, and 1 and 0 for heads of two classes."""
+
+
+LAYOUTS: Mapping[str, LayoutSettings] = {
+    "trl": LayoutSettings(separator="\n", numbering=False, classes=("1", "0")),
+    "math-shepherd": LayoutSettings(
+        separator=SHEPHERD_TAG, numbering=True, split="line", classes=("+", "-")
+    ),
+    "rlhflow": LayoutSettings(numbering=False, split="paragraph", classes=("+", "-")),
+    "qwen": LayoutSettings(
+        separator=QWEN_STEP, numbering=False, split="paragraph", classes=("1", "0")
+    ),
+}
+"""The layout of the authors of each format but our own."""
+
+
+def layout_of(form: str, own: LayoutSettings) -> LayoutSettings:
+    """The layout of a PRM of another format: its own where it is set, else that of the authors."""
+    layout = LAYOUTS[form].changed(**own.model_dump(exclude_none=True))
+    if layout.split is not None:
+        return layout
+    return layout.changed(split="paragraph" if "\n\n" in (layout.separator or "") else "line")
 
 
 def split_text(solution: str, how: Split) -> list[str]:

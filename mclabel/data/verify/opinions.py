@@ -1,4 +1,4 @@
-"""Checks that shards of a job over solutions are what was written, and what its plan assigns."""
+"""Checks that the shards of a judge's job are what was written, and what its plan assigns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from mclabel.data.shards.damage import damaged
+from mclabel.data.shards.opinions import FOLDER, block_of, read_block
 from mclabel.data.shards.plan import planned_blocks
-from mclabel.data.shards.solution_rows import RowShards
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import name_hashes
 from mclabel.data.verify.findings import Verification
@@ -18,17 +18,15 @@ from mclabel.data.verify.single_files import SingleFiles
 from mclabel.errors import DamagedFile
 
 
-def check_rows(
-    kind: RowShards,
+def check_opinions(
     store: Store,
     found: Verification,
     files: SingleFiles,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Read all shards of a run over solutions.
+    """Read all shards of a run of opinions.
 
     Args:
-        kind: what it holds.
         store: of the run.
         found: receives findings and counts.
         files: checks of the run's single files.
@@ -39,20 +37,18 @@ def check_rows(
     except DamagedFile as error:
         found.add(error)
         found.notes.append(
-            f"{kind.what} were not read, because it is unknown which shards belong to the run"
+            "opinions were not read, because it is unknown which shards belong to the run"
         )
         return
-    names = {
-        kind.block_of(name): name for name in store.names(kind.folder) if name.endswith(".parquet")
-    }
+    names = {block_of(name): name for name in store.names(FOLDER) if name.endswith(".parquet")}
     blocks = sorted(block for block in names if plan is None or block in plan.names)
-    files.check_complete(set(blocks), len(blocks), kind.folder)
+    files.check_complete(set(blocks), len(blocks), FOLDER)
     places: dict[int, str] = {}
     for done, block in enumerate(blocks, 1):
         found.num_shards += 1
         found.num_blocks += 1
         try:
-            metadata, table = kind.read(store, block)
+            metadata, table = read_block(store, block)
             files.add_stamp(names[block], metadata)
             superseded = frozenset() if plan is None else plan.superseded.get(block, frozenset())
             ids = [name for name in table["id"].to_pylist() if name not in superseded]
@@ -71,7 +67,7 @@ def check_rows(
     files.check_configurations()
     if strangers := len(names) - len(blocks):
         found.notes.append(
-            f"{strangers:,} files in {kind.folder}/ belong to no block of the plan and are not read"
+            f"{strangers:,} files in {FOLDER}/ belong to no block of the plan and are not read"
         )
 
 
