@@ -9,6 +9,7 @@ from typing import Any
 from mclabel.boundary import Boundary
 from mclabel.checkers import make_checker
 from mclabel.config import SearchConfig
+from mclabel.data.boundaries import SPLITTER_VERSION
 from mclabel.data.readers.problems import ProblemStream, read_problems
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.manifest import MANIFEST, Semantic, read_claim
@@ -229,6 +230,7 @@ def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) 
         of_scorer = scorer.known()
     known: dict[str, Mapping[str, Any]] = {
         "checker": {"kind": checker.name, "version": checker.version},
+        "split": {"version": SPLITTER_VERSION},
         "policy": {"model": policy.engine.model_identity()},
         "scorer": of_scorer,
     }
