@@ -36,7 +36,7 @@ _NAMED = frozenset(
 _CONCLUDES = frozenset("so then thus hence therefore yes no answer".split())
 _MARKDOWN = re.compile(r"#{1,6}(?:[ \t]|$)")
 _OPENING = re.compile(r"\\begin\{[a-zA-Z]+\*?\}(?:\{[^{}]*\})?")
-_CLOSING = re.compile(r"\\end\{[a-zA-Z]+\*?\}[.,;]?|(?:\\[\])]|[\])}])[.,;]?")
+_CLOSING = re.compile(r"\\end\{[a-zA-Z]+\*?\}[.,;]?|(?:\\[\])]|[\])}])[.,;]?|[.,;!?]")
 _HALF_CLOSING = re.compile(r"\\(?:e|en|end(?:\{[a-zA-Z]*\*?)?)?")
 _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
 """What a heading does not hold: a line with it states something."""

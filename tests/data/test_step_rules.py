@@ -22,6 +22,7 @@ from tokenizers import (
 )
 
 from mclabel.data.blocks import MAX_CODE, MAX_FORMULA
+from mclabel.data.boundaries import may_end
 from mclabel.data.headings import is_heading
 from mclabel.data.steps import StepSplitter
 from mclabel.records import Step
@@ -115,6 +116,7 @@ def test_headings_follow_one_another_under_every_rule() -> None:
 
 
 def test_a_bracket_that_closes_alone_belongs_to_what_is_above() -> None:
+    assert split("So\n\\[x\\]\n.\nthus\n") == ["So\n", "\\[x\\]\n.\n", "thus\n"]
     assert split("So\nx = 5\n\\]\nthus\n") == ["So\n", "x = 5\n\\]\n", "thus\n"]
 
 
@@ -207,7 +209,7 @@ FRAGMENTS = (
 )
 
 
-@settings(deadline=None, max_examples=6000)
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=25), st.sampled_from(ALL), st.data())
 def test_steps_of_a_text_stay_as_it_grows(parts: list[str], by: str, data: st.DataObject) -> None:
     text = "".join(parts)
@@ -315,3 +317,21 @@ def check(steps: Sequence[Step], ids: Sequence[int], text: str, decode: Decode) 
         assert decode(ids[:end]) == joined
     spans = pairwise((0, *ends))
     assert [token for a, b in spans for token in ids[a:b]] == list(ids)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("x = 1\n", True),
+        ("\n  \n", False),
+        ("Step 1:\n---\n", False),
+        ("Step 1:\nx = 1\n", True),
+        ("\\[\nx = 1\n", False),
+        ("\\[\nx = 1\n\\]\n", True),
+        ("```\nx\n\n", False),
+        ("| a | b |\n|---|---|\n", False),
+        ("| a | b |\n|---|---|\nSo\n", True),
+    ],
+)
+def test_a_search_ends_a_step_only_where_one_may_end(text: str, ends: bool) -> None:
+    assert may_end(text) is ends
