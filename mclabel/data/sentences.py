@@ -31,7 +31,7 @@ _ITEM = re.compile(
 """The number of an item or a step, which begins a sentence."""
 
 _NEVER_END = frozenset(
-    "e.g i.e eg ie cf vs approx dr mr mrs ms prof viz fig figs eq eqs eqn thm lem prop cor resp "
+    "e.g i.e eg ie cf vs approx dr mr mrs ms prof viz fig figs eq eqs eqn lem prop cor resp "
     "gen col sgt capt rev hon esp incl al st mt ca wrt w.r.t".split()
 )
 _END_BUT_BEFORE_NUMBERS = frozenset(
