@@ -46,6 +46,17 @@ def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
     assert plain.config["estimator"]["batch"] == 4  # on record all the same
 
 
+def test_a_run_is_one_of_other_steps_when_the_rules_of_steps_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = semantic_config(config())
+    monkeypatch.setattr("mclabel.pipelines.identity.SPLITTER_VERSION", "1")
+    then = semantic_config(config())
+    assert now.identity != then.identity
+    assert then.identity["split"] == {"version": "1"}
+    assert now.config["split"]["by"] == "line"
+
+
 def test_an_identity_stays_when_a_settings_class_grows() -> None:
     class Grown(FixedEstimator):
         class Settings(FixedEstimator.Settings):

@@ -1,50 +1,92 @@
 r"""Where steps end in a text: character positions, by line, paragraph, "Step k" or pattern.
 
-`steps` moves them to token boundaries. A pattern comes from a user and a text from a model, so
-patterns are those of RE2, which takes linear time for any pattern on any text: where steps end
-depends on neither the machine nor its load.
+Whatever the rule, a step ends at the end of a line, never behind the next line's indentation; a
+heading or a bare mark belongs to what follows it (`headings`); and no step ends inside a display,
+an environment, a block of code or a table (`blocks`). `sentences` has the rule for sentences, and
+`steps` moves ends to token boundaries.
+
+A text may be whole or still grow. Of one that grows (`ended=False`), an end that what follows could
+undo is left out: whatever is added, all steps but the last stay as they are.
+
+A pattern comes from a user and a text from a model, so patterns are those of RE2, which takes
+linear time for any pattern on any text: where steps end depends on neither the machine nor its
+load.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-LINE = re.compile(r"\n\s*")
-PARAGRAPH = re.compile(r"\n[^\S\n]*\n\s*")
+from mclabel.data.blocks import Span, blocks, is_inside, line_spans
+from mclabel.data.headings import is_closing, is_heading, may_become_closing
+from mclabel.data.sentences import sentence_places
+
+SPLITTER_VERSION = "2"
+"""Version of all rules by which steps end. It is a part of a run's identity: with another one, the
+same settings give other steps."""
+
+LINE = re.compile(r"\n(?:[^\S\n]*\n)*")
+PARAGRAPH = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")
 STEP = re.compile(r"(?mi)^[#>*_\- \t]*\bstep[ \t]*\d+")
 """A line that begins with "Step 2", whatever marks a heading or a list before it."""
 
 
-def newline_ends(text: str) -> list[int]:
-    """Character positions where steps end, one step a non-empty line.
+def newline_ends(text: str, *, ended: bool = True) -> list[int]:
+    """Character positions where steps end, one step a line that is not blank.
 
     Blank lines belong to the step before them; the last step takes what is left.
     """
-    return _closed(text, (match.end() for match in LINE.finditer(text)))
+    return _closed(text, (match.end() for match in LINE.finditer(text)), ended)
 
 
-def paragraph_ends(text: str) -> list[int]:
+def paragraph_ends(text: str, *, ended: bool = True) -> list[int]:
     """Character positions where steps end, one step a paragraph."""
-    return _closed(text, (match.end() for match in PARAGRAPH.finditer(text)))
+    return _closed(text, (match.end() for match in PARAGRAPH.finditer(text)), ended)
 
 
-def step_word_ends(text: str) -> list[int]:
+def sentence_ends(text: str, *, ended: bool = True) -> list[int]:
+    """Character positions where steps end, one step a sentence."""
+    spans = blocks(text, line_spans(text), ended=ended)
+    return _closed(text, sentence_places(text, spans, ended=ended), ended)
+
+
+def step_word_ends(text: str, *, ended: bool = True) -> list[int]:
     """Character positions where steps end that begin with "Step k" at the beginning of a line."""
-    return _closed(text, (match.start() for match in STEP.finditer(text)))
+    return _closed(text, (match.start() for match in STEP.finditer(text)), ended)
 
 
-def pattern_ends(text: str, pattern: str) -> list[int]:
+def pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
     """Character positions where steps end that begin where a pattern matches.
 
     A pattern with a group matches what stands before a step, too: the step begins at the group.
+    What a pattern finds may depend on all that follows, also while a text grows.
     """
     compiled = _compiled(pattern)
     group = min(compiled.groups, 1)
     starts = (match.start(group) for match in compiled.finditer(text))
-    return _closed(text, (start for start in starts if start >= 0))
+    return _closed(
+        text, (start for start in starts if start >= 0), ended, may_end_with_heading=True
+    )
+
+
+def may_end(text: str) -> bool:
+    """Whether a step may end behind a text, whole lines that began where the step did.
+
+    It may not behind headings and marks alone, nor in a block that is open; a table may go on with
+    the next line.
+    """
+    lines = line_spans(text)
+    written = [text[a:b] for a, b in lines if text[a:b].strip()]
+    if all(is_heading(line) or is_closing(line) for line in written):
+        return False
+    last = written[-1].strip()
+    if last.startswith("|") and last.endswith("|") and len(last) > 1:
+        return False
+    return blocks(text, lines, ended=False) == blocks(text, lines, ended=True)
 
 
 def check_pattern(pattern: str) -> None:
@@ -92,8 +134,63 @@ def thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
     return end + len(text[end:]) - len(text[end:].lstrip())
 
 
-def _closed(text: str, places: Iterator[int]) -> list[int]:
-    """Rising places inside the text, none before its first letter, and its end."""
-    lead = len(text) - len(text.lstrip())
-    ends = [place for place in places if lead < place < len(text)]
-    return [*ends, len(text)] if text else []
+def _closed(
+    text: str, places: Iterable[int], ended: bool, *, may_end_with_heading: bool = False
+) -> list[int]:
+    """Ends of steps from the places that a rule has found, and the end of the text.
+
+    None lies before the first letter or behind the last, inside a block, or between a heading and
+    what follows it. A heading that nothing follows belongs to the step before, unless a text still
+    grows or a pattern of the user's finds it.
+    """
+    if not text:
+        return []
+    lines = line_spans(text)
+    spans = blocks(text, lines, ended=ended)
+    begins, last = _begins(text, lines, spans, ended)
+    if may_end_with_heading or not ended:
+        last = len(text.rstrip())
+    starts = [start for start, _ in lines]
+    first = len(text) - len(text.lstrip())
+    ends = {len(text)}
+    for place in places:
+        if place >= len(text):
+            continue
+        number = bisect_right(starts, place) - 1
+        visible, begin = begins[number]
+        if place <= visible:  # nothing but indentation lies between the line's start and the place
+            if begin is None:
+                continue
+            place = begin
+        if first < place < last and not is_inside(place, spans):
+            ends.add(place)
+    return sorted(ends)
+
+
+def _begins(
+    text: str, lines: Sequence[Span], spans: Sequence[Span], ended: bool
+) -> tuple[list[tuple[int, int | None]], int]:
+    """Where a step begins that is to begin with a line.
+
+    Returns:
+        Of each line the position of its first letter, and where its step begins: with the headings
+        above it; None if the line closes what is above. And the position of the headings with
+        which the text ends, or of the white space.
+    """
+    begins: list[tuple[int, int | None]] = []
+    heading: int | None = None
+    for start, end in lines:
+        line = text[start:end]
+        bare = line.lstrip()
+        if not bare:
+            begins.append((start, start if heading is None else heading))
+            continue
+        visible = end - len(bare)
+        inside = is_inside(visible + 1, spans)
+        closes = is_closing(line)
+        if end == len(text) and not ended and not line.endswith("\n"):
+            closes = closes or may_become_closing(line)
+        begin = start if heading is None else heading
+        begins.append((visible, None if closes and not inside else begin))
+        heading = begin if is_heading(line) and not inside else None
+    return begins, len(text.rstrip()) if heading is None else heading

@@ -1,8 +1,11 @@
 """Split a solution into steps whose boundaries lie on token boundaries.
 
 A rollout continues a prefix token by token, so a step must end where one of the policy's own
-tokens ends. A boundary inside a token moves forward to the token's end; one that has no token
-end near it is dropped, so that two steps become one. The steps' texts always join to the
+tokens ends. A boundary inside a token moves to an end of it: forward if nothing but white space
+changes sides by that, as with a token of a line break and the next line's indentation; else back
+if that moves white space alone, as with a token of a line break and the next line's first word.
+Where words stand in the token on both sides, they go to the step before. A boundary that has no
+token end near it is dropped, so that two steps become one. The steps' texts always join to the
 solution's text exactly, and their ids to its ids. Time is linear in the solution's length.
 """
 
@@ -19,6 +22,7 @@ from mclabel.data.boundaries import (
     newline_ends,
     paragraph_ends,
     pattern_ends,
+    sentence_ends,
     step_word_ends,
     thinking_end,
 )
@@ -36,10 +40,11 @@ MAX_FORWARD = 64
 class StepSplitter(Settings):
     """Where the steps of a solution end."""
 
-    by: Literal["line", "blank_line", "step", "pattern"] = "line"
+    by: Literal["line", "blank_line", "sentence", "step", "pattern"] = "line"
     """How a solution is split into steps. `line`: every line is a step. `blank_line`: every
-    paragraph is. `step`: a step begins at a line that starts with "Step k". `pattern`: a step
-    begins at every match of `pattern`."""
+    paragraph is. `sentence`: every sentence is. `step`: a step begins at a line that starts with
+    "Step k". `pattern`: a step begins at every match of `pattern`. Headings and bare marks ("---")
+    belong to what follows them, and no step ends inside a display, a block of code or a table."""
     pattern: str | None = None
     """Regular expression in RE2 syntax; required by, and only allowed with, by=pattern. A step
     begins where it matches, or where its first group begins: `;()` splits after semicolons."""
@@ -78,7 +83,13 @@ class StepSplitter(Settings):
         return None
 
     def split(
-        self, ids: Sequence[int], text: str, decode: Decode, *, opened: bool = False
+        self,
+        ids: Sequence[int],
+        text: str,
+        decode: Decode,
+        *,
+        opened: bool = False,
+        ended: bool = True,
     ) -> tuple[Step, ...]:
         """Steps of a solution or of the rest of one.
 
@@ -87,10 +98,16 @@ class StepSplitter(Settings):
             text: of the solution.
             decode: token ids to text.
             opened: the thinking began before `text`, and has not ended.
+            ended: whether the text is whole. One that was cut, or still grows, may yet close what
+                it has opened, a display or a table: that is a part of its last step.
         """
         cut = thinking_end(text, self.think, opened=opened)
-        thinking = [cut] if self.region == "answer" else self._ends(text[:cut])
-        answer = [len(text)] if self.region == "think" else self._ends(text[cut:], cut)
+        thinking = [cut]
+        if self.region != "answer":
+            thinking = self._ends(text[:cut], ended=ended or cut < len(text))
+        answer = [len(text)]
+        if self.region != "think":
+            answer = self._ends(text[cut:], cut, ended=ended)
         steps = split_steps(ids, text, [*thinking, *answer], decode)
         if self.region == "all":
             return self._joined(steps)
@@ -112,16 +129,18 @@ class StepSplitter(Settings):
         opening, closing = self.think
         return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix
 
-    def _ends(self, text: str, start: int = 0) -> list[int]:
+    def _ends(self, text: str, start: int = 0, *, ended: bool) -> list[int]:
         match self.by:
             case "line":
-                ends = newline_ends(text)
+                ends = newline_ends(text, ended=ended)
             case "blank_line":
-                ends = paragraph_ends(text)
+                ends = paragraph_ends(text, ended=ended)
+            case "sentence":
+                ends = sentence_ends(text, ended=ended)
             case "step":
-                ends = step_word_ends(text)
+                ends = step_word_ends(text, ended=ended)
             case "pattern":
-                ends = pattern_ends(text, self.pattern or "")
+                ends = pattern_ends(text, self.pattern or "", ended=ended)
         return [start + end for end in ends]
 
     def _joined(self, steps: Sequence[Step], start: int = 0) -> tuple[Step, ...]:
@@ -178,7 +197,10 @@ def split_steps(
 def _token_end(
     ids: Sequence[int], text: str, decode: Decode, start: int, position: int, wanted: int
 ) -> tuple[int, int] | None:
-    """The first token boundary at or after a place in the text, as numbers of ids and characters.
+    """The token boundary that stands for a place in the text, as numbers of ids and characters.
+
+    The first one at or after it; the last one before it if words lie between the place and the
+    first, and none between the last and the place.
 
     Args:
         ids: of the text.
@@ -210,10 +232,24 @@ def _token_end(
             high = middle
         else:
             low = middle + 1
-    for end in range(low, min(low + MAX_FORWARD, len(ids) + 1)):
+
+    def boundary(end: int) -> tuple[int, int] | None:
         piece = decoded(end)
-        if len(piece) >= need and piece.startswith(before):
-            fresh = piece[len(before) :]
-            if text.startswith(fresh, position):
-                return end, position + len(fresh)
-    return None
+        if not piece.startswith(before):
+            return None
+        fresh = piece[len(before) :]
+        return (end, position + len(fresh)) if text.startswith(fresh, position) else None
+
+    after = None
+    for end in range(low, min(low + MAX_FORWARD, len(ids) + 1)):
+        after = boundary(end)
+        if after is not None and after[1] >= wanted:
+            break
+        after = None
+    if after is not None and text[wanted : after[1]].strip():
+        for end in range(low - 1, max(start, low - MAX_FORWARD), -1):
+            earlier = boundary(end)
+            if earlier is not None and earlier[1] <= wanted:
+                is_blank = not text[earlier[1] : wanted].strip()
+                return earlier if is_blank and text[position : earlier[1]].strip() else after
+    return after

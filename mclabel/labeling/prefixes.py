@@ -118,7 +118,8 @@ class PrefixTable:
         self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> tuple[Step, ...]:
         opened = self._splitter.thinks_after(self.prefixes[number].text, opened=self._thinks)
-        return self._splitter.split(ids, rollout.text, decode, opened=opened)
+        ended = rollout.finish_reason == "stop"
+        return self._splitter.split(ids, rollout.text, decode, opened=opened, ended=ended)
 
     def _path(self, solution: Solution) -> SolutionPath:
         path, at, begin = [], ROOT, 0

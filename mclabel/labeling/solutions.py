@@ -31,7 +31,13 @@ async def sampled_solution(
         seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
         completion, why = await sampler.sample((), seed=seed)
     grade = await sampler.grade(completion) if why is None else not_sampled(why)
-    steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
+    steps = splitter.split(
+        completion.ids,
+        completion.text,
+        policy.decode,
+        opened=thinks,
+        ended=completion.finish_reason == "stop",
+    )
     solution = Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,

@@ -11,6 +11,7 @@ from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.config import LabelConfig
+from mclabel.data.boundaries import SPLITTER_VERSION
 from mclabel.data.readers.remote import local_path
 from mclabel.data.shards.manifest import Semantic
 from mclabel.engines import make_engine
@@ -22,7 +23,7 @@ from mclabel.settings import content_fields
 
 
 def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> Semantic:
-    """What labels depend on: the semantic fields, the checker, and the content of local files.
+    """What labels depend on: semantic fields, checker, rules of steps, content of local files.
 
     A local model is known by its content, so a folder may move, and may not change; so is a file
     that a setting names. Which engine runs the model is free to change; one that runs none is known
@@ -40,6 +41,7 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
     known: dict[tuple[str, ...], Any] = {
         ("checker", "kind"): checker.name,
         ("checker", "version"): checker.version,
+        ("split", "version"): SPLITTER_VERSION,
         ("policy", "model"): models.author.engine.model_identity(),
     }
     for number, one in enumerate(models.completers):

@@ -11,6 +11,7 @@ from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.config import RLConfig
+from mclabel.data.boundaries import SPLITTER_VERSION
 from mclabel.data.places import REINFORCED
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.manifest import Semantic
@@ -248,6 +249,7 @@ def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
     checker = make_checker(config.checker)
     known = {
         "checker": {"kind": checker.name, "version": checker.version},
+        "split": {"version": SPLITTER_VERSION},
         "policy": {"model": plan.policy.engine.model_identity()},
     }
     content = {

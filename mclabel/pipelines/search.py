@@ -8,6 +8,7 @@ from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.config import SearchConfig
+from mclabel.data.boundaries import SPLITTER_VERSION
 from mclabel.data.readers.problems import ProblemStream, read_problems
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.manifest import MANIFEST, Semantic, read_claim
@@ -224,6 +225,7 @@ def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) 
     checker = make_checker(config.checker)
     known: dict[str, Mapping[str, Any]] = {
         "checker": {"kind": checker.name, "version": checker.version},
+        "split": {"version": SPLITTER_VERSION},
         "policy": {"model": policy.engine.model_identity()},
         "scorer": scorer.known(),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mclabel.data.boundaries import may_end
 from mclabel.data.steps import StepSplitter
 from mclabel.records import Completion, Step
 from mclabel.search.tree import Piece
@@ -48,14 +49,15 @@ class GrowingPiece:
         """End a step here, if what was sampled is one.
 
         Args:
-            least: tokens of a step.
+            least: tokens of a step, which is also more than a heading, and leaves no display or
+                table open.
             by_force: whether it ends here though no text says so; then it has no least length, but
                 its last character is to be whole.
         """
         if by_force and self._text.endswith(PART_OF_CHARACTER) and self._num_rest < MAX_REST:
             self._num_rest += 1
             return False
-        is_one = bool(self._text.strip()) and self.num_in_step >= least
+        is_one = self.num_in_step >= least and may_end(self._text)
         if not (is_one or (by_force and self._text)):
             return False
         self._close()

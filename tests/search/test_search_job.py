@@ -186,6 +186,7 @@ def test_killed_four_times_every_problem_is_searched_once(tmp_path: Path) -> Non
         (["search.wide=3"], "search.wide: not a setting of kind=beam"),
         (["search=deep"], "deep: is not among the searches"),
         (["split.by=step"], "Set split.by=line or blank_line"),
+        (["split.by=sentence"], "Set split.by=line or blank_line"),
         (["step_tokens=999"], "step_tokens=999: is more than"),
         (["scorer=prm", "scorer.prm=nowhere"], "nowhere"),
     ],

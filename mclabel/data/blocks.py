@@ -1,0 +1,152 @@
+r"""What belongs together in a solution: displays, environments, fenced code and Markdown tables.
+
+No step ends inside a block. A block that never closes is none, so that a forgotten `\]` joins
+nothing: a formula ends before the next blank line and within `MAX_FORMULA` characters, code within
+`MAX_CODE`. While a text grows, a block that is still open and may yet close counts as one.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+
+MAX_FORMULA = 4_096
+"""Characters of a display or an environment."""
+MAX_CODE = 16_384
+"""Characters of a fenced block, a drawing or a table."""
+
+Span = tuple[int, int]
+"""Where something begins and ends in a text, in characters."""
+
+_LINE = re.compile(r"[^\n]+\n?|\n")
+_FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)")
+_MARK = re.compile(
+    r"\\\\|\\[\[\]()]|\$\$|\[/?asy\]"
+    r"|\\(?:begin|end)\{(?:align(?:ed|at|edat)?|gather(?:ed)?|equation|eqnarray|multline|flalign"
+    r"|split|array|[a-zA-Z]?matrix|smallmatrix|d?cases|tabular|tikzpicture|verbatim|lstlisting)"
+    r"\*?\}"
+    r"|\n[^\S\n]*(?=\n)"
+)
+"""What opens or closes a block outside of code, a line's end of LaTeX, or a blank line."""
+_CLOSES = {"\\]": "\\[", "\\)": "\\(", "[/asy]": "[asy]"}
+_OPENS = frozenset(_CLOSES.values())
+
+
+def line_spans(text: str) -> list[Span]:
+    """The lines of a text, each with its line break."""
+    return [match.span() for match in _LINE.finditer(text)]
+
+
+def blocks(text: str, lines: Sequence[Span], *, ended: bool) -> list[Span]:
+    """Blocks of a text, rising and apart from each other; ends are exclusive.
+
+    Args:
+        text: a solution, or a part of one.
+        lines: its lines.
+        ended: whether the text is whole; of one that grows, an open block counts as a block.
+    """
+    code = list(_fenced(text, lines, ended))
+    found = [*code, *_marked(text, code, ended), *_tables(text, lines, ended)]
+    return merged(found)
+
+
+def is_inside(place: int, spans: Sequence[Span]) -> bool:
+    """Whether a place lies inside one of the spans, behind its beginning.
+
+    The spans rise and are apart from each other.
+    """
+    return span_around(place, spans) is not None
+
+
+def span_around(place: int, spans: Sequence[Span]) -> Span | None:
+    """The span inside which a place lies; see `is_inside`."""
+    at = bisect_left(spans, (place,)) - 1
+    return spans[at] if at >= 0 and place < spans[at][1] else None
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Spans that cover the same places, rising and apart from each other."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start < found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def _fenced(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
+    """Code between fences: the closing one stands alone on its line."""
+    opened: tuple[int, str] | None = None
+    for start, end in lines:
+        if opened is not None and end - opened[0] > MAX_CODE:
+            opened = None
+        if (match := _FENCE.match(text, start, end)) is None:
+            continue
+        alone = not text[match.end() : end].strip("`~ \t\r\n")
+        if opened is None:
+            opened = start, match[1]
+        elif alone and match[1] == opened[1]:
+            yield opened[0], end - text.endswith("\n", start, end)
+            opened = None
+    if opened is not None and not ended and len(text) - opened[0] <= MAX_CODE:
+        yield opened[0], len(text)
+
+
+def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
+    """Displays, inline formulas over several lines, environments and drawings."""
+    opened: dict[str, list[int]] = {}
+    for match in _MARK.finditer(text):
+        mark, start, end = match[0], match.start(), match.end()
+        if mark == "\\\\" or is_inside(start, code):
+            continue
+        if mark[0] == "\n":
+            opened = {kind: places for kind, places in opened.items() if kind == "[asy]"}
+            continue
+        if mark == "$$":
+            opener, closes = mark, bool(opened.get(mark))
+        elif mark.startswith("\\end"):
+            opener, closes = "\\begin" + mark[4:], True
+        else:
+            opener, closes = _CLOSES.get(mark, mark), mark in _CLOSES
+        places = opened.setdefault(opener, [])
+        limit = MAX_CODE if opener == "[asy]" else MAX_FORMULA
+        if closes and places and end - (place := places.pop()) <= limit:
+            yield place, end
+        elif not mark.startswith(("\\end", *_CLOSES)):
+            if mark == "$$" or mark in _OPENS:
+                places.clear()  # these do not nest: the one before never closes
+            places.append(start)
+    if not ended:
+        for opener, places in opened.items():
+            limit = MAX_CODE if opener == "[asy]" else MAX_FORMULA
+            yield from ((at, len(text)) for at in places if len(text) - at <= limit)
+
+
+def _tables(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
+    """Markdown tables: a line of heads, a line of dashes, and the rows below."""
+    at = 1
+    while at < len(lines):
+        (start, end), below = lines[at - 1], text[slice(*lines[at])]
+        is_last = at == len(lines) - 1
+        # A line of dashes, or one that may become it.
+        is_rule = not below.strip("|:- \t\r\n") and (
+            ("|" in below and "-" in below) or (is_last and not ended and not below.endswith("\n"))
+        )
+        has_heads = "|" in text[start:end]
+        at += 1
+        if not (has_heads and is_rule):
+            continue
+        while at < len(lines) and _is_row(text[slice(*lines[at])], at == len(lines) - 1, ended):
+            at += 1
+        end = lines[at - 1][1]
+        yield start, min(end - text.endswith("\n", start, end), start + MAX_CODE)
+        at += 1
+
+
+def _is_row(line: str, is_last: bool, ended: bool) -> bool:
+    """Whether a line goes on with a table, or may do so once it has grown."""
+    if is_last and not ended and not line.endswith("\n"):
+        return True
+    return "|" in line

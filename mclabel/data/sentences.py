@@ -1,0 +1,165 @@
+r"""Where sentences end in a solution: after a point, a question mark or an exclamation mark.
+
+A point ends no sentence in "3.5", "e.g. this", "Dr. Lee", "No. 5", "J. K. Rowling", "1. Add", a
+formula (`$…$`, `\(…\)`, `\[…\]`), code, or brackets; quotes and brackets that close behind it
+belong to its sentence. The end of a line ends a sentence, unless a formula or a small letter
+follows. Rules, not a model: they look at the word before a point and the word behind it, in time
+that is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from mclabel.data.blocks import Span, merged, span_around
+
+MAX_INLINE = 300
+"""Characters of a formula, code or brackets within a line."""
+MAX_WORD = 40
+"""Characters before a point, and behind it, that are looked at."""
+
+_END = re.compile(r"[.!?…]+(?:[\"'”’»)\]}*_$`]|\\[)\]])*(?=\s|$)|\\\](?=\s)|\n\s*")
+_INLINE = re.compile(r"\\[$\\]|[$`()\n]")
+_SPACE = re.compile(r"\s*")
+_FORMULA = re.compile(r"\\\[|\$\$|\\begin\{")
+_WORD = re.compile(r"[\"'“‘«(\[*_]*([^\W\d_]+(?:['’][^\W\d_]+)?)?")
+_ITEM = re.compile(
+    r"(?i)[\s#>*_+-]*(?:(?:step|part|case|method)\s{1,3})?"
+    r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)][*_]*"
+)
+"""The number of an item or a step, which begins a sentence."""
+
+_NEVER_END = frozenset(
+    "e.g i.e eg ie cf vs approx dr mr mrs ms prof viz fig figs eq eqs eqn lem prop cor resp "
+    "gen col sgt capt rev hon esp incl al st mt ca wrt w.r.t".split()
+)
+_END_BUT_BEFORE_NUMBERS = frozenset(
+    "no nos p pp vol ch sec art ex def ref jan feb mar apr jun jul aug sep sept oct nov dec".split()
+)
+_BEGINNERS = frozenset(
+    "a after all also an and another any as assume at because but by calculate case combining "
+    "each every expanding factoring finally find first for from given has have he hence her "
+    "here his how however i if in it its let list more moreover multiply multiplying my next "
+    "no not note notice now observe of on one or other our over please plugging recall "
+    "rewrite second see set she similarly simplify simplifying since so solve solving some "
+    "step substitute substituting subtract suppose sum take that the their then there "
+    "therefore these they this those thus to together total two under use using we what when "
+    "where which while with yes you your".split()
+)
+"""Words with which sentences begin, and names do not."""
+
+
+def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
+    """Rising character positions where sentences end.
+
+    Args:
+        text: a solution, or a part of one.
+        blocks: spans inside which no sentence ends.
+        ended: whether the text is whole; else ends are left out that depend on what follows.
+    """
+    apart = merged([*blocks, *_inline(text, ended)])
+    begin = 0
+    for match in _END.finditer(text):
+        start, end = match.span()
+        if (span := span_around(start, apart)) is not None and span[1] > end:
+            continue
+        at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+        if at == len(text) or (not ended and not _word_is_whole(text, at)):
+            continue
+        is_line = match[0][0] == "\n"
+        if is_line:
+            ends = _line_ends(text, begin, start, at)
+        else:
+            ends = _sentence_ends(text, begin, start, match[0], at)
+        if ends:
+            # White space behind the last line break is the indentation of what follows.
+            newline = text.rfind("\n", start if is_line else end, at)
+            begin = end if newline < 0 else newline + 1
+            yield begin
+
+
+def _word_is_whole(text: str, at: int) -> bool:
+    """Whether the word that begins at a place has ended, in a text that grows."""
+    stop = at + MAX_WORD
+    return stop <= len(text) or any(map(str.isspace, text[at:stop]))
+
+
+def _line_ends(text: str, begin: int, start: int, at: int) -> bool:
+    """Whether a sentence ends with its line, though no point says so."""
+    line = text[max(begin, start - MAX_WORD) : start].rstrip()
+    if not line or line[-1] in ".!?":
+        return bool(line)
+    return not (_FORMULA.match(text, at) or text[at].islower() or text[at] in "=<>≤≥≈≠")
+
+
+def _sentence_ends(text: str, begin: int, start: int, mark: str, at: int) -> bool:
+    """Whether a mark at `start` ends the sentence that goes on from `begin`, before `at`."""
+    following = text[at]
+    if following.islower() or following in "=+<>,;:)]}/^&|≤≥≠≈×÷":
+        return False
+    found = _WORD.match(text, at, at + MAX_WORD)
+    word = (found and found[1]) or ""
+    if word.islower():
+        return False
+    if mark[0] == "\\":  # a display without a point
+        return word[:1].isupper()
+    points = len(mark) - len(mark.lstrip(".…"))
+    if points > 1 or mark[0] == "…":
+        return word[:1].isupper() or "\n" in text[start:at]
+    if mark[0] != ".":
+        return True
+    if start - begin <= MAX_WORD and _ITEM.fullmatch(text, begin, start + len(mark)):
+        return False
+    low = start
+    while low > max(begin, start - MAX_WORD) and (text[low - 1].isalnum() or text[low - 1] == "."):
+        low -= 1
+    if low > begin and text[low - 1] in "=/?&#@":  # within a link
+        return True
+    return not _is_short(text[low:start].lstrip("."), word, following)
+
+
+def _is_short(before: str, word: str, following: str) -> bool:
+    """Whether a word is cut short by the point behind it, and its sentence goes on."""
+    lower = before.lower()
+    if lower in _NEVER_END:
+        return True
+    if lower in _END_BUT_BEFORE_NUMBERS:
+        return following.isdigit()
+    is_initial = len(before) == 1 and before.isupper() and before not in "I"
+    if is_initial or ("." in before and not before.replace(".", "").isdigit()):
+        return bool(word) and word.lower() not in _BEGINNERS
+    return False
+
+
+def _inline(text: str, ended: bool) -> Iterator[Span]:
+    """Formulas, code and brackets within a line.
+
+    A dollar opens a formula if no space follows, and closes one if no space is before it and no
+    digit behind it: "$5 and $6" holds none.
+    """
+    opened: dict[str, int] = {}
+    depth = 0
+    for match in _INLINE.finditer(text):
+        mark, at = match[0], match.start()
+        for kind in [kind for kind, place in opened.items() if at - place > MAX_INLINE]:
+            del opened[kind]
+        if mark == "\n":
+            opened.clear()
+        elif mark == "(":
+            depth = depth + 1 if "(" in opened else 1
+            opened.setdefault("(", at)
+        elif mark == ")":
+            depth -= 1
+            if "(" in opened and depth <= 0:
+                yield opened.pop("("), at + 1
+        elif mark in "$`":
+            closes = mark == "`" or (
+                not text[at - 1 : at].isspace() and not text[at + 1 : at + 2].isdigit()
+            )
+            if mark in opened and closes:
+                yield opened.pop(mark), at + 1
+            elif mark == "`" or not text[at + 1 : at + 2].isspace():
+                opened[mark] = at
+    if not ended and opened:
+        yield min(opened.values()), len(text)

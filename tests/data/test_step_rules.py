@@ -1,0 +1,337 @@
+r"""Steps of texts as language models write them: headings, displays, code, tables and sentences.
+
+Also while they grow: whatever is added to a text, its steps but the last stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
+
+from mclabel.data.blocks import MAX_CODE, MAX_FORMULA
+from mclabel.data.boundaries import may_end
+from mclabel.data.headings import is_heading
+from mclabel.data.steps import StepSplitter
+from mclabel.records import Step
+
+Decode = Callable[[Sequence[int]], str]
+ALL = ("line", "blank_line", "sentence", "step")
+
+
+def split(text: str, by: Any = "line", *, ended: bool = True, **more: Any) -> list[str]:
+    """Steps of a text whose characters are its tokens."""
+    rules = StepSplitter(by=by, **more)
+    ids, decode = cast("Sequence[int]", text), cast("Decode", "".join)
+    steps = rules.split(ids, text, decode, ended=ended)
+    assert "".join(step.text for step in steps) == text
+    return [step.text for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("by", "steps"),
+    [
+        ("line", ["We have\n", "   x = 5\n", "\ty = 2\r\n \n", "  z"]),
+        ("blank_line", ["a\n\n", "   b\n  c\n \n", " d"]),
+        ("sentence", ["It is so.\n\n", "   Then this.", "  And that.\n", " Now."]),
+    ],
+)
+def test_indentation_belongs_to_the_step_that_it_indents(by: str, steps: list[str]) -> None:
+    assert split("".join(steps), by) == steps
+
+
+def test_a_pattern_s_step_begins_with_its_line() -> None:
+    text = "a\n   b; c\n\n  d"
+    assert split(text, "pattern", pattern=r"\n\s*()") == ["a\n", "   b; c\n\n", "  d"]
+    assert split(text, "pattern", pattern=r";\s*()") == ["a\n   b; ", "c\n\n  d"]
+
+
+HEADINGS = [
+    *("### Heading", "## 2. Divide", "Step 1:", "Step 2", "**Step 2: Find x**", "**Case (b).**"),
+    *("---", "***", "* * *", r"\[", "$$", "1.", "(a)", "Solution:", "**Final Answer:**", "```"),
+    *("**Find the total cost**", "Therefore, we have:", r"\begin{align*}", "> **Note:**"),
+]
+STATEMENTS = [
+    *(
+        "#### 72",
+        "### Answer: 5",
+        "**Answer:** 12 apples",
+        "**12**",
+        "Step 1: 3 + 4 = 7",
+        "x",
+        "12",
+    ),
+    *(
+        "So",
+        "**Step 3: x = 5**",
+        "it is 4",
+        "- 3 apples",
+        "The total of all of it comes to 5:",
+        "½",
+    ),
+    *(
+        r"\]",
+        r"\end{align}",
+        "**Monday**",
+        "**So Ann wins the race**",
+        "Step 4. Add them up",
+        "step 4",
+    ),
+]
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_a_heading_belongs_to_what_follows(heading: str) -> None:
+    assert split(f"Go on.\n{heading}\n\nx = 1\ny = 2") == [
+        "Go on.\n",
+        f"{heading}\n\nx = 1\n",
+        "y = 2",
+    ]
+    assert split(f"{heading}\nx = 1") == [f"{heading}\nx = 1"]
+    assert split(f"x = 1\n{heading}\n") == [f"x = 1\n{heading}\n"]  # nothing follows
+
+
+@pytest.mark.parametrize("line", STATEMENTS)
+def test_a_line_that_states_something_is_no_heading(line: str) -> None:
+    assert not is_heading(line)
+
+
+def test_headings_follow_one_another_under_every_rule() -> None:
+    text = "So.\n\n---\n\n### Step 1\n\nSolution:\n\nIt is 5.\n\n---\n\n### Step 2\n\nIt is 6."
+    first = "---\n\n### Step 1\n\nSolution:\n\nIt is 5.\n\n"
+    for by in ALL:
+        assert split(text, by) == ["So.\n\n", first, "---\n\n### Step 2\n\nIt is 6."]
+
+
+def test_a_bracket_that_closes_alone_belongs_to_what_is_above() -> None:
+    assert split("So\n\\[x\\]\n.\nthus\n") == ["So\n", "\\[x\\]\n.\n", "thus\n"]
+    assert split("So\nx = 5\n\\]\nthus\n") == ["So\n", "x = 5\n\\]\n", "thus\n"]
+
+
+BLOCKS = [
+    "\\[\nx = 1\n\ty = 2\n\\]",
+    "$$\nx = 1.\nY = 2\n$$",
+    "\\begin{align}\na &= b \\\\[2ex]\nStep 2 &= d\n\\end{align}",
+    "\\begin{cases}\n\\begin{array}{c}\nx\n\\end{array}\ny\n\\end{cases}",
+    "```python\nx = 1\n\n\\[\nprint(x)\n```",
+    "~~~\nx. Y.\n\n# Step 2\n~~~",
+    "[asy]\ndraw(a);\n\ndraw(b);\n[/asy]",
+    "| a | b |\n|---|:-:|\n| 1. X | 2 |\n| 3 | 4 |",
+    "a | b\n--- | ---\n1 | 2",
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("by", ALL)
+def test_no_rule_cuts_what_belongs_together(by: str, block: str) -> None:
+    after = "Step 3: it is so.\nAnd more."
+    steps = split(f"Go on.\n\n{block}\n\n{after}", by)
+    assert sum(block in step for step in steps) == 1
+    assert any(step.startswith("Step 3") for step in steps)
+
+
+def test_white_space_alone_is_no_step() -> None:
+    for by in ALL:
+        assert split("  \n\n ", by) == ["  \n\n "]
+        assert split(" \n So.\n  \n   ", by) == [" \n So.\n  \n   "]
+
+
+def test_a_token_of_two_lines_goes_where_its_words_are() -> None:
+    rules = StepSplitter()
+
+    def steps(*tokens: str) -> list[str]:
+        decode = cast("Decode", "".join)
+        found = rules.split(cast("Sequence[int]", tokens), "".join(tokens), decode)
+        return [step.text for step in found]
+
+    assert steps("a", "\n   ", "b") == ["a\n   ", "b"]
+    assert steps("a", "\n  b", " c") == ["a", "\n  b c"]
+    assert steps("a", "\n", " ", "\n b") == ["a\n ", "\n b"]
+    assert steps("a.\n  b", " c") == ["a.\n  b", " c"]  # words on both sides
+
+
+@pytest.mark.parametrize("opening", ["\\[", "$$", "\\begin{align}", "```", "[asy]", "\\("])
+def test_a_block_that_never_closes_is_none(opening: str) -> None:
+    assert split(f"a x\n{opening}\nb x\nc x\nd x") == [
+        "a x\n",
+        *([f"{opening}\nb x\n"] if opening != "[asy]" else ["[asy]\n", "b x\n"]),
+        *("c x\n", "d x"),
+    ]
+    assert len(split(f"a x\n{opening} x\nb x\nc x", ended=False)) == 2  # it may close yet
+    far = "b x\n" * (max(MAX_CODE, MAX_FORMULA) // 4)
+    assert len(split(f"{opening} x\n{far}", ended=False)) == far.count("\n") + 1
+
+
+def test_a_formula_does_not_go_on_behind_a_blank_line() -> None:
+    text = "\\[ x = 1\n\nSo y.\nz\n\\[ y \\]\n"
+    assert split(text) == ["\\[ x = 1\n\n", "So y.\n", "z\n", "\\[ y \\]\n"]
+    assert split("\\[\na\n\\[\nb\n\\]\n") == ["\\[\na\n", "\\[\nb\n\\]\n"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["We use e.g. Dr. Lee's 3.5 apples, i.e. No. 5 vs. Bob.", " Approx. 3 are left!"],
+        ["J. K. Rowling and George W. Bush meet.", " Line AB ends at point B.", " Then it is 5."],
+        ["1. Add 3 to it.", " 2. Subtract 5.", " 3) Go."],
+        ["**Step 1.** Add.\n", "Step 2. Subtract.", " So what?", " Fine."],
+        ["It costs $5.", " Then it costs $6 more.", " They pay $11."],
+        ["Let $x = 5. Y$ be \\(a. B\\).", " So it is \\(x = 5.\\)", " Hence $y = 6.$", " Now go."],
+        ["We get\n\\[ x = 1. Y \\]\n", "Then we get: \\[ y = 2 \\]", " Thus it is so."],
+        ["He said “Stop.”", ' She said "Go."', " (See it there.)", " **Yes.**", " End."],
+        ["It is there (see A. Then B.) and so on.", " See https://a.b/c.d?e=F.", " Go."],
+        ["Wait...", " It is 1, 2, ... 10 of them.", " Hmm… that is odd."],
+        ["Is 7 prime?", " Yes!", " Is 8?", " No.", " The U.S. Army is etc. etc."],
+        ["The list goes\n", "- Three apples\n", "- two pears\n", "All is\nwell here."],
+        ["x is\n= 5 and so\n", "It is.", " 5 of them go.", " `a. B. C`"],
+    ],
+)
+def test_sentences(steps: list[str]) -> None:
+    assert split("".join(steps), "sentence") == steps
+
+
+FRAGMENTS = (
+    *("\\[", "\\]", "\\(", "\\)", "$$", "$", "\\\\", "```", "`", "\n", "\n", "\n\n", "   ", " "),
+    *("| a |", "|---|", "Step 1:", "So x.", " Dr.", "e.g. ", "1.", "(", ")", "\\begin{align}"),
+    *("\\end{align}", "word", "---", "A", "5", "...", "? ", "# ", "**", "[asy]", "[/asy]", "Then "),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=25), st.sampled_from(ALL), st.data())
+def test_steps_of_a_text_stay_as_it_grows(parts: list[str], by: str, data: st.DataObject) -> None:
+    text = "".join(parts)
+    whole, ended = split(text, by, ended=False), split(text, by)
+    for at in data.draw(st.sets(st.integers(0, len(text)), max_size=8)):
+        begun = split(text[:at], by, ended=False)
+        assert begun[:-1] == whole[: max(0, len(begun) - 1)]
+        if len(ended) >= len(whole):  # it does not end with a heading
+            assert begun[:-1] == ended[: max(0, len(begun) - 1)]
+
+
+TEXTS = (
+    "### Step 1: Find the total\n\nWe have\n   3 + 4 = 7 apples, i.e. Dr. Lee's.\n\n"
+    "**Step 2:**\n\n\\[\n   x = \\frac{7}{2} = 3.5\n\\]\n\nSo $x = 3.5.$ So?\n---\n\n1.\n Yes",
+    "Let us see:\n\n   - 12 apples\n      - 3 pears\n\n```python\nprint(1)\n\nprint(2)\n```\n"
+    "| day | sum |\n|-----|-----|\n| 1   | 2.5 |\n\nThe answer is 5 \u00bd \U0001f600. I hope! Bye",
+    "\\begin{align}\na &= b \\\\\n  &= c\n\\end{align}\nThen\n\\[\nthis never closes\n   at all.\n"
+    "\n\nSolution:\n\tx = 1; y = 2.\r\n\r\nDone. **Answer:** 12 apples",
+)
+"""In the manner of small real models."""
+
+
+def byte_level() -> Tokenizer:
+    """As GPT-2's, on few texts: line breaks and indentation become tokens of their own."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        TEXTS * 2, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet)
+    )
+    return made
+
+
+def whole_lines() -> Tokenizer:
+    """Byte-level without words: a token may hold the end of a line and the next line's word."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        TEXTS * 9, trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet)
+    )
+    return made
+
+
+def metaspace() -> Tokenizer:
+    """As SentencePiece: spaces are `▁`, and what it does not know is bytes."""
+    made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    made.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    made.pre_tokenizer = pre_tokenizers.Split("\n", behavior="isolated")
+    made.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    specials = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    made.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=500, special_tokens=specials))
+    return made
+
+
+def word_piece() -> Tokenizer:
+    """As BERT's: all small letters, and its decoder sets spaces of its own."""
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    made.pre_tokenizer = pre_tokenizers.Split("\n", behavior="isolated")
+    made.decoder = decoders.WordPiece(cleanup=False)
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=["[UNK]"])
+    made.train_from_iterator(TEXTS, trainer)
+    return made
+
+
+@pytest.mark.parametrize("make", [byte_level, whole_lines, metaspace, word_piece])
+@pytest.mark.parametrize("by", ALL)
+def test_steps_under_tokenizers_of_every_kind(make: Callable[[], Tokenizer], by: Any) -> None:
+    """They join to the text, end on tokens, keep words on their side, and stay as a text grows."""
+    rules, tokenizer = StepSplitter(by=by), make()
+
+    def decode(ids: Sequence[int]) -> str:
+        return cast("str", tokenizer.decode(list(ids)))
+
+    for written in TEXTS:
+        ids = tokenizer.encode(written).ids
+        text = decode(ids)
+        steps = rules.split(ids, text, decode)
+        check(steps, ids, text, decode)
+        wanted = [part.strip() for part in split(text, by)]
+        if make is not whole_lines:
+            assert [step.text.strip() for step in steps] == wanted
+        for end in range(1, len(ids)):
+            begun = rules.split(ids[:end], decode(ids[:end]), decode, ended=False)
+            assert tuple(begun[:-1]) == tuple(steps[: len(begun) - 1])
+
+
+def check(steps: Sequence[Step], ids: Sequence[int], text: str, decode: Decode) -> None:
+    ends = [step.end for step in steps]
+    assert "".join(step.text for step in steps) == text
+    assert ends == sorted(set(ends)) and ends[-1] == len(ids)
+    for end, joined in zip(ends, accumulate(step.text for step in steps), strict=True):
+        assert decode(ids[:end]) == joined
+    spans = pairwise((0, *ends))
+    assert [token for a, b in spans for token in ids[a:b]] == list(ids)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("x = 1\n", True),
+        ("\n  \n", False),
+        ("Step 1:\n---\n", False),
+        ("Step 1:\nx = 1\n", True),
+        ("\\[\nx = 1\n", False),
+        ("\\[\nx = 1\n\\]\n", True),
+        ("```\nx\n\n", False),
+        ("| a | b |\n|---|---|\n", False),
+        ("| a | b |\n|---|---|\nSo\n", True),
+    ],
+)
+def test_a_search_ends_a_step_only_where_one_may_end(text: str, ends: bool) -> None:
+    assert may_end(text) is ends
