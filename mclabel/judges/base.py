@@ -17,7 +17,7 @@ from pydantic import Field, FiniteFloat
 from mclabel.data.readers.rows import RejectReason
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
-from mclabel.prm.scoring.layout import Split
+from mclabel.prm.scoring.layout import OUR_SPLIT
 from mclabel.records import Chance, Claim, FinishReason, Flag, Index, Many
 from mclabel.settings import ComponentSettings, Count
 from mclabel.work.task import RunnerState
@@ -165,13 +165,13 @@ class Judge(ABC):
         return None
 
     @classmethod
-    def split(cls, settings: Any) -> Split:
-        """Where the steps of a solution given as one text end.
+    def split(cls, settings: Any) -> str:
+        """Where the steps of a solution given as one text end; see `split_text`.
 
         Args:
             settings: an instance of `Settings`.
         """
-        return "line"
+        return OUR_SPLIT
 
     def known(self) -> dict[str, Any]:
         """What opinions depend on beside the settings, such as the hash of a model's weights.

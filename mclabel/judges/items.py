@@ -10,13 +10,13 @@ from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.judges.base import JudgedItem
 from mclabel.prm.scoring.items import FILES, SolutionItem, Solutions, file_items, labeled_item
-from mclabel.prm.scoring.layout import Split, split_text
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 
 REFERENCES = ("reference_solution", "reference", "answer")
 """Columns of a file that hold a problem's reference, the first that is there."""
 
 
-def read_judged_input(source: str, *, strict: bool = False, split: Split = "line") -> Solutions:
+def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPLIT) -> Solutions:
     """The solutions of a file, or of a labelling run, with the references that they have.
 
     Args:
@@ -36,7 +36,7 @@ def read_judged_input(source: str, *, strict: bool = False, split: Split = "line
     return Solutions(lambda: _run_rows(store), source=source, strict=strict)
 
 
-def _file_rows(source: str, split: Split) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
+def _file_rows(source: str, split: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
     for found in file_items(source):
         if not isinstance(found, SolutionItem):
             yield found
@@ -54,7 +54,7 @@ def _run_rows(store: Store) -> Iterator[SolutionItem]:
             yield _judged(item, steps_of(item, "line"), labeled.problem.answer)
 
 
-def steps_of(item: SolutionItem, split: Split) -> tuple[str, ...]:
+def steps_of(item: SolutionItem, split: str) -> tuple[str, ...]:
     """The texts of a solution's steps; one that is a whole text is split."""
     return tuple(split_text(item.steps, split)) if isinstance(item.steps, str) else item.steps
 

@@ -22,7 +22,6 @@ from mclabel.evaluation.truth import as_judged
 from mclabel.judges.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.formats import OWN_FORMAT
-from mclabel.prm.scoring.layout import Split
 from mclabel.prm.scoring.manifest import (
     PrmManifest,
     model_folder,
@@ -100,9 +99,9 @@ class ScorerJudge(Judge):
             )
 
     @classmethod
-    def split(cls, settings: Any) -> Split:
+    def split(cls, settings: Any) -> str:
         """As the PRM's format has it; see `Judge`."""
-        split: Split = settings.text_split
+        split: str = settings.text_split
         return split
 
     def known(self) -> dict[str, Any]:

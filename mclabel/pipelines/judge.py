@@ -144,7 +144,7 @@ def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Seman
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
     merged = {name: _merged(content, known) for name, content in judge.items()}
     return Semantic(
-        identity={**whole, "judge": merged["identity"]},
+        identity={**whole, "judge": {**merged["identity"], "split": split}},
         config={**whole, "judge": {**merged["semantic"], "claim": own.claim, "split": split}},
     )
 

@@ -25,6 +25,7 @@ from mclabel.prm import load_prm
 from mclabel.prm.scoring import adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 
 OTHERS = [form for form in FORMATS if form != OWN_FORMAT]
 
@@ -214,3 +215,11 @@ def test_a_wrong_setting_is_told_in_one_line() -> None:
         load_prm("nowhere", format="bogus")
     with pytest.raises(ConfigError, match="load_prm: shape: "):
         load_prm("nowhere", shape="trl")
+
+
+def test_a_text_is_split_as_the_authors_of_a_format_do_and_not_by_the_rules_for_labels() -> None:
+    text = "Step 1:\n3 + 4 = 7\n\n\\[\nx = 7\n\\]"
+    assert split_text(text, "line") == ["Step 1:\n", "3 + 4 = 7\n\n", "\\[\n", "x = 7\n", "\\]"]
+    assert split_text(text, "paragraph") == ["Step 1:\n3 + 4 = 7\n\n", "\\[\nx = 7\n\\]"]
+    assert split_text(text, OUR_SPLIT) == ["Step 1:\n3 + 4 = 7\n\n", "\\[\nx = 7\n\\]"]
+    assert split_text("", "line") == []

@@ -8,12 +8,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.data.boundaries import newline_ends, paragraph_ends
+from mclabel.data.boundaries import LINE, PARAGRAPH, SPLITTER_VERSION, newline_ends
 from mclabel.data.exchange.math_shepherd import SHEPHERD_TAG
 from mclabel.settings import Settings
 
 _NUMBERED = re.compile(r"\s*step\s*\d+\s*[:.]", re.IGNORECASE)
 Split = Literal["line", "paragraph"]
+"""As other people's PRMs were trained: every line that is not blank, or every paragraph."""
+OUR_SPLIT = f"line, rules {SPLITTER_VERSION}"
+"""By line with the rules of `mclabel.data.boundaries`, as labels are made; a run records it."""
 MAX_CHARS = 100
 QWEN_STEP = "<extra_0>"
 
@@ -60,9 +63,20 @@ def layout_of(form: str, own: LayoutSettings) -> LayoutSettings:
     return layout.changed(split="paragraph" if "\n\n" in (layout.separator or "") else "line")
 
 
-def split_text(solution: str, how: Split) -> list[str]:
-    """The steps of a solution given as one text."""
-    ends = newline_ends(solution) if how == "line" else paragraph_ends(solution)
+def split_text(solution: str, how: str) -> list[str]:
+    """The steps of a solution given as one text.
+
+    Args:
+        solution: the text.
+        how: a `Split`, or `OUR_SPLIT`.
+    """
+    if how == OUR_SPLIT:
+        ends = newline_ends(solution)
+    else:
+        first, last = len(solution) - len(solution.lstrip()), len(solution.rstrip())
+        places = (LINE if how == "line" else PARAGRAPH).finditer(solution)
+        ends = [place.end() for place in places if first < place.end() < last]
+        ends += [len(solution)] if solution else []
     return [solution[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from mclabel.errors import ConfigError, DataError, EngineError
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
-from mclabel.prm.scoring.layout import LayoutSettings, Split, layout_of
+from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, layout_of
 from mclabel.settings import OPERATIONAL, OneOf, Settings, TrustsCode, joined_faults, rule
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class ScorerSettings(Settings):
     command line; a file alone cannot set it."""
 
     @property
-    def text_split(self) -> Split:
+    def text_split(self) -> str:
         """Where the steps of a solution given as one text end."""
         if self.format == OWN_FORMAT:
-            return "line"
-        return cast(Split, layout_of(self.format, self.layout).split)
+            return OUR_SPLIT
+        return str(layout_of(self.format, self.layout).split)
 
     @rule
     def _a_layout_is_of_another_format(self) -> str | None:
