@@ -110,7 +110,9 @@ def _convert(file: Path, folder: Path) -> None:
         pad_token_id=2,
     )
     # What is read of a GGUF file cannot be saved again, so its weights go into a plain model.
-    read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+    read = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, trust_remote_code=False
+    )
     model: Any = LlamaForCausalLM(config)
     model.load_state_dict(read.state_dict())
     model.to(dtype=torch.bfloat16)

@@ -244,6 +244,7 @@ def test_false_whole_numbers_are_always_flagged(one: tuple[str, int], wrap: str,
         wrong * 100 == value
         or value * 100 == wrong
         or (value and wrong % value == 0)
+        or (wrong and value % wrong == 0)
         or wrong in ends
     ):
         return  # may be a percentage or another unit
