@@ -19,7 +19,7 @@ MAX_INLINE = 300
 MAX_WORD = 40
 """Characters before a point, and behind it, that are looked at."""
 
-_END = re.compile(r"[.!?…]+(?:[\"'”’»)\]}*_$`]|\\[)\]])*(?=\s|$)|\\\](?=\s)|\n\s*")
+_END = re.compile(r"(?<![.!?…])[.!?…]+(?:[\"'”’»)\]}*_$`]|\\[)\]])*(?=\s|$)|\\\](?=\s)|\n\s*")
 _INLINE = re.compile(r"\\[$\\]|[$`()\n]")
 _SPACE = re.compile(r"\s*")
 _FORMULA = re.compile(r"\\\[|\$\$|\\begin\{")

@@ -5,6 +5,8 @@ Also while they grow: whatever is added to a text, its steps but the last stay a
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, cast
@@ -335,3 +337,14 @@ def check(steps: Sequence[Step], ids: Sequence[int], text: str, decode: Decode) 
 )
 def test_a_search_ends_a_step_only_where_one_may_end(text: str, ends: bool) -> None:
     assert may_end(text) is ends
+
+
+def test_a_long_row_of_marks_is_read_at_once() -> None:
+    """In a time that grew with the square of its length this would take minutes."""
+    script = (
+        "from mclabel.data.boundaries import sentence_ends as ends; n = 150_000; "
+        "print(*(len(ends(text)) for text in ('.' * n + 'x', '.' + chr(34) * n + 'x', '(' * n)))"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.split() == ["1", "1", "1"]
