@@ -46,11 +46,14 @@ args = GRPOConfig(
     output_dir=out, per_device_train_batch_size=4, num_generations=8, max_steps=1, bf16=False,
     max_completion_length=120, report_to=[], use_cpu=True, save_strategy="no",
 )
-Watching(
+trainer = Watching(
     model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), args=args,
     reward_funcs=credit.process_reward, step_credit=credit, processing_class=tokenizer,
     train_dataset=Dataset.from_list([{"prompt": "What is 2 + 3?\\n", "answer": "5"}] * 4),
-).train()
+)
+trainer.train()
+# gloo's threads must be joined here: while Python ends, one that asks for its lock aborts the process.
+trainer.accelerator.end_training()
 """
 
 
