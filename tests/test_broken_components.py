@@ -197,7 +197,7 @@ def test_a_broken_format_is_not_read(
 @pytest.mark.parametrize(
     "case",
     [
-        one if number % 4 == 0 else pytest.param(one, marks=pytest.mark.slow)
+        one if number == 0 else pytest.param(one, marks=pytest.mark.slow)
         for number, one in enumerate(table.TRAININGS)
     ],
     ids=lambda case: case.name,
@@ -240,6 +240,7 @@ HANGS = {
 }
 
 
+@pytest.mark.slow
 def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
     shorter = "import mclabel.work.watch\nmclabel.work.watch.FIRST = 1.0\n"
     forever = Case("", "sample", "import asyncio; await asyncio.sleep(600)", ())
@@ -255,6 +256,7 @@ def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_takes_long_is_named_and_waited_for(tmp_path: Path) -> None:
     shorter = "import mclabel.boundary\nmclabel.boundary.HANG_S = 1.0\n"
     once = "'slept' in globals() or globals().update(slept=time.sleep(4))"
@@ -266,6 +268,7 @@ def test_a_reader_that_takes_long_is_named_and_waited_for(tmp_path: Path) -> Non
     assert re.search(told, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_component_that_ends_the_process_leaves_its_exit_code(tmp_path: Path) -> None:
     ending = Case("", "wanted", "os._exit(7)", ())
     (tmp_path / "own.py").write_text(broken(table.ESTIMATOR, ending))

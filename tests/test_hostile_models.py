@@ -145,6 +145,7 @@ def test_code_that_is_not_needed_does_not_run(hostile: Hostile, tmp_path: Path) 
     assert result.exit_code in (0, 2)
 
 
+@pytest.mark.slow
 def test_a_y_on_standard_input_runs_no_code(hostile: Hostile) -> None:
     """The same in a process of its own, with a real standard input."""
     folder = str(hostile.models["auto-map-of-an-unknown-model"])

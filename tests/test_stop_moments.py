@@ -130,7 +130,9 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
         ),
         pytest.param("pyarrow", PLAIN, id="while libraries are imported"),
         pytest.param("pyarrow", RAISED_INSIDE, id="not inside an import", marks=pytest.mark.slow),
-        pytest.param("pyarrow", WITHOUT_END, id="in an import that does not end"),
+        pytest.param(
+            "pyarrow", WITHOUT_END, id="in an import that does not end", marks=pytest.mark.slow
+        ),
         pytest.param(
             "mclabel.cli.label", AT_CALL + PLAIN_CALL, id="between imports", marks=pytest.mark.slow
         ),
@@ -152,7 +154,12 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
             id="while the engine's code is imported",
             marks=pytest.mark.slow,
         ),
-        pytest.param("mclabel.work.local_fleet", WHILE_LOADING, id="while the engine loads"),
+        pytest.param(
+            "mclabel.work.local_fleet",
+            WHILE_LOADING,
+            id="while the engine loads",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> None:
@@ -164,6 +171,7 @@ def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> No
     assert not list((tmp_path / "run" / "labels").rglob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_without_a_signal_the_hook_changes_nothing(tmp_path: Path) -> None:
     done = _command(tmp_path, "mclabel.config", "def act(): pass")
     assert done.returncode == 0, done.stderr

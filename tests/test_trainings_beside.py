@@ -34,6 +34,7 @@ def config(out: Path, given: dict[str, Any], **changes: Any) -> TrainConfig:
     return TrainConfig(**{**given, "out": str(out), **changes})
 
 
+@pytest.mark.slow
 def test_all_are_trained_and_tell_how_far_they_are(tmp_path: Path, given: dict[str, Any]) -> None:
     configs = {n: config(tmp_path / n, given, max_steps=3, seed=i) for i, n in enumerate("ab")}
     seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}

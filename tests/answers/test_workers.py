@@ -68,25 +68,25 @@ def test_nothing_starts_before_it_is_needed(fresh: Checker) -> None:
 
 
 def test_a_stuck_pair_costs_only_itself(checker: Checker) -> None:
-    pairs = hard_pairs(20)
-    pairs[5:5] = [STUCK]
+    pairs = hard_pairs(4)
+    pairs[2:2] = [STUCK]
     grades = checker.grade_many(pairs)
-    assert [g.verdict for g in grades].count(Verdict.RIGHT) == 20
-    assert (grades[5].verdict, grades[5].reason) == (Verdict.UNKNOWN, "too_many_steps")
+    assert [g.verdict for g in grades].count(Verdict.RIGHT) == 4
+    assert (grades[2].verdict, grades[2].reason) == (Verdict.UNKNOWN, "too_many_steps")
 
 
 def test_workers_killed_from_outside_lose_nothing(checker: Checker) -> None:
     """Their questions are asked again, alone, and what they left undecided is not remembered."""
     checker.grade(*HARD)
     pool = ThreadPoolExecutor(1)
-    grading = pool.submit(checker.grade_many, [STUCK, *hard_pairs(20)])  # always one at work
+    grading = pool.submit(checker.grade_many, [STUCK, *hard_pairs(4)])  # always one at work
     killed: set[int] = set()
     while len(killed) < 2:
         assert not grading.done()
         killed.update(_kill_a_worker(checker))
     stuck, *rest = grading.result(timeout=60)
     assert stuck.reason == "too_many_steps"
-    assert [g.verdict for g in rest] == [Verdict.RIGHT] * 20
+    assert [g.verdict for g in rest] == [Verdict.RIGHT] * 4
     pool.shutdown()
 
 
@@ -109,7 +109,7 @@ def test_a_stopped_worker_delays_nobody_else(checker: Checker) -> None:
     pool = ThreadPoolExecutor(1)
     grading = pool.submit(checker.grade, *STUCK)
     worker = _suspend_a_worker(checker)
-    assert all(g.verdict is Verdict.RIGHT for g in checker.grade_many(hard_pairs(5)))
+    assert all(g.verdict is Verdict.RIGHT for g in checker.grade_many(hard_pairs(2)))
     assert not grading.done()
     worker.resume()
     assert grading.result(timeout=60).reason == "too_many_steps"
@@ -134,6 +134,7 @@ def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -
     assert [grade.verdict for grade in grades] == [Verdict.RIGHT] * 50
 
 
+@pytest.mark.slow
 def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mclabel.answers.workers.pool.STALL_S", 8.0)
     checker = Checker(max_steps=200_000)
@@ -221,12 +222,10 @@ def test_close_ends_the_processes(fresh: Checker) -> None:
     assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
 
 
-@pytest.mark.parametrize("ending", ["exit", "os._exit(1)", "SIGKILL", "while busy"])
+@pytest.mark.parametrize("ending", ["exit", "while busy"])
 def test_workers_die_with_their_parent(ending: str, tmp_path: Path) -> None:
     how = {
         "exit": "pass",
-        "os._exit(1)": "os._exit(1)",
-        "SIGKILL": "os.kill(os.getpid(), 9)",
         "while busy": (
             "import threading; threading.Thread(target=checker.grade, args=STUCK, daemon=True)"
             ".start()\nwhile not (workers := psutil.Process(checker.host_pid()).children()): pass\n"

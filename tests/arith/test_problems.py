@@ -11,8 +11,12 @@ from mclabel.arith.program import Program, reference_solution
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES, TRAIN_FAMILIES
 from mclabel.arith.story import MAX_VALUE
 from mclabel.arith.verify import StepTruth, first_wrong_step, verify_steps
+from mclabel.records import Problem
 
-PROBLEMS = generate(600, seed=5, split="test", families=list(FAMILIES))
+
+@pytest.fixture(scope="module")
+def problems() -> list[Problem]:
+    return generate(300, seed=5, split="test", families=list(FAMILIES))
 
 
 def program(problem) -> Program:  # type: ignore[no-untyped-def]
@@ -55,8 +59,8 @@ def test_families_kept_out_of_training_are_refused_there() -> None:
         generate(1, seed=0, split="test", families=["poetry"])
 
 
-def test_reference_solutions_are_right_and_as_long_as_told() -> None:
-    for problem in PROBLEMS:
+def test_reference_solutions_are_right_and_as_long_as_told(problems: list[Problem]) -> None:
+    for problem in problems:
         steps = reference_solution(program(problem)).split("\n")
         assert first_wrong_step(program(problem), steps) is None
         assert len(steps) == int(problem.meta["num_steps"]) + 1
@@ -65,9 +69,9 @@ def test_reference_solutions_are_right_and_as_long_as_told() -> None:
         assert all(1 <= number <= MAX_VALUE for number in numbers)
 
 
-def test_every_fact_a_step_uses_stands_in_the_problem() -> None:
+def test_every_fact_a_step_uses_stands_in_the_problem(problems: list[Problem]) -> None:
     words = {"half": 2, "third": 3, "quarter": 4, "fifth": 5}
-    for problem in PROBLEMS:
+    for problem in problems:
         text = problem.text.replace(".", " ").replace("?", " ").split()
         told = {int(w) for w in text if w.isdigit()} | {words[w] for w in text if w in words}
         for node in program(problem).nodes:
@@ -75,16 +79,18 @@ def test_every_fact_a_step_uses_stands_in_the_problem() -> None:
             assert {node.left, node.right} <= told | derived
 
 
-def test_a_program_survives_json() -> None:
-    for problem in PROBLEMS[:50]:
+def test_a_program_survives_json(problems: list[Problem]) -> None:
+    for problem in problems[:50]:
         assert Program.from_json(program(problem).to_json()) == program(problem)
 
 
-def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic() -> None:
+def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic(
+    problems: list[Problem],
+) -> None:
     rng = random.Random(0)
     errors: Counter[str] = Counter()
     lucky = 0
-    for problem in PROBLEMS * 3:
+    for problem in problems * 3:
         text, misread_any = misread(program(problem), problem.text, rng=rng, strength=1.5)
         truths = verify_steps(program(problem), text.split("\n"))
         first = next((t for t in truths if t is not StepTruth.RIGHT), None)
@@ -93,10 +99,10 @@ def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic() -> Non
         if not misread_any:
             assert first is None
     assert errors["arithmetic"] == errors["malformed"] == errors["answer"] == 0
-    assert errors["logic"] > 300
+    assert errors["logic"] > 150
     assert lucky > 0  # right answers through wrong steps exist
 
 
-def test_every_event_can_be_misread() -> None:
-    events = {node.event for problem in PROBLEMS for node in program(problem).nodes}
+def test_every_event_can_be_misread(problems: list[Problem]) -> None:
+    events = {node.event for problem in problems for node in program(problem).nodes}
     assert events <= set(MISCONCEPTIONS)

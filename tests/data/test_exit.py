@@ -17,7 +17,7 @@ from mclabel.data.shards.plan import read_parts
 from mclabel.data.shards.store import Store
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
-NUM_READS = 400
+NUM_READS = 100
 """Of pyarrow's reads with threads more than one in twenty is late, of any table."""
 
 

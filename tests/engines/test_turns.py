@@ -36,7 +36,7 @@ def job(source: Path, out: Path, engine: str, *more: str) -> LabelConfig:
 
 @pytest.mark.parametrize("kind", ["fixed", "posterior"])
 def test_a_job_in_turns_is_the_job_side_by_side(tmp_path: Path, kind: str) -> None:
-    source = write_problems(tmp_path, 24)
+    source = write_problems(tmp_path, 12)
     rule = f"estimator.kind={kind}"
     found = {}
     for name, engine, turns in (("beside", "scripted", False), ("turns", LONE, True)):

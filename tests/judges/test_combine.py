@@ -154,7 +154,7 @@ def write_opinions(
 def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("combine") / "run"
     keys = [
-        *("problems.source=arith", "problems.limit=24", "policy.max_tokens=200", f"out={out}"),
+        *("problems.source=arith", "problems.limit=8", "policy.max_tokens=200", f"out={out}"),
         *("policy.engine.max_live=256", "ray.address=none", "estimator.pilot=20"),
     ]
     label(load_config(LabelConfig, None, keys), lambda state: None)
@@ -178,7 +178,7 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     out = tmp_path / "out"
     result = invoke("combine", run, f"knowing={knowing}", "-o", str(out))
     assert result.exit_code == 0, result.output
-    assert "96 solutions by posterior: 96 kept" in " ".join(result.output.split())
+    assert "32 solutions by posterior: 32 kept" in " ".join(result.output.split())
     found = {row.solution.id: row for row in read_labels(Store(str(out)))}
     hits = [found[row.solution.id].first_error == truth(row) for row in rows]
     assert np.mean(hits) > np.mean([row.first_error == truth(row) for row in rows])
@@ -262,18 +262,18 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
     )  # fmt: skip
     out = tmp_path / "out"
     report = combine(run, [half], str(out), rule="same_location")
-    assert (report.num_solutions, report.num_kept) == (96, 48)
+    assert (report.num_solutions, report.num_kept) == (32, 16)
     found = list(read_labels(Store(str(out))))
-    assert len(found) == 96 and {row.solution.id for row in found if row.is_kept} == agreeing
+    assert len(found) == 32 and {row.solution.id for row in found if row.is_kept} == agreeing
     result = invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl"))
     assert result.exit_code == 0, result.output
-    assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 48
-    assert "48 not kept" in " ".join(result.output.split())
+    assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 16
+    assert "16 not kept" in " ".join(result.output.split())
     preflight = ("head=likelihood", "--preflight", f"labels=[{out}]", f"out={tmp_path / 'prm'}")
     (tmp_path / "train.yaml").write_text("base: arith:policy\n")
     result = invoke("train", str(tmp_path / "train.yaml"), *preflight)
     assert result.exit_code == 0, result.output
-    assert "48 that a consensus of judges does not keep" in " ".join(result.output.split())
+    assert "16 that a consensus of judges does not keep" in " ".join(result.output.split())
 
 
 def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> None:

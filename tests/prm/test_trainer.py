@@ -50,7 +50,7 @@ def assert_close(a: Path, b: Path, tolerance: float) -> None:
 def test_pieces_add_up_to_the_batch(
     base: str, labels: str, tmp_path: Path, more: list[str]
 ) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=6", "batch_size=8", *more]
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "batch_size=8", *more]
     common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3"]
     train(tmp_path / "whole", *common)
     train(tmp_path / "cut", *common, "micro_tokens=300", "gradient_checkpointing=true")
@@ -102,7 +102,14 @@ def test_pieces_hold_no_more_than_they_may() -> None:
 def test_every_way_trains_and_scores(
     base: str, labels: str, tmp_path: Path, changes: list[str]
 ) -> None:
-    report = train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=4", *changes)
+    report = train(
+        tmp_path / "prm",
+        f"labels=[{labels}]",
+        f"base={base}",
+        "max_steps=1",
+        "batch_size=4",
+        *changes,
+    )
     assert report.validation["loss"] is not None
     rows = arith_rows(3)
     prm = PRM.load(tmp_path / "prm")
@@ -129,9 +136,9 @@ def test_balance_gives_both_sides_half() -> None:
 
 def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=8", "lora_rank=4"]
-    train(tmp_path / "prm", *common, "backbone_lr=1.0e-2", "save_steps=4")
-    checkpoint = load_file(tmp_path / "prm/checkpoints/checkpoint-8/trained.safetensors")
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "lora_rank=4"]
+    train(tmp_path / "prm", *common, "backbone_lr=1.0e-2", "save_steps=1")
+    checkpoint = load_file(tmp_path / "prm/checkpoints/checkpoint-2/trained.safetensors")
     assert all("lora_" in name or "score" in name for name in checkpoint)
     model = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
     fresh = AutoModelForTokenClassification.from_pretrained(base, num_labels=2)
@@ -158,7 +165,7 @@ def test_early_stopping_keeps_the_best_weights(base: str, labels: str, tmp_path:
 def test_tensorboard_is_written(base: str, labels: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     train(
-        tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=10",
+        tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=1",
         "report_to=[tensorboard]",
     )  # fmt: skip
     assert list((tmp_path / "prm" / "tensorboard").glob("events*"))
@@ -235,7 +242,7 @@ def train_in_two(out: Path, *overrides: str, by_ray: bool) -> TrainReport:
 def test_two_workers_equal_one(
     base: str, labels: str, tmp_path: Path, by_ray: bool, how: list[str]
 ) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "epochs=1.5", "batch_size=8", *how]
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=4", "batch_size=8", *how]
     common += ["head_lr=1.0e-3", "save_steps=3"]
     train(tmp_path / "one", *common)
     report = train_in_two(tmp_path / "two", *common, by_ray=by_ray)

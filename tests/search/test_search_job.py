@@ -58,8 +58,7 @@ def found_by(settings: SearchSettings, num_problems: int = 3, **policy: object) 
     return asyncio.run(search())
 
 
-@pytest.mark.parametrize("method", list(SEARCHES))
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize(("method", "every"), [*((method, 1) for method in SEARCHES), ("beam", 2)])
 def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
     method: str, every: int
 ) -> None:

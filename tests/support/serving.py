@@ -28,8 +28,8 @@ CPU = {
 
 def trained_prm(folder: Path, *changes: str) -> Path:
     """A PRM from the bundled base, trained for a moment on exact labels."""
-    run = write_run(folder / "labels", arith_rows(60))
-    settings = [f"labels=[{run}]", "base=arith:strong", f"out={folder / 'prm'}", "max_steps=30"]
+    run = write_run(folder / "labels", arith_rows(24))
+    settings = [f"labels=[{run}]", "base=arith:strong", f"out={folder / 'prm'}", "max_steps=4"]
     config = load_config(TrainConfig, None, [*settings, *changes])
     pipelines.train(config, lambda step, total, detail: None)
     return folder / "prm"
