@@ -1,12 +1,12 @@
 """Where code of somebody's own is called: each of its failures is one line that names it.
 
 A component is called through a `Boundary`, or stands behind a `Guard`, which calls all of its
-methods so. What it raises, and what its protocol does not allow it to give, becomes a
-`ComponentError` with the component, the method, what it gave or raised, and the remedy. What a
-method may give is what its protocol declares: the type that it returns, down to the fields of
-records, and a rule where that depends on what it was given. A call that does not return is noticed
-by a thread of its own. What the components raise that come with mclabel is left as it is, since
-their faults are faults of mclabel.
+methods so; `guarded` makes one from its settings. What it raises, and what its protocol does not
+allow it to give, becomes a `ComponentError` with the component, the method, what it gave or raised,
+and the remedy. What a method may give is what its protocol declares: the type that it returns, down
+to the fields of records, and a rule where that depends on what it was given. A call that does not
+return is noticed by a thread of its own. What the components raise that come with mclabel is left
+as it is, since their faults are faults of mclabel.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from collections.abc import (
     Awaitable,
     Callable,
     Generator,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
+    Sized,
 )
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from mclabel.components import component_name, component_names
+from mclabel.components import PAGES, component_name, component_names, derived_class
 from mclabel.errors import ComponentError, MclabelError
 
 T = TypeVar("T")
@@ -48,48 +50,31 @@ LOOK_S = 0.5
 """Seconds between two looks at the calls under way."""
 MAX_SHOWN = 200
 """Characters of what a component gave that a message repeats."""
-_OURS = "mclabel"
-_PAGES = {
-    "estimators": "docs/extending-estimator.md",
-    "engines": "docs/extending-engine.md",
-    "checkers": "docs/extending-checker.md",
-    "judges": "docs/extending-judge.md",
-    "readers": "docs/extending-formats.md",
-    "formats": "docs/extending-formats.md",
-    "credits": "docs/rl.md",
-}
-_PAGE = "docs/extending.md"
 SLOW = {
     *("__init__", "start", "update_weights", "close", "check", "check_model", "preview", "known"),
-    *("model_identity", "model_commit", "num_parameters"),
+    *("model_identity", "model_commit", "num_parameters", "rows"),
 }
 """Methods of all protocols that may load or fetch something."""
+_END = object()
+"""Comes after the last of what a method yields."""
 
 
 class Boundary:
     """One component, as messages call it."""
 
-    def __init__(self, kind: str, name: str, *, ours: bool = False) -> None:
+    def __init__(self, kind: str, target: Any) -> None:
         """Stand around a component.
 
         Args:
             kind: a key of `mclabel.components.BUILT_IN`.
-            name: of the component, as a configuration gives it.
-            ours: whether it comes with mclabel.
+            target: its class or function, or the name by which a configuration chooses it.
         """
-        self.kind, self.name, self.ours = kind, name, ours
-
-    @classmethod
-    def around(cls, kind: str, target: Any) -> Boundary:
-        """The boundary of a component's class or function."""
-        module = getattr(target, "__module__", None) or ""
-        ours = module == _OURS or module.startswith(f"{_OURS}.")
-        return cls(kind, component_name(kind, target), ours=ours)
-
-    @classmethod
-    def named(cls, kind: str, name: str) -> Boundary:
-        """The boundary of a component that is chosen by its name."""
-        return cls(kind, name, ours=name in component_names(kind, built_in=True))
+        self.kind = kind
+        if isinstance(target, str):
+            self.name, self.ours = target, target in component_names(kind, built_in=True)
+        else:
+            self.name = component_name(kind, target)
+            self.ours = f"{target.__module__}.".startswith("mclabel.")
 
     def call(
         self,
@@ -118,16 +103,17 @@ class Boundary:
             ComponentError: it raises anything but an error of mclabel's own kinds, or gives what it
                 may not.
         """
-        try:
-            found = self.watched(method, partial(work, *given, **more), slow=slow)
-        except (Exception, SystemExit) as error:
-            raise self.raised(method, error) from error
+        if self.ours:
+            found = work(*given, **more)
+        else:
+            found = self._tried(method, partial(work, *given, **more), slow=slow)
         if inspect.iscoroutine(found) or inspect.isasyncgen(found):
             if inspect.iscoroutine(found):
                 found.close()
             fault = f"gave a {type(found).__name__}, must be a plain function or method (def)"
             raise self.broken(method, fault)
-        self._see(method, found, must, rule, given, more)
+        if must is not Any or rule is not None:
+            self._see(method, found, must, rule, *given, **more)
         return found
 
     async def acall(
@@ -142,39 +128,66 @@ class Boundary:
         **more: Any,
     ) -> T:
         """What a coroutine method gives, which must not hold the event loop; see `call`."""
-        try:
-            coroutine = self.watched(method, partial(work, *given, **more))
-        except (Exception, SystemExit) as error:
-            raise self.raised(method, error) from error
-        if not (inspect.iscoroutine(coroutine) or inspect.isawaitable(coroutine)):
-            fault = f"gave {shown(coroutine)} at once, must be a coroutine (async def {method})"
+        begun = self._tried(method, partial(work, *given, **more), slow=slow)
+        if not inspect.isawaitable(begun):
+            fault = f"gave {shown(begun)} at once, must be a coroutine (async def {method})"
             raise self.broken(method, fault)
         if self.ours:
-            found = await coroutine
+            found = await begun
         else:
-            found = await self._stepped(method, coroutine, slow)
-        self._see(method, found, must, rule, given, more)
+            _awaited[call := _Call(self, method, slow)] = None
+            try:
+                found = await self._steps(method, begun, slow)
+            except (Exception, SystemExit) as error:
+                raise self.raised(method, error) from error
+            finally:
+                _awaited.pop(call, None)
+        self._see(method, found, must, rule, *given, **more)
         return found
+
+    def each(
+        self,
+        method: str,
+        work: Callable[..., Any],
+        /,
+        *given: Any,
+        must: Any = Any,
+        rule: Rule | None = None,
+        slow: bool = False,
+    ) -> Iterator[Any]:
+        """What a method yields, one after the other; see `call`.
+
+        The type is of each, and so is the rule, which is also given what came before it: None
+        before the first.
+        """
+        found, before, place = self.call(method, work, *given, slow=slow), None, method
+        if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
+            raise self.broken(method, f"gave {shown(found)}, must yield one after the other")
+        rest = self.call(method, iter, found, slow=slow)
+        for number in count(1):
+            one: Any = self.call(place, next, rest, _END, slow=slow)
+            if one is _END:
+                return
+            self._see(place, one, must, rule, before)
+            yield one
+            before, place = one, f"{method}, after {number} of them,"
 
     def watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
         """What a function of the component gives; what it raises is raised as it is."""
         if self.ours:
             return work()
-        _calls.begin(_Call(self, method, slow, time.monotonic()))
+        _calls[call := _Call(self, method, slow)] = None
+        _watch()
         try:
             return work()
         finally:
-            _calls.end()
+            del _calls[call]
 
-    async def _stepped(self, method: str, given: Awaitable[T], slow: bool) -> T:
-        under_way = _Call(self, method, slow, time.monotonic())
-        _awaited[under_way] = None
+    def _tried(self, method: str, work: Callable[[], T], *, slow: bool) -> T:
         try:
-            return await self._steps(method, given, slow)
+            return self.watched(method, work, slow=slow)
         except (Exception, SystemExit) as error:
             raise self.raised(method, error) from error
-        finally:
-            _awaited.pop(under_way, None)
 
     @types.coroutine
     def _steps(self, method: str, given: Awaitable[T], slow: bool) -> Generator[Any, Any, T]:
@@ -198,13 +211,7 @@ class Boundary:
                 step = partial(running.send, value)
 
     def _see(
-        self,
-        method: str,
-        found: object,
-        must: Any,
-        rule: Rule | None,
-        given: tuple[Any, ...],
-        more: Mapping[str, Any],
+        self, method: str, found: Any, must: Any, rule: Rule | None, *given: Any, **more: Any
     ) -> None:
         if must is not Any and (wrong := misfit(found, must)) is not None:
             raise self.broken(method, f"gave {wrong}")
@@ -215,9 +222,8 @@ class Boundary:
         """What an exception of a method amounts to."""
         if self.ours or isinstance(error, MclabelError):  # has a message for the user
             return error
-        text = " ".join(str(error).split())
-        said = f": {text}" if text else ""
-        found = self.broken(method, f"raised {type(error).__name__}{clipped(said)}{_place(error)}")
+        said = f": {text}" if (text := clipped(str(error))) else ""
+        found = self.broken(method, f"raised {type(error).__name__}{said}{_place(error)}")
         found.trace = "".join(traceback.format_exception(error))
         return found
 
@@ -229,13 +235,41 @@ class Boundary:
             fault: a clause of which the method is the subject.
         """
         return ComponentError(
-            f"{self.name}: {method} {fault}. Correct it ({_PAGES.get(self.kind, _PAGE)}), and run "
+            f"{self.name}: {method} {fault}. Correct it ({PAGES[self.kind]}), and run "
             "the same command again: completed work is kept"
         )
 
 
 async def _awaiting(given: Awaitable[T]) -> T:
     return await given
+
+
+def guarded(
+    base: type,
+    settings: Any,
+    *given: Any,
+    rules: Mapping[str, Rule] | None = None,
+    slow: bool = True,
+    **more: Any,
+) -> Any:
+    """Make the component that settings name, behind its boundary.
+
+    Args:
+        base: its protocol.
+        settings: that name it, and are the first argument of its constructor.
+        given: others.
+        more: its keyword arguments.
+        rules: of methods; see `Guard`.
+        slow: whether its constructor may load or fetch something.
+
+    Raises:
+        ConfigError: they name no component of this kind.
+        ComponentError: it cannot be made.
+    """
+    target = derived_class(settings, base)
+    around = Boundary(settings.component_kind, target)
+    made = around.call("__init__", target, settings, *given, slow=slow, **more)
+    return Guard(made, base, around, rules)
 
 
 class Guard:
@@ -254,7 +288,7 @@ class Guard:
             component: that is made.
             base: its protocol, whose methods say what they give.
             around: its boundary.
-            rules: of methods, by their names; see `Boundary.call`.
+            rules: of methods, by their names; see `Boundary.call` and `Boundary.each`.
         """
         self.component, self.around = component, around
         self._base, self._rules = base, rules or {}
@@ -264,22 +298,23 @@ class Guard:
             raise AttributeError(name)
         declared = inspect.getattr_static(self._base, name, None)
         if isinstance(declared, property):
-            work = partial(getattr, self.component, name)
-            return self.around.call(name, work, **self._terms(name, declared.fget))
+            read = partial(getattr, self.component, name)
+            kept = given_by(declared.fget)
+            return self.around.call(name, read, must=kept, slow=name in SLOW)
         if not inspect.isfunction(declared):
             return getattr(self.component, name)
-        call = self.around.acall if inspect.iscoroutinefunction(declared) else self.around.call
-        work = getattr(self.component, name)
-        method = partial(call, name, work, **self._terms(name, declared))
+        if (work := getattr(self.component, name, None)) is None:
+            raise self.around.broken(name, f"is missing, must be a method ({name})")
+        must: Any = given_by(declared)
+        call: Callable[..., Any] = self.around.call
+        if get_origin(must) in (Iterable, Iterator):
+            must, call = get_args(must)[0], self.around.each
+        elif inspect.iscoroutinefunction(declared):
+            call = self.around.acall
+        rule = self._rules.get(name)
+        method = partial(call, name, work, must=must, rule=rule, slow=name in SLOW)
         self.__dict__[name] = method
         return method
-
-    def _terms(self, name: str, declared: Any) -> dict[str, Any]:
-        return {
-            "must": given_by(declared),
-            "rule": self._rules.get(name),
-            "slow": name in SLOW,
-        }
 
 
 @cache
@@ -335,60 +370,68 @@ def _named(found: object, location: Sequence[int | str]) -> str:
     return f"{name.removeprefix('.')}=" if name else ""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+def miscounted(what: str, found: Sized, one: str, num_wanted: int) -> str | None:
+    """Where a component does not give one of each: what it gave, and the rule; None if it does.
+
+    Args:
+        what: it gave, such as "scores for".
+        found: these.
+        one: of what, such as "step".
+        num_wanted: how many of it there are.
+    """
+    if len(found) == num_wanted:
+        return None
+    return f"gave {len(found)} {what} {num_wanted} {one}s, must give one per {one}"
+
+
 class _Call:
     """A call under way."""
 
-    boundary: Boundary
-    method: str
-    is_awaited: bool
-    since: float
+    __slots__ = ("boundary", "method", "since", "slow")
+
+    def __init__(self, boundary: Boundary, method: str, slow: bool) -> None:
+        self.boundary, self.method, self.slow = boundary, method, slow
+        self.since = time.monotonic()
 
 
-class _Calls:
-    """The calls under way, by thread, innermost last; a thread looks at them."""
+_calls: dict[_Call, None] = {}
+"""Calls that hold their thread; a thread of its own looks at them."""
+_awaited: dict[_Call, None] = {}
+"""Coroutines of somebody's own that are awaited, in the order in which they were begun."""
+_watching: list[threading.Thread] = []
+_lock = threading.Lock()
 
-    def __init__(self) -> None:
-        self.under_way: dict[int, list[_Call]] = {}
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
 
-    def begin(self, call: _Call) -> None:
-        """A call begins in this thread."""
-        self.under_way.setdefault(threading.get_ident(), []).append(call)
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._look, name="calls", daemon=True)
-                    self._thread.start()
+def _watch() -> None:
+    if not _watching:
+        with _lock:
+            if not _watching:
+                _watching.append(threading.Thread(target=_look, name="calls", daemon=True))
+                _watching[0].start()
 
-    def end(self) -> None:
-        """The innermost call of this thread has ended."""
-        calls = self.under_way[threading.get_ident()]
-        calls.pop()
-        if not calls:
-            del self.under_way[threading.get_ident()]
 
-    def hung(self) -> dict[_Call, float]:
-        """The calls that have not returned within `HANG_S`, and their seconds so far."""
-        now = time.monotonic()
-        calls = [call for calls in list(self.under_way.values()) for call in list(calls)]
-        return {call: now - call.since for call in calls if now - call.since >= HANG_S}
+def _look() -> None:
+    said: set[_Call] = set()
+    while True:
+        time.sleep(LOOK_S)
+        for call in set(_hung()) - said:
+            said.add(call)
+            fault = f"has not returned for {time.monotonic() - call.since:.0f} s"
+            if call.slow:
+                told = "%s: %s %s. It is waited for; Ctrl-C ends the job"
+                logger.warning(told, call.boundary.name, call.method, fault)
+            else:
+                _on_hang(call.boundary.broken(call.method, fault))
 
-    def _look(self) -> None:
-        said: set[_Call] = set()
-        while True:
-            time.sleep(LOOK_S)
-            for call, seconds in self.hung().items():
-                if call in said:
-                    continue
-                said.add(call)
-                fault = f"has not returned for {seconds:.0f} s"
-                if call.is_awaited:
-                    told = "%s: %s %s. It is waited for; Ctrl-C ends the job"
-                    logger.warning(told, call.boundary.name, call.method, fault)
-                else:
-                    _on_hang(call.boundary.broken(call.method, fault))
+
+def _hung() -> list[_Call]:
+    now = time.monotonic()
+    return [call for call in list(_calls) if now - call.since >= HANG_S]
+
+
+def has_hung_call() -> bool:
+    """Whether a call of somebody's own component has not returned for `HANG_S`."""
+    return bool(_hung())
 
 
 def warn_of_hang(error: MclabelError) -> None:
@@ -396,9 +439,6 @@ def warn_of_hang(error: MclabelError) -> None:
     logger.warning("%s", error)
 
 
-_calls = _Calls()
-_awaited: dict[_Call, None] = {}
-"""Coroutines of somebody's own that are awaited, in the order in which they were begun."""
 _on_hang: Callable[[MclabelError], None] = warn_of_hang
 
 
@@ -413,11 +453,6 @@ def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
     """
     call = next((one for one in list(_awaited) if one.boundary.kind == kind), None)
     _on_hang(call.boundary.broken(call.method, fault) if call else otherwise)
-
-
-def has_hung_call() -> bool:
-    """Whether a call of somebody's own component has not returned for `HANG_S`."""
-    return bool(_calls.hung())
 
 
 @contextmanager
@@ -438,16 +473,17 @@ def on_hang(act: Callable[[MclabelError], None]) -> Iterator[None]:
 def shown(value: object) -> str:
     """What a component gave, for a message: its type, and the value where it is short."""
     try:
-        text = " ".join(repr(value).split())
+        text = clipped(repr(value))
     except Exception:  # whatever a `repr` of somebody's own raises: the type says enough
         return f"a {type(value).__name__}"
-    return "None" if value is None else f"{clipped(text)} ({type(value).__name__})"
+    return "None" if value is None else f"{text} ({type(value).__name__})"
 
 
-def clipped(text: str) -> str:
-    """A text that is no longer than a message can bear."""
-    line = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
-    return line if len(line) <= MAX_SHOWN else line[: MAX_SHOWN - 1] + "…"
+def clipped(text: str, most: int = MAX_SHOWN) -> str:
+    """A text on one line, no longer than `most`, and without what a terminal cannot hold."""
+    line = " ".join(text.split())
+    line = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _place(error: BaseException) -> str:

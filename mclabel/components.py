@@ -41,6 +41,28 @@ BUILT_IN: Mapping[str, str] = {
 """By kind: `module:NAME` of the dict that holds each built-in component's name and
 `module:object`."""
 
+PAGES: Mapping[str, str] = {
+    "estimators": "docs/extending-estimator.md",
+    "engines": "docs/extending-engine.md",
+    "checkers": "docs/extending-checker.md",
+    "judges": "docs/extending-judge.md",
+    "searches": "docs/search.md",
+    "scorers": "docs/search.md",
+    "credits": "docs/rl.md",
+    "readers": "docs/extending-formats.md",
+    "formats": "docs/extending-formats.md",
+    **dict.fromkeys(("targets", "weights", "losses"), "docs/extending.md"),
+}
+"""By kind: the page that says what a component of one's own must do."""
+_KEYS = {
+    "engines": "policy.engine",
+    "judges": "judge",
+    "searches": "search.kind",
+    "scorers": "scorer.kind",
+    "credits": "credit.kind",
+}
+"""By kind, for messages: the key that names the component."""
+
 _allowed: ContextVar[frozenset[str] | None] = ContextVar("_allowed", default=None)
 """Modules and names that may be imported; None for any, since a Python caller named them."""
 
@@ -157,17 +179,19 @@ def find_target(kind: str, name: str) -> Any:
     return found
 
 
-def derived_class(settings: Any, base: type, *, key: str, page: str) -> Any:
+def derived_class(settings: Any, base: type) -> Any:
     """The class that settings name, which must be derived from the base class of its kind.
 
     Raises:
         ConfigError: it is not. The message names the key and the page of the documentation.
     """
-    target = settings.component
+    target, kind = settings.component, settings.component_kind
     if isinstance(target, type) and issubclass(target, base):
         return target
     wanted = f"{base.__module__}.{base.__qualname__}"
-    raise ConfigError(f"{key}={settings.kind}: must be a class derived from {wanted} ({page})")
+    raise ConfigError(
+        f"{_KEYS[kind]}={settings.kind}: must be a class derived from {wanted} ({PAGES[kind]})"
+    )
 
 
 def component_name(kind: str, target: Any) -> str:

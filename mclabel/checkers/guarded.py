@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from mclabel import boundary
 from mclabel.answers import GUESS
-from mclabel.boundary import Boundary, Guard, Rule, shown
+from mclabel.boundary import Boundary, Guard, Rule, clipped, miscounted, shown
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.errors import CheckerError, ComponentError, MclabelError
 from mclabel.records import Problem, Verdict
@@ -43,7 +43,7 @@ def make_checker(settings: CheckerSettings) -> Checker:
         ConfigError: its code cannot be imported.
         ComponentError: it cannot be made, or lacks a name or a version.
     """
-    around = Boundary.named("checkers", settings.kind)
+    around = Boundary("checkers", settings.kind)
     checker = around.call("__init__", settings.component, settings)
     for name in ("name", "version"):
         value = getattr(checker, name, None)
@@ -65,7 +65,7 @@ class GuardedChecker(Checker):
             around: its boundary.
         """
         self.name, self.version = checker.name, checker.version
-        rules: dict[str, Rule] = {"grade": _miscounted, "group": _misgrouped}
+        rules: dict[str, Rule] = {"grade": _ungraded, "group": _misgrouped}
         guarded = checker if around.ours else Guard(checker, Checker, around, rules)
         self._checker, self._around = guarded, around
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
@@ -147,10 +147,8 @@ class GuardedChecker(Checker):
             )
 
 
-def _miscounted(found: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:
-    if len(found) == len(items):
-        return None
-    return f"gave {len(found)} grades of {len(items)} completions, must give one of each"
+def _ungraded(found: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:
+    return miscounted("grades of", found, "completion", len(items))
 
 
 def _misgrouped(
@@ -163,9 +161,7 @@ def _misgrouped(
 
 def shown_reason(reason: str) -> str:
     """A reason on one line, bounded, and without what a file or a terminal cannot hold."""
-    line = " ".join(reason.split())
-    text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
-    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
+    return clipped(reason, MAX_REASON)
 
 
 def is_failure(reason: str) -> bool:

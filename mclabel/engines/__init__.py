@@ -49,10 +49,8 @@ def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
         ConfigError: it is no class of an engine.
         ComponentError: an engine of somebody's own cannot be made.
     """
-    target: type[Engine] = derived_class(
-        policy.engine, Engine, key="policy.engine", page="docs/extending.md"
-    )
-    if Boundary.around("engines", target).ours:
+    target: type[Engine] = derived_class(policy.engine, Engine)
+    if Boundary("engines", target).ours:
         return target(policy, seed=seed)
     return cast(Engine, CheckedEngine(target, policy, seed=seed))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from mclabel.boundary import Boundary, Guard, shown
-from mclabel.engines.base import Engine, EngineStats, limited
+from mclabel.engines.base import Engine, EngineStats
 from mclabel.engines.settings import PolicySettings
 from mclabel.records import Completion
 
@@ -15,58 +16,45 @@ class CheckedEngine(Guard):
     """An engine behind its boundary, whose load is counted here where it has no statistics."""
 
     def __init__(self, target: type[Engine], policy: PolicySettings, *, seed: int = 0) -> None:
-        """Make an engine.
-
-        Args:
-            target: its class.
-            policy: with its settings.
-            seed: of the run.
-
-        Raises:
-            ComponentError: it cannot be made.
-        """
-        around = Boundary.around("engines", target)
-        engine = around.call("__init__", target, policy, seed=seed, slow=True)
-        super().__init__(engine, Engine, around)
+        """Make an engine; see `make_engine`."""
+        around = Boundary("engines", target)
+        super().__init__(
+            around.call("__init__", target, policy, seed=seed, slow=True), Engine, around
+        )
         self.policy, self.settings, self.seed = policy, policy.engine, seed
         self._num_live = self._num_tokens = 0
 
-    async def sample(
-        self,
-        prompt: Sequence[int],
-        prefix: Sequence[int],
-        *,
-        seed: int,
-        priority: int = 0,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-    ) -> Completion:
+    async def sample(self, prompt: Sequence[int], prefix: Sequence[int], **how: Any) -> Completion:
         """One completion; see `Policy.sample`."""
-        more = {"seed": seed, "priority": priority, **limited(max_tokens, stop)}
+        sample, rule = self.component.sample, self._fault
         self._num_live += 1
         try:
-            sample = self.component.sample
             found: Completion = await self.around.acall(
-                "sample", sample, prompt, prefix, must=Completion, **more
+                "sample", sample, prompt, prefix, must=Completion, rule=rule, **how
             )
         finally:
             self._num_live -= 1
-        room = self.room(len(prompt), len(prefix))
-        if max_tokens is not None:
-            room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
-        if fault := self._fault(found, len(prefix), room, may_stop=bool(stop)):
-            raise self.around.broken("sample", fault)
         self._num_tokens += len(found.ids)
         return found
 
     def _fault(
-        self, found: Completion, num_prefix: int, room: float, *, may_stop: bool
+        self,
+        found: Completion,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        **how: object,
     ) -> str | None:
-        if found.at_stop and not may_stop:
+        room = self.room(len(prompt), len(prefix))
+        if max_tokens is not None:
+            room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
+        if found.at_stop and not stop:
             return "gave at_stop=True, but was not asked to stop at a text"
         if len(found.ids) > room:
             return (
-                f"gave {len(found.ids):,} ids after a prefix of {num_prefix:,}, must give "
+                f"gave {len(found.ids):,} ids after a prefix of {len(prefix):,}, must give "
                 f"{room:,} at most (policy.max_tokens, and what the model takes)"
             )
         if (text := self.decode(found.ids)) != found.text:

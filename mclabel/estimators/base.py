@@ -283,7 +283,7 @@ def decide_together(estimators: Iterable[Estimator]) -> None:
         if estimator.is_due:
             due[type(estimator)].append(estimator)
     for kind, alike in due.items():
-        Boundary.around("estimators", kind).call("decide_together", kind.decide_together, alike)
+        Boundary("estimators", kind).call("decide_together", kind.decide_together, alike)
 
 
 def outcome_label(outcome: Outcome) -> bool | None:

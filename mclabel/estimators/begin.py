@@ -44,5 +44,5 @@ def _begin(
     settings: EstimatorSettings, problem: ProblemPaths, learned: dict[str, Any]
 ) -> CheckedEstimator:
     component = settings.component
-    begin = Boundary.around("estimators", component).call
+    begin = Boundary("estimators", component).call
     return CheckedEstimator(begin("begin", component.begin, settings, problem, **learned), problem)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from mclabel.boundary import Boundary, shown
+from mclabel.boundary import Boundary, miscounted, shown
 from mclabel.estimators.base import (
     MAX_ROLLOUTS,
     Estimator,
     EstimatorSettings,
-    Follow,
     Judgement,
     RunLearner,
 )
@@ -29,7 +28,7 @@ def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> Ru
         ComponentError: it cannot be made.
     """
     component = settings.component
-    around = Boundary.around("estimators", component)
+    around = Boundary("estimators", component)
     learner: RunLearner | None = around.call("learner", component.learner, settings, read)
     return learner
 
@@ -44,26 +43,12 @@ class CheckedEstimator:
             estimator: of the problem, without any rollouts so far.
             problem: with the paths of its solutions.
         """
-        self.estimator = estimator
+        self.estimator, self.estimators = estimator, [estimator]
+        self.follow, self.takes_all = estimator.follow, estimator.takes_all
         self._num_steps = [path.num_steps for path in problem.paths]
         self._num_completers = len(problem.completers)
         self._asked: Counter[Probe] = Counter()
-        self._around = Boundary.around("estimators", type(estimator))
-
-    @property
-    def estimators(self) -> list[Estimator]:
-        """The estimator."""
-        return [self.estimator]
-
-    @property
-    def follow(self) -> Follow:
-        """Which prefixes of a rollout are reported to it."""
-        return self.estimator.follow
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether it takes rollouts that it did not ask for."""
-        return self.estimator.takes_all
+        self._around = Boundary("estimators", type(estimator))
 
     @property
     def is_due(self) -> bool:
@@ -113,23 +98,25 @@ class CheckedEstimator:
         return list(found)
 
     def _misjudged(self, found: Sequence[Judgement]) -> str | None:
-        if len(found) != len(self._num_steps):
-            return f"gave {len(found)} judgements of {len(self._num_steps)} solutions"
+        if fault := miscounted("judgements of", found, "solution", len(self._num_steps)):
+            return fault
         for number, (one, steps) in enumerate(zip(found, self._num_steps, strict=True)):
-            place = f"(solution {number}, {steps} steps, the last one included)"
-            for name in ("hard", "sources", "estimates"):
-                if (given := len(getattr(one, name))) != steps:
-                    return f"gave {given} {name}, must give one per step {place}"
-            if one.first_error is not None and one.first_error >= steps:
-                error = shown(one.first_error)
-                return f"gave first_error={error}, must be an index of a step, or None {place}"
-            if one.posterior is not None and len(one.posterior) != steps + 1:
-                given = len(one.posterior)
-                return f"gave {given} chances as posterior, must be one per step and one {place}"
+            if fault := _misjudgement(one, steps):
+                return f"{fault} (solution {number}, {steps} steps, the last one included)"
         return None
 
     def learned_by(self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int) -> None:
         """Let the run's learner record what the estimator has seen; see `RunLearner.record`."""
-        record = learner.record
-        name = "the learner's record"
+        name, record = "the learner's record", learner.record
         self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
+
+
+def _misjudgement(one: Judgement, steps: int) -> str | None:
+    for name in ("hard", "sources", "estimates"):
+        if fault := miscounted(f"{name} of", getattr(one, name), "step", steps):
+            return fault
+    if one.first_error is not None and one.first_error >= steps:
+        return f"gave first_error={shown(one.first_error)}, must be an index of a step, or None"
+    if one.posterior is not None and len(one.posterior) != steps + 1:
+        return f"gave {len(one.posterior)} chances as posterior, must be one per step and one"
+    return None

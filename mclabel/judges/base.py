@@ -10,12 +10,15 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, cast, get_args
 
 from pydantic import Field, FiniteFloat
 
+from mclabel.boundary import guarded, miscounted
+from mclabel.components import derived_class
 from mclabel.data.readers.rows import RejectReason
 from mclabel.engines.resources import ONE_CPU, EngineResources
+from mclabel.errors import ConfigError
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.layout import OUR_SPLIT
 from mclabel.records import Chance, Claim, FinishReason, Flag, Index, Many
@@ -229,3 +232,58 @@ class Judge(ABC):
     async def close(self) -> None:
         """Free what `start` has loaded."""
         return
+
+
+def make_judge(settings: JudgeSettings, *, seed: int, num_cpus: float | None = None) -> Judge:
+    """Make the judge that settings name, behind its boundary, without loading anything.
+
+    Args:
+        settings: of the judge.
+        seed: of the run.
+        num_cpus: see `Judge.num_cpus`.
+
+    Raises:
+        ConfigError: they name no judge.
+        ComponentError: it cannot be made.
+    """
+    judge = guarded(Judge, settings, seed=seed, rules={"judge": _fault})
+    judge.component.num_cpus = num_cpus
+    return cast(Judge, judge)
+
+
+def judge_class(settings: JudgeSettings) -> type[Judge]:
+    """The class that settings name.
+
+    Raises:
+        ConfigError: it is no judge.
+    """
+    target: type[Judge] = derived_class(settings, Judge)
+    if target.claim not in get_args(Claim):
+        raise ConfigError(
+            f"judge={settings.kind}: its claim is {target.claim!r}, must be one of "
+            f"{', '.join(get_args(Claim))}"
+        )
+    return target
+
+
+def _fault(opinion: Opinion | RejectReason, item: JudgedItem, ask: object) -> str | None:
+    if isinstance(opinion, RejectReason):
+        return None
+    steps, error = len(item.steps), opinion.first_error
+    if error is not None and error >= steps:
+        return f"gave first_error={error} (int), must give None or an index below {steps}"
+    if error is not None and not opinion.is_known:
+        return f"gave first_error={error} with is_known=False, must give None"
+    if opinion.scores and (fault := miscounted("scores for", opinion.scores, "step", steps)):
+        return fault
+    if max(opinion.votes, default=0) > steps:
+        return f"gave votes={opinion.votes}, must give whole numbers from -1 to {steps}"
+    for flag in opinion.flags:
+        if flag.step >= steps:
+            return f"gave a flag on step {flag.step}, must give one below {steps}"
+        if not flag.start <= flag.end <= (length := len(item.steps[flag.step])):
+            return (
+                f"gave a flag on characters {flag.start} to {flag.end}, must lie within the "
+                f"{length} of its step"
+            )
+    return None

@@ -74,7 +74,7 @@ class LabelRunner:
         self._turns = Turns() if take_turns else None
         self._shared: Shared | None = None
         self._learner = run_learner(settings)
-        self._estimators = Boundary.around("estimators", settings.estimator.component)
+        self._estimators = Boundary("estimators", settings.estimator.component)
         self._fitting = asyncio.Lock()
         self._desk = Desk()
         self._lessons = None if self._learner is None else Lessons(self._learner, self._desk)

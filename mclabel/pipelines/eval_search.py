@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mclabel.arith.truth import carries_truth
+from mclabel.components import derived_class
 from mclabel.config import SearchConfig, SearchEvalConfig
 from mclabel.config.search import SharedSearchConfig
 from mclabel.data.outputs import check_places
@@ -32,10 +33,9 @@ from mclabel.evaluation.search_eval import (
 from mclabel.pipelines.provenance import write_provenance
 from mclabel.pipelines.search import model_sizes, search
 from mclabel.report.files import json_text
-from mclabel.search.base import MethodSettings
-from mclabel.search.checked import make_scorer, method_class
+from mclabel.search.base import MethodSettings, SearchMethod
 from mclabel.search.methods.best_of_n import BestOfNSearch
-from mclabel.search.scorers.base import StepScorerSettings
+from mclabel.search.scorers.base import StepScorerSettings, make_scorer
 from mclabel.search.scorers.exact import ExactScorer
 from mclabel.work.tally import JobState
 
@@ -145,7 +145,7 @@ def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
     check_places(config.out, SEARCH_EVAL)
     for plan in plans:
         check_places(plan.config.out, RUN)
-        method_class(plan.config.search)
+        derived_class(plan.config.search, SearchMethod)
     for problem in read_problems(config.problems) if config.oracle else ():
         if not carries_truth(problem.meta):
             raise ConfigError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.answers import grade
-from mclabel.data.exchange.checked import find_format, read_row
+from mclabel.data.exchange.find import find_format, read_row
 from mclabel.data.exchange.formats import Format, LabeledTexts
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.outputs import output_folder

@@ -20,8 +20,7 @@ from mclabel.engines import PolicySettings, runs_model
 from mclabel.engines.sections import settings_of
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.judges import JUDGES
-from mclabel.judges.base import Judge, JudgeSettings
-from mclabel.judges.checked import judge_class, make_judge
+from mclabel.judges.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judges.items import read_judged_input
 from mclabel.judges.task import AnswerKey, JudgeTask, answers_of
 from mclabel.pipelines.fleet import from_anywhere

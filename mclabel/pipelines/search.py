@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mclabel.checkers import make_checker
+from mclabel.components import derived_class
 from mclabel.config import SearchConfig
 from mclabel.data.boundaries import SPLITTER_VERSION
 from mclabel.data.readers.problems import ProblemStream, read_problems
@@ -21,8 +22,8 @@ from mclabel.pipelines.identity import versions
 from mclabel.pipelines.inputs import ProblemInputs
 from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
 from mclabel.pipelines.run import Run, run_task
-from mclabel.search.checked import make_scorer, method_class
-from mclabel.search.scorers.base import StepScorer
+from mclabel.search.base import SearchMethod
+from mclabel.search.scorers.base import StepScorer, make_scorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
 from mclabel.settings import ComponentSettings
 from mclabel.work.budget import read_spent
@@ -117,7 +118,7 @@ def plan_search(config: SearchConfig) -> SearchPlan:
         EngineError: the policy cannot be had.
     """
     run = Run.look(config.out)
-    method_class(config.search)
+    derived_class(config.search, SearchMethod)
     policy = prepare_policy(config.policy)
     config = config.model_copy(update={"policy": policy.settings})
     policy.engine.check_model()

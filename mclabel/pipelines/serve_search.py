@@ -6,10 +6,12 @@ import asyncio
 import socket
 from collections.abc import Callable
 
+from mclabel.components import derived_class
 from mclabel.config import ServeSearchConfig
 from mclabel.errors import ConfigError
 from mclabel.pipelines.policy import prepare_policy
-from mclabel.search.checked import make_scorer, method_class, scorer_class
+from mclabel.search.base import SearchMethod
+from mclabel.search.scorers.base import StepScorer, make_scorer
 from mclabel.search.server.asks import Reader
 from mclabel.search.server.searcher import Searcher
 from mclabel.serving.asked import Limits
@@ -41,8 +43,8 @@ def serve_search(
             the truth, which no request carries.
         EngineError: the engine cannot be loaded, or died.
     """
-    method_class(config.search)
-    if scorer_class(config.scorer).is_truth:
+    derived_class(config.search, SearchMethod)
+    if derived_class(config.scorer, StepScorer).is_truth:
         raise ConfigError(
             f"scorer.kind={config.scorer.kind}: works only for arith problems with known truth, "
             "which requests do not carry. Set scorer=prm with scorer.prm=FOLDER"

@@ -8,16 +8,16 @@ problems. What is sampled is written to the block's journal, so that a kill samp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from mclabel.boundary import guarded, shown
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
 from mclabel.errors import DataError
 from mclabel.records import Completion, Problem
-from mclabel.search.base import ROOT, Node
-from mclabel.search.checked import CheckedMethod
+from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
 from mclabel.search.journal import SearchJournal
 from mclabel.search.pieces import GrowingPiece
 from mclabel.search.purse import Purse
@@ -129,10 +129,13 @@ class ProblemSearch:
                 "for a solution"
             )
         self.tree = SearchTree()
-        self.method = CheckedMethod(
+        self.method: SearchMethod = guarded(
+            SearchMethod,
             settings.search,
             self.tree.nodes[ROOT].node,
             seed=sampling_seed(settings.seed, problem.id, "method", 0),
+            rules={"wanted": self._unwanted, "result": self._unfinished},
+            slow=False,
         )
         reserve = 0 if settings.tokens is None else min(self._most, settings.tokens)
         self._reserve = reserve
@@ -171,6 +174,19 @@ class ProblemSearch:
             cost=self._whole_cost(weights),
             is_spent=self._is_spent,
         )
+
+    def _unwanted(self, found: Sequence[Expansion]) -> str | None:
+        for one in found:
+            if one.node not in self.tree.nodes or not self.tree.nodes[one.node].node.is_open:
+                rule = "must name a node that was recorded and is open"
+                return f"wants to continue {shown(one.node)}, {rule}"
+        return None
+
+    def _unfinished(self, found: Mapping[str, float]) -> str | None:
+        for name in found:
+            if name not in self.tree.nodes or not self.tree.nodes[name].node.is_finished:
+                return f"gave {shown(name)}, must give ids of finished solutions alone"
+        return None
 
     async def _continued(self, parent: str, steps: int | None) -> tuple[str, Node] | None:
         """Continue a beginning once; None where the limit of tokens does not allow it."""

@@ -30,10 +30,10 @@ from mclabel.labeling.task import LabelOutputs
 from mclabel.labeling.unrolled import unrolled_solutions
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Solution
-from mclabel.search.checked import make_scorer
 from mclabel.search.choose import Finished, choose
 from mclabel.search.journal import SearchJournal, read_entry
 from mclabel.search.problem import Found, SearchCost, Searching, search_problem
+from mclabel.search.scorers.base import make_scorer
 from mclabel.search.settings import SearchSettings
 from mclabel.seeds import content_id
 from mclabel.work.desk import Desk

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from mclabel.checkers import make_checker
 from mclabel.engines import Policy
 from mclabel.records import Problem
-from mclabel.search.checked import make_scorer
 from mclabel.search.problem import Found, ProblemSearch, Searching, search_problem
-from mclabel.search.scorers.base import StepScorer
+from mclabel.search.scorers.base import StepScorer, make_scorer
 from mclabel.search.settings import SearchSettings
 from mclabel.search.task import graded_search
 from mclabel.work.desk import Desk

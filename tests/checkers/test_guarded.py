@@ -54,7 +54,7 @@ def grade(checker: Checker, *texts: str) -> list[Grade]:
 
 
 def picky() -> GuardedChecker:
-    return GuardedChecker(Picky(CheckerSettings(kind="picky")), Boundary.around("checkers", Picky))
+    return GuardedChecker(Picky(CheckerSettings(kind="picky")), Boundary("checkers", Picky))
 
 
 def test_what_raises_now_and_then_is_unknown_with_its_reason_for_ever() -> None:

@@ -18,7 +18,7 @@ from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import TrainConfig, load_config
 from mclabel.data.exchange import FORMATS
-from mclabel.data.exchange.checked import find_format, read_row
+from mclabel.data.exchange.find import find_format, read_row
 from mclabel.data.exchange.formats import LabeledTexts
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.readers.judged import read_processbench

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from mclabel import pipelines
 from mclabel.cli import main
-from mclabel.data.exchange.checked import find_format
+from mclabel.data.exchange.find import find_format
 from mclabel.data.leaks import leak_keys
 from mclabel.data.readers.rows import scan_rows
 from mclabel.data.readers.solutions import read_solutions

@@ -247,7 +247,7 @@ def test_its_learner_learns_over_a_run() -> None:
     [
         ("Endless", "wanted asked for more than 16,384 rollouts of prefix 0"),
         ("Lost", r"wanted asked for prefix -1 of a problem whose prefixes are 0 to"),
-        ("Short", r"judge gave \d hard, must give one per step \(solution 0, \d steps"),
+        ("Short", r"judge gave \d hard of \d steps, must give one per step \(solution 0, \d steps"),
     ],
 )
 def test_one_that_breaks_the_rules_is_named(name: str, message: str) -> None:

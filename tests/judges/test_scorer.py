@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from safetensors.torch import load_file, save_file
 
 from mclabel.cli import main
-from mclabel.judges.checked import make_judge
+from mclabel.judges.base import make_judge
 from mclabel.judges.scorer import ScorerJudge
 from mclabel.prm.scoring.scorer import Scorer
 from tests.support.labelled import train_tiny_prm

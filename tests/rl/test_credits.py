@@ -276,7 +276,7 @@ class OwnCredit(Credit):
         ),
         ("[(Segment(end=3, credit='1'),)]", r"credit='1' \(str\), must be a valid number"),
         ("[(3, 0.5)]", r"\[0\]\[0\]=3 \(int\), must be an instance of Segment"),
-        ("[]", "segments for each of 1 solutions"),
+        ("[]", "0 lists of segments for 1 solutions"),
         ("None", "gave None, must be a valid list"),
         ("1 / 0", "ZeroDivisionError"),
     ],

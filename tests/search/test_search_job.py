@@ -23,8 +23,8 @@ from mclabel.data.shards.trees import read_trees
 from mclabel.data.verify.run import verify
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.search import SEARCHES
-from mclabel.search.checked import make_scorer
 from mclabel.search.problem import Found, Searching, search_problem
+from mclabel.search.scorers.base import make_scorer
 from mclabel.search.settings import SearchSettings
 from tests.support.scripted_jobs import write_problems
 from tests.support.searches import check_trees

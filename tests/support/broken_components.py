@@ -90,7 +90,10 @@ ESTIMATORS = (
         "judges dicts", "judge", "return [{} for _ in self.problem.paths]", ("judge", "{} (dict)")
     ),
     Case(
-        "forgets a step", "judgement", "hard = hard[:-1]", ("judge", "hard, must give one per step")
+        "forgets a step",
+        "judgement",
+        "hard = hard[:-1]",
+        ("judge", "hard of", "must give one per step"),
     ),
     Case(
         "labels with ints",
@@ -356,22 +359,22 @@ READERS = (
         "raises on its way",
         "rows",
         "return ((n, {'problem': f'P{n}', 'answer': str(1 // (3 - n))}) for n in range(1, 9))",
-        ("rows, after row 2,", "raised ZeroDivisionError"),
+        ("rows, after 2 of them,", "raised ZeroDivisionError"),
     ),
     Case("gives None", "rows", "return None", ("rows", "gave None")),
-    Case("gives None as a row", "rows", "return [None]", ("rows", "gave None after row 0")),
+    Case("gives None as a row", "rows", "return [None]", ("rows", "gave None", "tuple")),
     Case("gives a text", "rows", "return 'rows'", ("rows", "'rows' (str)")),
     Case(
         "gives no numbers",
         "rows",
         "return [{'problem': 'P', 'answer': '1'}]",
-        ("rows", "pairs of a row's number"),
+        ("rows", "'P'", "must be a valid tuple"),
     ),
     Case(
         "numbers by name",
         "rows",
         "return [('1', {'problem': 'P', 'answer': '1'})]",
-        ("rows", "pairs of a row's number"),
+        ("rows", "[0]='1' (str)", "must be a valid integer"),
     ),
     Case(
         "counts backwards",

@@ -11,8 +11,8 @@ from mclabel.engines import Engine, PolicySettings
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.engines.vllm import VllmEngine
 from mclabel.search import SEARCHES
-from mclabel.search.checked import make_scorer
 from mclabel.search.problem import Searching, search_problem
+from mclabel.search.scorers.base import make_scorer
 from mclabel.search.settings import SearchSettings
 from tests.support.continuation import chat_model
 from tests.support.needs_vllm import NEEDS_VLLM

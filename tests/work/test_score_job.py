@@ -22,7 +22,7 @@ from mclabel.config import RayConfig, ScoreConfig, load_config
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import ONE_CPU
 from mclabel.errors import DamagedFile, ShardError
-from mclabel.judges.checked import make_judge
+from mclabel.judges.base import make_judge
 from mclabel.judges.items import read_judged_input
 from mclabel.judges.task import JudgeTask
 from mclabel.pipelines.fleet import make_fleet

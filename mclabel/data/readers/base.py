@@ -12,14 +12,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from mclabel.boundary import Boundary
+from mclabel.boundary import Boundary, Guard
 from mclabel.components import component_names, find_component
-from mclabel.data.readers.checked import CheckedReader
 from mclabel.errors import ConfigError
 from mclabel.settings import MAX_TOTAL, Chosen, ComponentSettings
 
@@ -142,10 +141,13 @@ def make_reader(settings: ReaderSettings) -> Reader:
     Raises:
         ComponentError: a user's own reader cannot be created.
     """
-    boundary = Boundary.named("readers", settings.kind)
-    reader: Reader = boundary.call("__init__", settings.component, settings, slow=True)
-    if boundary.ours:
-        return reader
-    if not callable(getattr(reader, "rows", None)):
-        raise boundary.broken("rows", "is missing, which every reader must have")
-    return CheckedReader(reader, boundary)
+    around = Boundary("readers", settings.kind)
+    reader: Reader = around.call("__init__", settings.component, settings, slow=True)
+    return reader if around.ours else cast(Reader, Guard(reader, Reader, around, {"rows": _falls}))
+
+
+def _falls(row: tuple[int, Any], before: tuple[int, Any] | None) -> str | None:
+    last = 0 if before is None else before[0]
+    if row[0] > last:
+        return None
+    return f"gave row {row[0]} after row {last}: row numbers must increase from 1"

@@ -32,5 +32,5 @@ class FunctionReader:
     def rows(self) -> Iterable[tuple[int, Any]]:
         """What the function gives, numbered."""
         found: Any = self._read(self._place)
-        # If it is not iterable, `CheckedReader` raises the error.
+        # If it is not iterable, `Boundary.each` raises the error.
         return enumerate(found, 1) if isinstance(found, Iterable) else found

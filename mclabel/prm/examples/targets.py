@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from mclabel.arith.truth import carries_truth, true_first_error
-from mclabel.boundary import Boundary
+from mclabel.boundary import Boundary, miscounted
 from mclabel.components import find_component
 from mclabel.errors import DataError
 from mclabel.records import Chance, LabeledSolution, Many, Outcome, StepLabel
@@ -55,7 +55,7 @@ def step_targets(row: LabeledSolution, target: str) -> Targets:
     Raises:
         ComponentError: a target of somebody's own fails, or gives something else.
     """
-    chosen, boundary = target_of(target), Boundary.named("targets", target)
+    chosen, boundary = target_of(target), Boundary("targets", target)
     return boundary.call("derive", chosen.derive, row, must=Many[Chance | None], rule=_not_one_each)
 
 
@@ -65,7 +65,7 @@ def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
     Raises:
         ComponentError: weights of somebody's own fail, or are something else.
     """
-    weigh, boundary = find_component("weights", weights), Boundary.named("weights", weights)
+    weigh, boundary = find_component("weights", weights), Boundary("weights", weights)
     found: tuple[float, ...] = boundary.call(
         "weights", weigh, row, must=Many[Chance], rule=_not_one_each
     )
@@ -73,9 +73,7 @@ def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
 
 
 def _not_one_each(found: Sequence[object], row: LabeledSolution) -> str | None:
-    if len(found) == len(row.steps):
-        return None
-    return f"gave {len(found)} numbers for {len(row.steps)} steps, must give one a step"
+    return miscounted("numbers for", found, "step", len(row.steps))
 
 
 def until_first_error(targets: Sequence[float | None], first_error: int | None) -> Targets:

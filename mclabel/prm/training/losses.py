@@ -62,7 +62,7 @@ def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
     Raises:
         ComponentError: a loss of somebody's own fails, or gives something else.
     """
-    loss, boundary = find_component("losses", name), Boundary.named("losses", name)
+    loss, boundary = find_component("losses", name), Boundary("losses", name)
     rule = None if boundary.ours else _fault
     found: Tensor = boundary.call("loss", loss, log_odds, targets, rule=rule)
     return found

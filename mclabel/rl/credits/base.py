@@ -37,6 +37,24 @@ class StepEvidence:
     first_error: int | None = None
     """Index of the first wrong step; None where no step is wrong."""
 
+    def contradiction(self) -> str | None:
+        """What does not go together; None if all does."""
+        for name, length in {"values": self.num_steps + 1, "scores": self.num_steps}.items():
+            numbers = getattr(self, name)
+            if numbers is not None and len(numbers) != length:
+                return f"{len(numbers)} {name} for {self.num_steps} steps: must be {length}"
+        if self.values is not None and self.num_steps and self.values[-1] != self.reward:
+            return (
+                f"values[{self.num_steps}]={self.values[-1]}: the value after the last step "
+                f"must be the reward, which is {self.reward}"
+            )
+        if self.first_error is not None and not 0 <= self.first_error < self.num_steps:
+            return (
+                f"first_error={self.first_error}: must be the index of one of "
+                f"{self.num_steps} steps, or None"
+            )
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
@@ -78,7 +96,7 @@ class Credit(ABC):
         self.settings = settings
 
     @abstractmethod
-    def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
+    def assign(self, group: Sequence[StepEvidence]) -> list[Many[Segment]]:
         """The credit of every solution of a group, in order.
 
         Args:

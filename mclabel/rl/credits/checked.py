@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from mclabel.boundary import Boundary, misfit, shown
-from mclabel.components import derived_class
+from mclabel.boundary import guarded, miscounted, misfit, shown
 from mclabel.errors import DataError
-from mclabel.records import Many
 from mclabel.rl.credits.base import Credit, CreditSettings, Segment, StepEvidence
 
 
 class CheckedCredit:
-    """A credit whose segments are checked."""
+    """A credit behind its boundary, which is given nothing but what can be known of a group."""
 
     def __init__(self, settings: CreditSettings) -> None:
         """Make the credit that settings name.
@@ -22,29 +20,33 @@ class CheckedCredit:
             ConfigError: they name no credit.
             ComponentError: it cannot be made.
         """
-        target = credit_class(settings)
-        self.name, self.needs = settings.kind, target.needs
-        self._around = Boundary.around("credits", target)
-        self._credit = self._around.call("__init__", target, settings)
+        rules = {"assign": _uncovered}
+        self._credit: Credit = guarded(Credit, settings, rules=rules, slow=False)
+        self.name, self.needs = settings.kind, self._credit.needs
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """The credit of every solution of a group, in order; see `Credit.assign`.
 
         Raises:
-            DataError: the group is empty, or what is known of a solution is none or not enough.
+            DataError: the group is empty, or what is known of a solution cannot be, or is not
+                enough.
             ComponentError: the credit gives something else than segments that cover all steps.
         """
-        check_group(group)
+        if not group:
+            raise DataError("the group holds no solution: give one or more")
         for number, one in enumerate(group):
-            for need in self.needs - {"first_error"}:  # of which None says that there is no error
-                if getattr(one, need) is None:
-                    raise DataError(
-                        f"solution {number} of the group: has no {need}, which the credit "
-                        f"{self.name} needs. Give them, or choose another credit"
-                    )
-        must = list[Many[Segment]]
-        found = self._around.call("assign", self._credit.assign, group, must=must, rule=_uncovered)
-        return [tuple(segments) for segments in found]
+            if fault := misfit(one, StepEvidence) or one.contradiction() or self._lack(one):
+                raise DataError(f"solution {number} of the group: {fault}")
+        return [tuple(segments) for segments in self._credit.assign(group)]
+
+    def _lack(self, one: StepEvidence) -> str | None:
+        for need in self.needs - {"first_error"}:  # of which None says that there is no error
+            if getattr(one, need) is None:
+                return (
+                    f"has no {need}, which the credit {self.name} needs. Give them, or choose "
+                    "another credit"
+                )
+        return None
 
     def assign_known(
         self, group: Sequence[StepEvidence | None]
@@ -61,8 +63,8 @@ class CheckedCredit:
 
 
 def _uncovered(found: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]) -> str | None:
-    if len(found) != len(group):
-        return f"gave {shown(found)}, must give segments for each of {len(group)} solutions"
+    if fault := miscounted("lists of segments for", found, "solution", len(group)):
+        return fault
     for segments, one in zip(found, group, strict=True):
         ends = [part.end for part in segments]
         rising = all(a < b for a, b in pairwise([0, *ends]))
@@ -72,46 +74,3 @@ def _uncovered(found: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]
                 f"to the number of steps, which is {one.num_steps}"
             )
     return None
-
-
-def check_group(group: Sequence[StepEvidence]) -> None:
-    """See that what is known of a group's solutions can be.
-
-    Raises:
-        DataError: the group is empty, a list has another length than it must, or a number lies
-            outside [0, 1].
-    """
-    if not group:
-        raise DataError("the group holds no solution: give one or more")
-    for number, one in enumerate(group):
-        if fault := misfit(one, StepEvidence) or _contradiction(one):
-            raise DataError(f"solution {number} of the group: {fault}")
-
-
-def _contradiction(one: StepEvidence) -> str | None:
-    """What does not go together in what is known of a solution."""
-    for name, length in {"values": one.num_steps + 1, "scores": one.num_steps}.items():
-        numbers = getattr(one, name)
-        if numbers is not None and len(numbers) != length:
-            return f"{len(numbers)} {name} for {one.num_steps} steps: must be {length}"
-    if one.values is not None and one.num_steps and one.values[-1] != one.reward:
-        return (
-            f"values[{one.num_steps}]={one.values[-1]}: the value after the last step must be the "
-            f"reward, which is {one.reward}"
-        )
-    if one.first_error is not None and not 0 <= one.first_error < one.num_steps:
-        return (
-            f"first_error={one.first_error}: must be the index of one of {one.num_steps} steps, "
-            "or None"
-        )
-    return None
-
-
-def credit_class(settings: CreditSettings) -> type[Credit]:
-    """The class that settings name.
-
-    Raises:
-        ConfigError: it is no credit.
-    """
-    found: type[Credit] = derived_class(settings, Credit, key="credit.kind", page="docs/rl.md")
-    return found

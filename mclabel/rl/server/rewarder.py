@@ -18,6 +18,7 @@ from typing import Any
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import GradeItem, make_checker
+from mclabel.components import derived_class
 from mclabel.errors import BadAnswer, ConfigError, DataError
 from mclabel.labeling.grading import graded
 from mclabel.prm.scoring.aggregate import aggregate
@@ -26,8 +27,8 @@ from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import load_scorer
 from mclabel.records import Outcome, Problem
 from mclabel.rl.client import RewardItem, StepRewards
-from mclabel.rl.credits.base import Segment, StepEvidence
-from mclabel.rl.credits.checked import CheckedCredit, credit_class
+from mclabel.rl.credits.base import Credit, Segment, StepEvidence
+from mclabel.rl.credits.checked import CheckedCredit
 from mclabel.rl.credits.group import mean, whole
 from mclabel.rl.groups import outcome_reward
 from mclabel.rl.server.texts import REFUSALS, UNREADABLE, refusal, steps_of
@@ -55,7 +56,7 @@ def check_credit(settings: RewardSettings) -> None:
     Raises:
         ConfigError: it needs step values, or scores without a PRM; or it is no credit.
     """
-    kind, needs = settings.credit.kind, credit_class(settings.credit).needs
+    kind, needs = settings.credit.kind, derived_class(settings.credit, Credit).needs
     if "values" in needs:
         raise ConfigError(
             f"credit.kind={kind}: needs values of steps, which take rollouts, and this server "

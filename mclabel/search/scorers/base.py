@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+from mclabel.boundary import guarded, miscounted
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.records import Chance, Many, Problem, Step
 from mclabel.settings import ComponentSettings
@@ -108,3 +109,17 @@ class StepScorer(ABC):
     async def close(self) -> None:
         """Free what `start` has loaded."""
         return
+
+
+def make_scorer(settings: StepScorerSettings) -> StepScorer:
+    """Make the scorer that settings name, behind its boundary, without loading anything.
+
+    Raises:
+        ConfigError: they name no scorer.
+        ComponentError: it cannot be made.
+    """
+    return cast(StepScorer, guarded(StepScorer, settings, rules={"score": _fault}))
+
+
+def _fault(found: Scored, beginning: Beginning) -> str | None:
+    return miscounted("scores for", found.scores, "step", len(beginning.steps))

@@ -9,8 +9,8 @@ from mclabel.checkers import make_checker
 from mclabel.data.shards.trees import StoredTree
 from mclabel.engines import Policy
 from mclabel.records import LabeledSolution, Problem
-from mclabel.search.checked import make_scorer
 from mclabel.search.problem import Found, Searching, search_problem
+from mclabel.search.scorers.base import make_scorer
 from mclabel.search.server.answers import Answer, Solved
 from mclabel.search.server.asks import Ask
 from mclabel.search.settings import PolicySearchSettings

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mclabel.arith import bundled_model
+from mclabel.rl import client
 from mclabel.rl.adapters.openrlhf import make_reward_func
 from mclabel.rl.client import RewardClient, RewardError, StepRewards
 from tests.support.reward_server import RewardServer
@@ -35,7 +36,10 @@ def test_completions_are_cut_out_of_queries() -> None:
     assert [item["completion"] for item in server.asked[0]] == ["It is 5.\n", ""]
 
 
-def test_what_is_wrong_is_said_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_wrong_is_said_and_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.001)
     with RewardServer(lambda item: StepRewards(float("inf"))) as server:
         reward_func = make_reward_func(RewardClient(server.url))
         with pytest.raises(RewardError, match="not finite"):

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mclabel.arith import bundled_model
 
 from mclabel.rl.training.trl import GRPOConfig, GRPOTrainer  # isort: skip  # before the adapter
+from mclabel.rl import client
 from mclabel.rl.adapters.trl import (
     ProcessReward,
     Sampled,
@@ -295,7 +296,8 @@ def test_ungraded_outcomes_are_none() -> None:
         assert reward(prompts=["2?"], completions=["x"]) == [None]
 
 
-def test_what_is_wrong_is_said(tokenizer: Any) -> None:
+def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.001)
     batch: dict[str, Any] = {"prompts": ["2?"], "completions": ["2"], "completion_ids": [[5]]}
     with pytest.raises(RewardError, match=r"127\.0\.0\.1:9"):
         ProcessReward("http://127.0.0.1:9")(**batch, answer=["2"])

@@ -52,7 +52,7 @@ trainer = Watching(
     train_dataset=Dataset.from_list([{"prompt": "What is 2 + 3?\\n", "answer": "5"}] * 4),
 )
 trainer.train()
-# gloo's threads must be joined here: while Python ends, one that asks for its lock aborts the process.
+# Joins gloo's threads: one that asks for Python's lock while Python ends aborts the process.
 trainer.accelerator.end_training()
 """
 

@@ -1,19 +1,18 @@
-"""Finds an exchange format, and checks what somebody's own gives.
+"""Finds an exchange format, and reads its rows.
 
 A row that is not of the format is a fault of the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
-from mclabel.boundary import Boundary, Guard, misfit
+from mclabel.boundary import Boundary, Guard, miscounted
 from mclabel.components import find_component
 from mclabel.data.exchange.formats import Format, LabeledTexts
-from mclabel.data.readers.checked import one_by_one
 from mclabel.data.readers.rows import RejectReason
-from mclabel.errors import ConfigError
+from mclabel.errors import ComponentError, ConfigError
 
 NOT_OF_THE_FORMAT = (LookupError, TypeError, ValueError, AttributeError)
 """What `read` raises of a row that is not of the format."""
@@ -38,13 +37,13 @@ def find_format(name: str) -> Format:
             f"{name}: is not an exchange format, because it lacks {', '.join(missing)} "
             "(docs/extending-formats.md)"
         )
-    boundary = Boundary.named("formats", name)
-    made: Format = boundary.call("__init__", found)
-    if boundary.ours:
+    around = Boundary("formats", name)
+    made: Format = around.call("__init__", found)
+    if around.ours:
         return made
-    boundary.call("losses", lambda: made.losses, must=str)
-    boundary.call("is_cut", lambda: made.is_cut, must=bool)
-    return cast(Format, CheckedFormat(made, Format, boundary))
+    around.call("losses", lambda: made.losses, must=str)
+    around.call("is_cut", lambda: made.is_cut, must=bool)
+    return cast(Format, Guard(made, Format, around, {"read": _unrated}))
 
 
 def read_row(
@@ -61,12 +60,21 @@ def read_row(
     """
     try:
         return [_blank(texts) or texts for texts in format_.read(row)]
-    except NOT_OF_THE_FORMAT as error:
+    except (*NOT_OF_THE_FORMAT, ComponentError) as error:
+        cause = error.__cause__ if isinstance(error, ComponentError) else error
+        if not isinstance(cause, NOT_OF_THE_FORMAT):
+            raise
         detail = (
-            f"not a row of {name}: {type(error).__name__} {error}. docs/formats.md has what it "
+            f"not a row of {name}: {type(cause).__name__} {cause}. docs/formats.md has what it "
             "must hold"
         )
         return [RejectReason("bad_row", detail)]
+
+
+def _unrated(texts: LabeledTexts, before: object) -> str | None:
+    if not texts.steps:
+        return "gave a solution without steps, must give one at least"
+    return miscounted("ratings of", texts.ratings, "step", len(texts.steps))
 
 
 def _blank(texts: LabeledTexts) -> RejectReason | None:
@@ -78,23 +86,3 @@ def _blank(texts: LabeledTexts) -> RejectReason | None:
     return RejectReason(
         "bad_solution", f"step {blank[0]} of {len(texts.steps)} is blank, so nothing can be judged"
     )
-
-
-class CheckedFormat(Guard):
-    """A format behind its boundary, whose rows may be unfit, and whose solutions are checked."""
-
-    def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """The solutions of a row; see `Format`."""
-        try:
-            for texts in one_by_one(self.around, "read", self.component.read(row)):
-                if fault := misfit(texts, LabeledTexts):
-                    raise self.around.broken("read", f"gave {fault}")
-                if not texts.steps or len(texts.steps) != len(texts.ratings):
-                    given = f"{len(texts.ratings)} ratings of {len(texts.steps)} steps"
-                    fault = f"gave {given}, must give one of each, and one step at least"
-                    raise self.around.broken("read", fault)
-                yield texts
-        except NOT_OF_THE_FORMAT:
-            raise  # so says the protocol
-        except (Exception, SystemExit) as error:
-            raise self.around.raised("read", error) from error
