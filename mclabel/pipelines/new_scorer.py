@@ -87,7 +87,8 @@ class NewScorer:
         model = start_step_model(
             config.model_copy(update={"base": self.base}),
             has_neutral=target_of(config.target).has_neutral,
-            trains_body=config.backbone_lr > 0,
+            trains_body=config.backbone_lr != 0,
+            device=config.device,
         )
         if self.step_id is not None:
             prepare_step_token(model.network, self.step_id, self.text.num_tokens)

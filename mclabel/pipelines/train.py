@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.data.trainings import MODEL, check_finished, model_remedy
-from mclabel.engines.pretrained import check_device
+from mclabel.engines.pretrained import check_device, resolve_device
 from mclabel.errors import DataError
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.model_card import model_card
@@ -54,6 +54,7 @@ def train(
     run.check(semantic_config(config, blocks))
     if (report := _finished(out)) is not None:
         return report
+    config = _placed(config)
     scorer = NewScorer.begin(config)
     examples = read_examples(scorer, blocks)
     figures = _preflight(scorer, examples)
@@ -80,6 +81,7 @@ def train(
 
 def preflight(config: TrainConfig) -> Preflight:
     """Check the data of a training run; nothing is written."""
+    config = _placed(config)
     scorer = NewScorer.begin(config)
     return _preflight(scorer, read_examples(scorer, chosen_blocks(config)))
 
@@ -112,7 +114,8 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
     transformers.set_seed(config.seed)
     model = scorer.model()
     if config.shard:
-        shard(model, torch.device(config.device).type, bf16=config.bf16)
+        bf16 = config.mixes_precision(config.device)
+        shard(model, torch.device(config.device).type, bf16=bf16)
     else:
         model.to(config.device)
     validation = train_step_model(
@@ -146,6 +149,11 @@ def _work(config: TrainConfig, blocks: Blocks) -> None:
     fit(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
 
 
+def _placed(config: TrainConfig) -> TrainConfig:
+    """The configuration with the device that `auto` stands for, the same for all workers."""
+    return config.model_copy(update={"device": resolve_device(config.device)})
+
+
 def _num_gpus(config: TrainConfig) -> float:
     """GPUs of each worker."""
     given = config.ray.num_gpus
@@ -160,12 +168,28 @@ def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
 def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
     from mclabel.prm.training.preflight import preflight as check_examples
 
-    return check_examples(
+    found = check_examples(
         examples,
         target=scorer.config.target,
         step_id=scorer.step_id,
         decode=scorer.text.decode,
     )
+    return replace(found, fitting=_fitting(scorer.config))
+
+
+def _fitting(config: TrainConfig) -> str:
+    """What null and `auto` stand for in a training, in a line."""
+    rank, device = config.lora_rank, config.device
+    rate = config.body_rate(has_adapters=rank is not None)
+    body = "the base's weights" if rank is None else f"LoRA adapters of rank {rank}"
+    trained = (
+        f"{body} at {rate:g}, the head at {config.head_lr:g}"
+        if rate
+        else (f"the head alone at {config.head_lr:g}")
+    )
+    dtype = config.weights_dtype(device, trains_weights=rate > 0 and rank is None)
+    mixed = " and mixed precision (bfloat16)" if config.mixes_precision(device) else ""
+    return f"trains {trained}; on {device}, with the base in {dtype}{mixed}"
 
 
 def _report(out: Path, examples: Examples, validation: Validation) -> TrainReport:
