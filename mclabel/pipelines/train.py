@@ -14,7 +14,7 @@ from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.data.trainings import MODEL, check_finished, model_remedy
-from mclabel.engines.pretrained import check_device, resolve_device
+from mclabel.engines.pretrained import check_device
 from mclabel.errors import DataError
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.model_card import model_card
@@ -54,8 +54,8 @@ def train(
     run.check(semantic_config(config, blocks))
     if (report := _finished(out)) is not None:
         return report
-    config = _placed(config)
     scorer = NewScorer.begin(config)
+    config = scorer.config
     examples = read_examples(scorer, blocks)
     figures = _preflight(scorer, examples)
     on_preflight(figures)
@@ -81,7 +81,6 @@ def train(
 
 def preflight(config: TrainConfig) -> Preflight:
     """Check the data of a training run; nothing is written."""
-    config = _placed(config)
     scorer = NewScorer.begin(config)
     return _preflight(scorer, read_examples(scorer, chosen_blocks(config)))
 
@@ -147,11 +146,6 @@ def _work(config: TrainConfig, blocks: Blocks) -> None:
     """Each of several workers reads the data and trains on its share of every batch."""
     scorer = NewScorer.begin(config)
     fit(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
-
-
-def _placed(config: TrainConfig) -> TrainConfig:
-    """The configuration with the device that `auto` stands for, the same for all workers."""
-    return config.model_copy(update={"device": resolve_device(config.device)})
 
 
 def _num_gpus(config: TrainConfig) -> float:
