@@ -63,4 +63,4 @@ if ((${#lacking[@]})); then
 fi
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 export PYTHONPATH=$root:$site${PYTHONPATH:+:$PYTHONPATH}
-"$python" "$root/scripts/gpu_check.py" "$@"
+"$python" -m scripts.gpu_check "$@"
