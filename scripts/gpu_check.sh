@@ -7,9 +7,9 @@
 # OUT/gpu_check.json has every figure, OUT/gpu_check.txt the table. --tiny takes small shapes, and
 # the CPU where there is no GPU. PYTHON names the interpreter (default: python3).
 #
-# Of the wheels, only those are installed whose package the machine lacks. pyarrow (52 MiB) and
-# scipy (34 MiB), which the trainer imports, are not among them: with both, the folder would exceed
-# the 64 MiB that it may have. `--prepare pyarrow` takes one of them along.
+# Of the wheels, only those are installed whose package the machine lacks. They are what the checks
+# import beyond torch, transformers and what these require. Of that, pyarrow is left out, as it is
+# five times as large as the rest: where the machine lacks it, `--prepare pyarrow` takes it along.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
@@ -24,8 +24,9 @@ prepare() {
     rm -rf "$wheels"
     # With what they need in turn, as pydantic needs one version of its core. Not so those that
     # need torch or numpy, which the machine has.
-    "${take[@]}" pydantic obstore jinja2 psutil pytest pytest-xdist hypothesis
+    "${take[@]}" pydantic obstore psutil pytest pytest-xdist hypothesis
     "${take[@]}" --no-deps accelerate peft "$@"
+    rm -f "$wheels"/{packaging,pygments,typing_extensions}-* # transformers requires them, too
     local mib
     mib=$(du --summarize --block-size=1MiB "$wheels" | cut -f1)
     echo "$wheels: $(find "$wheels" -name '*.whl' | wc -l) wheels, $mib MiB"

@@ -173,9 +173,10 @@ def weights_step(place: Place) -> Figures:
     from mclabel.arith import bundled_model
 
     torch.manual_seed(0)
-    config = Qwen2Config(**place.size.shape, tie_word_embeddings=True)
+    config = Qwen2Config.from_dict({**place.size.shape, "tie_word_embeddings": True})
     with torch.device(place.device):
-        model = Qwen2ForCausalLM(config).to(torch.bfloat16)
+        model: Any = Qwen2ForCausalLM(config)
+    model.to(torch.bfloat16)
     model.save_pretrained(place.folder)
     AutoTokenizer.from_pretrained(bundled_model("policy")).save_pretrained(place.folder)
     return {"num_parameters": sum(p.numel() for p in model.parameters())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from mclabel.prm.model.lora import add_adapters, is_adapter
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.trainer import train_step_model
-from mclabel.prm.training.validation import validate
 
 on_each_device = pytest.mark.parametrize(
     "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -91,12 +91,12 @@ def test_training_adapters_in_bfloat16_lowers_the_loss(device: str, tmp_path: Pa
     add_adapters(model.network, rank=4, alpha=32)
     model.to(device)
     body = {n: p.clone() for n, p in model.named_parameters() if p in set(model.parts()[0])}
-    before = validate(model, examples).loss
     settings = TrainerSettings(
-        max_steps=8, batch_size=8, backbone_lr=1e-2, head_lr=1e-9, bf16=True, save_steps=10**6
+        max_steps=20, batch_size=8, backbone_lr=1e-2, head_lr=1e-9, bf16=True, save_steps=10**6
     )
-    after = train_step_model(model, examples, [], tmp_path, settings=settings)
-    assert after.num_steps == 0  # nothing was held out
-    assert before is not None and validate(model, examples).loss < 0.9 * before
+    train_step_model(model, examples, [], tmp_path, settings=settings)
+    log = [json.loads(line)["loss"] for line in (tmp_path / "log.jsonl").open()]
+    first, second = log  # means of ten steps each
+    assert second < 0.9 * first
     changed = {n for n, p in model.named_parameters() if n in body and not torch.equal(p, body[n])}
     assert changed and all(map(is_adapter, changed))
