@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from mclabel.engines.base import NO_ROOM, EngineStats
-from mclabel.engines.loading import load_beside
+from mclabel.engines.loading import load_beside, note_stage
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.output_tail import OutputTail
 from mclabel.engines.pretrained import check_weights, save_weights
@@ -30,6 +30,7 @@ from mclabel.engines.vllm_memory import EngineMemory, free_left
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
+    StartLog,
     check_memory,
     engine_config,
     prepare_platform,
@@ -269,6 +270,7 @@ class VllmEngine(ModelEngine):
             tensor_parallel=settings.tensor_parallel,
             one_node=one_node,
         )
+        note_stage("reading the model's files")
         folder = self.fetch()
         text = self.load_text(folder)
         ends = model_end_ids(text, folder, trust_remote_code=policy.trust_remote_code)
@@ -287,9 +289,11 @@ class VllmEngine(ModelEngine):
 
         free_left()
         self._memory = EngineMemory()
-        output = OutputTail()
+        log = StartLog(config, on_ray=not one_node)
+        output = OutputTail(log.is_shown)
+        note_stage("starting processes")
         try:
-            with output, self._memory.noting():
+            with log.detailed(), output, self._memory.noting():
                 self._engine = AsyncLLM.from_vllm_config(
                     config, stat_loggers=[self._log.logger()], disable_log_stats=True
                 )

@@ -14,6 +14,7 @@ from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.rejects import note_set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
+from mclabel.engines.loading import starting
 from mclabel.errors import ShardError
 from mclabel.work.desk import LoopLag
 from mclabel.work.journal import BlockJournal
@@ -92,7 +93,8 @@ class Worker:
 
     async def start(self) -> None:
         """Load the engine."""
-        await self._runner.start()
+        with starting():
+            await self._runner.start()
         create = asyncio.get_running_loop().create_task
         self._beside = [
             create(self._lag.watch()),
