@@ -174,6 +174,7 @@ class Tally:
         every = self._workers.values()
         return self._remainder.left(
             num_done=sum(worker.num_items for worker in every),
+            num_open=sum(worker.num_open for worker in self._loaded),
             done_tokens=sum(worker.num_done_tokens for worker in every),
             open_tokens=sum(worker.num_open_tokens for worker in self._loaded),
         )
