@@ -255,6 +255,18 @@ def shared_memory() -> set[Path]:
     return {path for path in found if path.exists()}
 
 
+def users_of(memory: Iterable[Path]) -> list[int]:
+    """Processes that have mapped one of these files, as far as this user sees them."""
+    names = {str(path) for path in memory}
+    found = []
+    for folder in Path("/proc").glob("[0-9]*") if names else ():
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            mapped = {line.split(maxsplit=5)[-1] for line in _maps(int(folder.name)).splitlines()}
+            if not names.isdisjoint(mapped):
+                found.append(int(folder.name))
+    return sorted(found)
+
+
 def free_orphaned(memory: Iterable[Path]) -> None:
     """Remove shared memory that no process started by this one has mapped any more."""
     for path in set(memory) - shared_memory():

@@ -2,17 +2,22 @@
 
 Loading takes seconds to minutes inside libraries that cannot be interrupted. It holds no work yet,
 so who is cancelled meanwhile need not wait for it, as the threads of the loop itself would have to
-be when the loop is closed.
+be when the loop is closed. What a load does at the moment is noted for displays of progress.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+
+LOADING = "loading"
+"""Stage of a start that says nothing more of itself."""
 
 
 async def load_beside(load: Callable[[], T]) -> T:
@@ -22,3 +27,37 @@ async def load_beside(load: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, load)
     finally:
         thread.shutdown(wait=False)
+
+
+class _Start:
+    """Of what this process starts now: it starts one thing after the other."""
+
+    stage: str | None = None
+    since = 0.0
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """An engine, or what else a task needs, is started meanwhile."""
+    _Start.stage, _Start.since = LOADING, time.monotonic()
+    try:
+        yield
+    finally:
+        _Start.stage = None
+
+
+def note_stage(stage: str) -> None:
+    """Record what the start does from now on. From any thread; without a start, nothing happens.
+
+    Args:
+        stage: in words that follow "starting the engine: ".
+    """
+    if _Start.stage not in (None, stage):
+        _Start.stage, _Start.since = stage, time.monotonic()
+
+
+def current_stage() -> str | None:
+    """What the start does now, and for how long; None where nothing is started."""
+    if (stage := _Start.stage) is None:
+        return None
+    return f"{stage} ({time.monotonic() - _Start.since:.0f} s)"

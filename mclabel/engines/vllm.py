@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from mclabel.engines.base import NO_ROOM, EngineStats
-from mclabel.engines.loading import load_beside
+from mclabel.engines.loading import load_beside, note_stage
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.output_tail import OutputTail
 from mclabel.engines.pretrained import check_weights, save_weights
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import Device, DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts, ended_ids, model_end_ids
+from mclabel.engines.vllm_memory import EngineMemory, free_left
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
+    StartLog,
     check_memory,
     engine_config,
     prepare_platform,
@@ -38,7 +40,6 @@ from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 from mclabel.seeds import engine_seed
 from mclabel.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, Harmless, rule
-from mclabel.stop import free_orphaned, shared_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,6 +113,7 @@ class VllmEngine(ModelEngine):
         self._requests = itertools.count()
         self._num_unfinished = 0
         self._log = EngineLog(max_live=self.settings.max_live)
+        self._memory: EngineMemory | None = None
 
     @property
     def place(self) -> str:
@@ -186,8 +188,9 @@ class VllmEngine(ModelEngine):
         """
         if self._num_unfinished:
             raise EngineError("policy.engine=vllm: takes no new weights while it samples")
-        memory = Path("/dev/shm")
-        with TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        with TemporaryDirectory(
+            dir=None if self._memory is None else self._memory.folder
+        ) as folder:
             await asyncio.to_thread(save_weights, weights, Path(folder))
             try:
                 await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
@@ -205,9 +208,10 @@ class VllmEngine(ModelEngine):
         """End vLLM and its processes."""
         engine, self._engine = self._engine, None  # else it is collected when Python ends: too late
         if engine is not None:
-            memory = shared_memory()
             await asyncio.to_thread(engine.shutdown)
-            free_orphaned(memory)  # vLLM kills what does not end in time, which then cannot free it
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.close()  # vLLM kills what does not end in time, which then cannot free it
 
     # Sampling
 
@@ -266,6 +270,7 @@ class VllmEngine(ModelEngine):
             tensor_parallel=settings.tensor_parallel,
             one_node=one_node,
         )
+        note_stage("reading the model's files")
         folder = self.fetch()
         text = self.load_text(folder)
         ends = model_end_ids(text, folder, trust_remote_code=policy.trust_remote_code)
@@ -282,13 +287,18 @@ class VllmEngine(ModelEngine):
         config = engine_config(policy.model, folder, self._arguments())
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        output = OutputTail()
+        free_left()
+        self._memory = EngineMemory()
+        log = StartLog(config, on_ray=not one_node)
+        output = OutputTail(log.is_shown)
+        note_stage("starting processes")
         try:
-            with output:
+            with log.detailed(), output, self._memory.noting():
                 self._engine = AsyncLLM.from_vllm_config(
                     config, stat_loggers=[self._log.logger()], disable_log_stats=True
                 )
         except Exception as error:
+            self._memory.close()
             raise EngineError(
                 f"policy.model={policy.model!r}: vLLM could not load it: "
                 f"{output.reason or error}. If memory ran out: lower "

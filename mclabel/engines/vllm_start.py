@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from mclabel.engines.loading import note_stage
 from mclabel.engines.output_tail import MAX_REASON
 from mclabel.errors import EngineError
 
@@ -37,6 +40,16 @@ ENGINE_ARGS = {
     "kv_cache_memory_bytes": "policy.engine.kv_cache_gib",
 }
 """Arguments of vLLM's engine that have a key of their own, which is to be used."""
+_LOG_LEVEL, _QUIET = "VLLM_LOGGING_LEVEL", "WARNING"
+_QUIET_LINE = re.compile(r"(\([^()]*\) )?INFO \d\d-\d\d \d\d:\d\d:\d\d ")
+_STAGES = {
+    "loading weights": re.compile(r"Starting to load model|Loading \w+ checkpoint shards"),
+    "compiling": re.compile(r"Warming up model for the compilation|torch\.compile|Dynamo bytecode"),
+    "preparing the KV cache": re.compile(r"KV cache (memory|size)|\bfor KV cache"),
+    "capturing CUDA graphs": re.compile(r"Capturing .{0,40}(CUDA graphs|cudagraph)"),
+}
+"""What vLLM does while it starts, by the lines of its log that say so. Where a version words them
+otherwise, the stage before stays."""
 
 
 def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_node: bool) -> None:
@@ -55,12 +68,13 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:  # a folder of that name is no package
         raise EngineError(f"policy.engine=vllm: vLLM is not installed. {INSTALL}")
-    quiet = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+    quiet = {"VLLM_NO_USAGE_STATS": "1", _LOG_LEVEL: _QUIET}
     if device == "cpu":
         # Bound to cores, several engines on one machine would all sit on the first.
         quiet |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
     for name, content in quiet.items():
         os.environ.setdefault(name, content)
+    note_stage("importing vLLM")
     import torch
     from vllm.platforms import current_platform
 
@@ -134,6 +148,47 @@ def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
         raise EngineError(
             f"policy.model={model!r}: vLLM refuses the model or its settings: {_why(error)}"
         ) from error
+
+
+class StartLog:
+    """What vLLM logs while it starts, from which the stages of that are noted.
+
+    Its processes log in more detail than a user has asked for: that detail is not passed on.
+    """
+
+    def __init__(self, config: Any, *, on_ray: bool) -> None:
+        """Prepare the log; `prepare_platform` was called.
+
+        Args:
+            config: from `engine_config`.
+            on_ray: whether Ray starts some of the processes, and shows what they print.
+        """
+        self._config = getattr(config, "logging_config", None)  # before 0.32: the environment
+        self._level = self._config.log_level if self._config else os.environ[_LOG_LEVEL]
+        self._adds_detail = self._level == _QUIET and not on_ray
+
+    @contextmanager
+    def detailed(self) -> Iterator[None]:
+        """Processes that are started meanwhile log what they do."""
+        before = os.environ[_LOG_LEVEL]
+        self._set("INFO" if self._adds_detail else self._level)
+        try:
+            yield
+        finally:
+            self._set(self._level)
+            os.environ[_LOG_LEVEL] = before
+
+    def _set(self, level: str) -> None:
+        os.environ[_LOG_LEVEL] = level
+        if self._config is not None:
+            self._config.log_level = level
+
+    def is_shown(self, line: str) -> bool:
+        """Whether a line that a process prints is passed on; notes the stage that it names."""
+        for stage, words in _STAGES.items():
+            if words.search(line):
+                note_stage(stage)
+        return not (self._adds_detail and _QUIET_LINE.match(line))
 
 
 def _why(error: Exception) -> str:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import ray
 
+from mclabel.engines.loading import current_stage
 from mclabel.errors import EngineDied
 from mclabel.stop import end_at_once, kill_children, shared_memory
 from mclabel.work.resources import Place
@@ -91,6 +92,10 @@ class WorkerActor:
         if self._worker is None:
             self._worker = self._wait(_started(self._make_worker()))
         self._running, self._load_number = RunningBlocks(self._worker), number
+
+    def stage(self) -> str | None:
+        """What the engine does while it loads, and for how long; None if it does not load."""
+        return current_stage()
 
     def exchange(self, number: int, leases: Sequence[Lease]) -> Exchange:
         """Begin with what is leased, and report what has ended; at once, or after a short while.

@@ -37,6 +37,10 @@ class EngineActor:
     """Whether its node is about to go. Blocks lost on it then do not count against their items."""
     ask_again: bool = False
     """Whether to ask again where it has found room, as the last call was not answered."""
+    stage: str | None = None
+    """What it does while it loads, and for how long, by its last answer."""
+    asking: bool = False
+    """Whether it is being asked for its stage."""
     num_loads: int = 0
     """Begun so far."""
     exchanging: bool = False
@@ -53,7 +57,7 @@ class EngineActor:
 
     def forget_load(self) -> None:
         """Record that its process is gone, or no longer counted on."""
-        self.loaded_at = self.progress = self.node = self.watch = self.why = None
+        self.loaded_at = self.progress = self.node = self.watch = self.why = self.stage = None
 
     def watch_over(self, watch: Watch, now: float) -> bool:
         """Report a silence that is too long, then end the process, by harder and harder means.

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
 from mclabel.boundary import report_hang
+from mclabel.engines.loading import current_stage
 from mclabel.errors import EngineDied, EngineError
 from mclabel.work.fleet import POLL_S, FleetProgress, OnProgress
 from mclabel.work.leases import LeaseBook
@@ -56,7 +57,19 @@ class LocalFleet:
     ) -> Iterator[BlockReport]:
         """Until all is done, the book is closed, or the engine died."""
         worker = self._make_worker()
-        if not runner.run(_loaded(worker, book)):
+
+        def show_start() -> None:
+            on_progress(
+                FleetProgress(
+                    workers=[],
+                    num_starting=1,
+                    stage=current_stage(),
+                    num_failures=self._num_failures,
+                    gpu_hours=self._engine_s * self._num_gpus / 3600,
+                )
+            )
+
+        if not runner.run(_loaded(worker, book, show_start)):
             return
         loaded = time.monotonic()
         watch, was_silent, has_stopped = Watch(stall_s=self._stall_s), False, False
@@ -98,11 +111,19 @@ class LocalFleet:
             runner.run(worker.close())
 
 
-async def _loaded(worker: Worker, book: LeaseBook) -> bool:
-    """Load the worker's engine; False if the book is closed meanwhile, which ends the load."""
+async def _loaded(worker: Worker, book: LeaseBook, show: Callable[[], None]) -> bool:
+    """Load the worker's engine; False if the book is closed meanwhile, which ends the load.
+
+    Args:
+        worker: not started.
+        book: of the blocks.
+        show: called while it loads.
+    """
     loading = asyncio.create_task(worker.start())
     while not loading.done() and not book.closed:
         await asyncio.wait({loading}, timeout=POLL_S)
+        if not loading.done():
+            show()
     if not loading.done():
         loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -127,4 +127,5 @@ def _connected() -> bool:
     import sys
 
     ray = sys.modules.get("ray")  # not imported for a job without Ray
-    return ray is not None and bool(ray.is_initialized())
+    is_initialized = getattr(ray, "is_initialized", None)  # None while vLLM's thread imports Ray
+    return is_initialized is not None and bool(is_initialized())

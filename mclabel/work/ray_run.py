@@ -42,7 +42,7 @@ LAST_ANSWERS_S = 2.0
 LAST_S = 20.0
 """For the engines when a job is stopped: to commit what is whole, write journals and end."""
 
-_Kind = Literal["node", "load", "exchange"]
+_Kind = Literal["node", "load", "stage", "exchange"]
 
 
 class Actors(Protocol):
@@ -149,7 +149,11 @@ class RayRun:
             reports = self._record(engine, answer.ended)
             self._exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
             return reports
-        if error is not None:
+        if kind == "stage":
+            engine.asking = False
+            if error is None:  # else the load itself says why
+                engine.stage = future.result()
+        elif error is not None:
             self._not_loaded(kind, engine, error)
         elif kind == "node":
             engine.node = future.result()
@@ -158,6 +162,7 @@ class RayRun:
         else:
             self._failed_loads = 0
             engine.loaded_at, engine.is_draining = time.monotonic(), False
+            engine.stage = None
             engine.watch = Watch(stall_s=self._fleet.stall_s)
             num_loaded = sum(one.loaded_at is not None for one in self._engines)
             self._begun = self._begun or num_loaded >= self._fleet.min_engines
@@ -290,11 +295,17 @@ class RayRun:
             return
         self._shown = now
         loaded = [engine for engine in self._engines if engine.loaded_at is not None]
+        loading = [e for e in self._engines if e.loaded_at is None and e.node is not None]
+        for engine in loading:
+            if not engine.asking:
+                engine.asking = True
+                self._call("stage", engine)
         alive_s = sum(now - (engine.loaded_at or now) for engine in loaded)
         self._on_progress(
             FleetProgress(
                 workers=[engine.progress for engine in loaded if engine.progress is not None],
                 num_starting=len(self._engines) - len(loaded),
+                stage=next((engine.stage for engine in loading if engine.stage is not None), None),
                 num_silent=sum(engine.is_silent for engine in loaded),
                 num_failures=self._num_failures,
                 gpu_hours=(self._engine_s + alive_s) * self._fleet.num_gpus / 3600,

@@ -44,6 +44,8 @@ class JobState:
     """Engines that are loaded."""
     num_starting: int = 0
     """Engines that wait for room, or load."""
+    stage: str | None = None
+    """What an engine that loads does now, and for how long; None if none is known to load."""
     num_failures: int = 0
     """Engines lost."""
     num_silent: int = 0
@@ -155,6 +157,7 @@ class Tally:
             loop_lag_s=max((worker.loop_lag_s for worker in now), default=0.0),
             num_workers=len(now),
             num_starting=fleet.num_starting,
+            stage=fleet.stage,
             num_failures=fleet.num_failures,
             num_silent=fleet.num_silent,
             gpu_hours=fleet.gpu_hours,
@@ -171,6 +174,7 @@ class Tally:
         every = self._workers.values()
         return self._remainder.left(
             num_done=sum(worker.num_items for worker in every),
+            num_open=sum(worker.num_open for worker in self._loaded),
             done_tokens=sum(worker.num_done_tokens for worker in every),
             open_tokens=sum(worker.num_open_tokens for worker in self._loaded),
         )

@@ -14,6 +14,7 @@ from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.rejects import note_set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
+from mclabel.engines.loading import starting
 from mclabel.errors import ShardError
 from mclabel.work.desk import LoopLag
 from mclabel.work.journal import BlockJournal
@@ -53,6 +54,8 @@ class WorkerProgress:
     """Unique to this incarnation of the worker."""
     num_items: int = 0
     """Items that are done, committed or not."""
+    num_open: int = 0
+    """Items that are begun and not done."""
     num_done_tokens: int = 0
     """What these items have cost, what was taken from journals included."""
     num_open_tokens: int = 0
@@ -85,14 +88,15 @@ class Worker:
         self._journals: dict[str, BlockJournal] = {}
         self._beside: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Task[Any]] = set()
-        self._num_items = self._num_replayed = 0
+        self._num_items = self._num_open = self._num_replayed = 0
         self._num_done_tokens = self._num_ended_tokens = self._num_replayed_tokens = 0
         self.draining = False
         """Whether the node is about to go."""
 
     async def start(self) -> None:
         """Load the engine."""
-        await self._runner.start()
+        with starting():
+            await self._runner.start()
         create = asyncio.get_running_loop().create_task
         self._beside = [
             create(self._lag.watch()),
@@ -183,6 +187,7 @@ class Worker:
         return WorkerProgress(
             worker=self._id,
             num_items=self._num_items,
+            num_open=self._num_open,
             num_done_tokens=self._num_done_tokens,
             num_open_tokens=max(0, state.num_tokens + replayed - self._num_ended_tokens),
             num_replayed=self._num_replayed + sum(one.num_replayed for one in journals),
@@ -198,7 +203,11 @@ class Worker:
         await self._runner.close()
 
     async def _run(self, item: Any, attempt: Attempt) -> Result:
-        result: Result = await self._runner.run(item, attempt)
+        self._num_open += 1
+        try:
+            result: Result = await self._runner.run(item, attempt)
+        finally:
+            self._num_open -= 1
         self._num_items += 1
         self._num_done_tokens += result.num_tokens
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -50,3 +51,31 @@ def test_a_long_reason_is_cut() -> None:
     with pytest.raises(subprocess.CalledProcessError), output:
         subprocess.run([sys.executable, "-c", "raise ValueError('y' * 9000)"], check=True)
     assert output.reason is not None and len(output.reason) == MAX_REASON
+
+
+def test_lines_may_be_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    """Line by line, however they come; the reason is found in what was not shown, too."""
+    lines = ["INFO a\r\n", "b\r", "INFO KeyError: c\n", "\n", "d"]
+    program = "import sys, time\nfor x in " + repr("".join(lines)) + ":\n"
+    program += "    sys.stdout.write(x); sys.stdout.flush()"
+    output = OutputTail(lambda line: not line.startswith("INFO"))
+    with output:
+        subprocess.run([sys.executable, "-c", program], check=True)
+    assert output._copying is not None
+    output._copying.join(60)
+    shown = capfd.readouterr()
+    assert shown.out + shown.err == "b\r\nd" and output.reason == "KeyError: c"
+
+
+def test_a_terminal_stays_one_for_this_process() -> None:
+    """A progress bar goes on while an engine starts: it moves on terminals alone."""
+    program = "import os, sys\nfrom mclabel.engines.output_tail import OutputTail\n"
+    program += "with OutputTail():\n"
+    program += "    print('shown', sys.stdout.isatty(), sys.stderr.isatty(), os.isatty(1))\n"
+    program += "print('after', sys.stdout is sys.__stdout__)"
+    master, terminal = os.openpty()
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, stdout=terminal, stderr=terminal, check=True)
+    os.close(terminal)
+    assert os.read(master, 1000).split() == b"shown True True False after True".split()
+    os.close(master)

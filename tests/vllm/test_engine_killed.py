@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
+from mclabel.engines.vllm_memory import NOTE_S
 from tests.support.job_processes import (
     VLLM,
     check_nothing_is_left,
+    shared_memory,
     start,
+    started_by,
     vllm_engine,
+    wait_for_engine,
     wait_for_journals,
 )
 
@@ -37,3 +42,21 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     assert state["num_failures"] == 1 and state["num_replayed"] > 0
     assert not (out / "rejects.jsonl").exists()
     check_nothing_is_left(job, set())  # a killed engine's own memory may be left
+
+
+def test_shared_memory_of_a_killed_job_is_freed_by_the_next_start(tmp_path: Path) -> None:
+    """All its processes at once, as Ray kills them: none is left to free it."""
+    more = ["policy.engine.engine_args={enforce_eager: true}", "problems.limit=4"]
+    job = start(tmp_path, "none", *VLLM, *more)
+    wait_for_engine(job)
+    time.sleep(2 * NOTE_S)
+    memory = shared_memory(job)
+    for process in started_by(job):
+        process.kill()
+    job.communicate(timeout=60)
+    check_nothing_is_left(job, set())
+    assert any(path.name.startswith("psm_") for path in memory if path.exists())
+    again = start(tmp_path, "none", *VLLM, *more)
+    output, _ = again.communicate(timeout=400)
+    assert again.returncode == 0, output
+    check_nothing_is_left(again, {path for path in memory if path.name.startswith("psm_")})

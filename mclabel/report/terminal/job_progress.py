@@ -149,7 +149,7 @@ class JobProgress:
 def _detail(state: JobState, rates: JobRates) -> str:
     """What is shown beside items and ETA; what is nought or unknown is left out."""
     if not state.num_workers:
-        return "waiting for engines"
+        return _starting(state)
     words = state.words
     parts = [f"{state.num_workers} {'engine' if state.num_workers == 1 else 'engines'}"]
     if rates.tokens_per_s is not None:
@@ -172,6 +172,14 @@ def _detail(state: JobState, rates: JobRates) -> str:
     if state.gpu_hours:
         parts.append(f"{state.gpu_hours:.2f} GPU-h")
     return ", ".join(parts)
+
+
+def _starting(state: JobState) -> str:
+    """What is shown before an engine is loaded."""
+    if state.stage is None:
+        return "waiting for engines"
+    engines = "the engine" if state.num_starting == 1 else f"{state.num_starting} engines"
+    return f"starting {engines}: {state.stage}"
 
 
 @contextmanager
