@@ -32,7 +32,7 @@ def test_another_file_and_another_name_are_refused(
         resolve_model("smollm2:135m")
     assert INSTALL in str(refused.value)
     assert not (tmp_path / "cache").exists()
-    with pytest.raises(ConfigError, match=r"must be smollm2:135m"):
+    with pytest.raises(ConfigError, match=r"must be smollm2:135m or smollm2:words"):
         resolve_model("smollm2:1b")
 
 
