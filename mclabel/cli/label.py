@@ -162,6 +162,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
                 config, progress, num_problems=pilot or None, accept_changes=accept_changes
             )
         say_left_out(report.num_rejected, REJECTED, config.out)
+        _say_health(config.out)
     found = None
     if "://" in config.out or Path(config.out).is_dir():
         found = pipelines.forecast(config, accept_changes=accept_changes)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mclabel.engines.pretrained import AUTO
 from mclabel.prm.examples.build import ExampleSettings
 from mclabel.prm.examples.encode import TextSettings
 from mclabel.prm.examples.targets import target_of
@@ -26,8 +27,9 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
     """Folders or URLs of runs of `mclabel label` to train on. A resumed run must have the same
     labels."""
-    device: Annotated[str, OPERATIONAL] = "cpu"
-    """PyTorch device of each worker, such as cpu or cuda."""
+    device: Annotated[str, OPERATIONAL] = AUTO
+    """PyTorch device of each worker, such as cpu or cuda. `auto` takes cuda if the machine on which
+    the command runs has a GPU."""
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
     """Number of CPU threads that PyTorch uses in each worker. More than one helps only if nothing
     else runs on the machine."""
@@ -69,7 +71,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
 
     @rule
     def _adapters_are_trained(self) -> str | None:
-        if self.lora_rank is not None and not self.backbone_lr:
+        if self.lora_rank is not None and self.backbone_lr == 0:
             return (
                 f"lora_rank={self.lora_rank}: adapters are trained at the rate backbone_lr, which "
                 "must be above 0 but is 0. Set it, or remove lora_rank"
@@ -87,7 +89,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
 
     @rule
     def _a_trained_body_is_split(self) -> str | None:
-        if self.shard and (self.workers == 1 or not self.backbone_lr):
+        if self.shard and (self.workers == 1 or self.backbone_lr == 0):
             return (
                 "shard=true: shards a trained base over several workers, but "
                 f"workers={self.workers} and backbone_lr={self.backbone_lr}. Set workers to 2 or "

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 SPARE = 1 << 26
 """Parameters that a model may have beyond those in its files: a fresh head, tied weights."""
+AUTO = "auto"
+"""A device that is chosen where a command runs."""
 _MAX_REASON = 400
 
 
@@ -227,6 +229,24 @@ def check_device(device: str, key: str = "device") -> None:
             f"{key}={device!r}: torch cannot compute there on this machine ({_reason(error)}). "
             "Give cpu, or cuda where there is a GPU"
         ) from error
+
+
+def resolve_device(device: str) -> str:
+    """The torch device that `auto` stands for here: cuda where there is a GPU, cpu elsewhere."""
+    if device != AUTO:
+        return device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def has_bfloat16(device: str) -> bool:
+    """Whether a device is a GPU that computes in bfloat16 by itself."""
+    import torch
+
+    if torch.device(device).type != "cuda" or not torch.cuda.is_available():
+        return False
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def load_state(path: Path) -> Any:

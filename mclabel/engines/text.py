@@ -180,15 +180,42 @@ class PolicyText:
         """The token that the tokenizer reserves for the end of a step, if it does."""
         return cast(str | None, getattr(self._tokenizer, "step_token", None))
 
-    @property
-    def special_tokens(self) -> list[str]:
-        """Tokens of the vocabulary that stand for no text, such as ends and marks."""
-        added = self._tokenizer.added_tokens_decoder.values()
-        return [token.content for token in added if token.special]
-
     def token_id(self, token: str) -> int | None:
         """Id of a text that is one token of the vocabulary, None if it is not."""
         return self._tokenizer.get_vocab().get(token)
+
+    def reads(self, token: int) -> bool:
+        """Whether a token has a meaning for the model already: it is written by the chat template
+        or by `template`, begins or ends a text or a message, or fills up a batch.
+        """
+        return token in self._read_ids or self.decode([token]) in self._template_text
+
+    def is_one_token(self, token: str) -> bool:
+        """Whether a text is one token of the vocabulary, and that token means this text."""
+        identity = self.token_id(token)
+        return identity is not None and self.decode([identity]).strip() == token.strip()
+
+    @cached_property
+    def unused_tokens(self) -> list[str]:
+        """The special tokens that have no meaning yet, as far as `reads` can see."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        return [
+            token.content for number, token in added if token.special and not self.reads(number)
+        ]
+
+    @cached_property
+    def _template_text(self) -> str:
+        """The program of the prompt, which may write more than one prompt shows, such as tools."""
+        if self._template is not None or not self.is_chat:
+            return self._template or ""
+        return self._tokenizer.get_chat_template()
+
+    @cached_property
+    def _read_ids(self) -> frozenset[int]:
+        own = self._tokenizer
+        return frozenset(
+            {*self.prompt_ids(PROBE), *self.end_ids(own.bos_token_id, own.pad_token_id)}
+        )
 
     def add_token(self, token: str) -> None:
         """Add a special token to the vocabulary, if it is not in it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mclabel.config import TrainConfig
 from mclabel.data.trainings import mark_finished
 from mclabel.engines.hub import model_source, resolve_model
-from mclabel.engines.pretrained import check_weights, load_model_config
+from mclabel.engines.pretrained import check_weights, load_model_config, resolve_device
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError
 from mclabel.prm.examples.encode import StepEncoder
@@ -28,6 +28,7 @@ class NewScorer:
     """A scorer as far as it is known before its network is loaded."""
 
     config: TrainConfig
+    """Its device is that which `auto` stands for here."""
     base: str
     """Folder or Hugging Face name."""
     text: PolicyText
@@ -44,6 +45,7 @@ class NewScorer:
             EngineError: the base cannot be had, or its files are no good.
             ConfigError: its tokenizer has no step token.
         """
+        config = config.model_copy(update={"device": resolve_device(config.device)})
         base = base_model(config)
         text = PolicyText.load(
             base,
@@ -87,7 +89,8 @@ class NewScorer:
         model = start_step_model(
             config.model_copy(update={"base": self.base}),
             has_neutral=target_of(config.target).has_neutral,
-            trains_body=config.backbone_lr > 0,
+            trains_body=config.backbone_lr != 0,
+            device=config.device,
         )
         if self.step_id is not None:
             prepare_step_token(model.network, self.step_id, self.text.num_tokens)

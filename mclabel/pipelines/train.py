@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +55,7 @@ def train(
     if (report := _finished(out)) is not None:
         return report
     scorer = NewScorer.begin(config)
+    config = scorer.config
     examples = read_examples(scorer, blocks)
     figures = _preflight(scorer, examples)
     on_preflight(figures)
@@ -112,7 +113,8 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
     transformers.set_seed(config.seed)
     model = scorer.model()
     if config.shard:
-        shard(model, torch.device(config.device).type, bf16=config.bf16)
+        bf16 = config.mixes_precision(config.device)
+        shard(model, torch.device(config.device).type, bf16=bf16)
     else:
         model.to(config.device)
     validation = train_step_model(
@@ -160,12 +162,28 @@ def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
 def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
     from mclabel.prm.training.preflight import preflight as check_examples
 
-    return check_examples(
+    found = check_examples(
         examples,
         target=scorer.config.target,
         step_id=scorer.step_id,
         decode=scorer.text.decode,
     )
+    return replace(found, fitting=_fitting(scorer.config))
+
+
+def _fitting(config: TrainConfig) -> str:
+    """What null and `auto` stand for in a training, in a line."""
+    rank, device = config.lora_rank, config.device
+    rate = config.body_rate(has_adapters=rank is not None)
+    body = "the base's weights" if rank is None else f"LoRA adapters of rank {rank}"
+    trained = (
+        f"{body} at {rate:g}, the head at {config.head_lr:g}"
+        if rate
+        else (f"the head alone at {config.head_lr:g}")
+    )
+    dtype = config.weights_dtype(device, trains_weights=rate > 0 and rank is None)
+    mixed = " and mixed precision (bfloat16)" if config.mixes_precision(device) else ""
+    return f"trains {trained}; on {device}, with the base in {dtype}{mixed}"
 
 
 def _report(out: Path, examples: Examples, validation: Validation) -> TrainReport:

@@ -315,7 +315,10 @@ def test_a_job_ends_with_what_is_wrong(tmp_path: Path) -> None:
     source.write_text("\n".join(map(json.dumps, problems)))
     job = [f"problems.source={source}", "policy.engine=scripted", "ray.address=none"]
     out = str(tmp_path / "out")
-    said = mclabel("label", "/dev/null", f"out={out}", "estimator.kind=fixed", *job)
+    job = ["label", "/dev/null", "estimator.kind=fixed", *job]
+    pilot = mclabel(*job, f"out={tmp_path / 'pilot'}", "--dry-run", "--pilot", "4")
+    assert "Health of the run" in pilot and "step labels (100%) are wrong" in pilot
+    said = mclabel(*job, f"out={out}")
     assert f"Health of the run (all figures: mclabel labels {out}):" in said
     assert "error: 240 of 240 step labels (100%) are wrong" in said
     assert "Choose a stronger policy.model" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -238,6 +239,53 @@ def test_a_base_without_a_step_token_says_what_to_do(
     (plain / "tokenizer_config.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="reserves no step token"):
         train(tmp_path / "prm", f"labels=[{labels}]", f"base={plain}")
+
+
+@pytest.mark.parametrize(
+    ("token", "fault"),
+    [
+        ("<|user|>", "its model's prompts use it"),
+        ("<|end|>", "begins, ends or fills up a text"),
+        ("<|pad|>", "begins, ends or fills up a text"),
+        ("Ġthe", "is not a token of this model's tokenizer"),  # of the file, but not a text
+        ("two words", "is not a token of this model's tokenizer"),
+    ],
+)
+def test_a_step_token_that_means_something_else_is_refused(
+    base: str, labels: str, tmp_path: Path, token: str, fault: str
+) -> None:
+    chat = tmp_path / "chat"
+    shutil.copytree(base, chat)
+    tokenizer = AutoTokenizer.from_pretrained(chat)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|user|>", "<|free|>"]})
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+        "{% if tools %}<|user|>{% endif %}"  # which no prompt of ours shows
+    )
+    tokenizer.save_pretrained(chat)
+    changes = [f"out={tmp_path / 'prm'}", f"labels=[{labels}]", f"base={chat}"]
+    path = "configs/train/own-labels.yaml"
+    with pytest.raises(ConfigError, match=fault) as caught:
+        preflight(load_config(TrainConfig, path, [*changes, f"step_token={json.dumps(token)}"]))
+    assert repr(token) in str(caught.value) and "step_token=null" in str(caught.value)
+    preflight(load_config(TrainConfig, path, [*changes, "step_token=<|free|>"]))
+
+
+def test_adapters_get_their_own_rate_and_the_plan_says_so(labels: str, tmp_path: Path) -> None:
+    path = "configs/train/own-labels.yaml"
+    changes = [f"out={tmp_path / 'prm'}", f"labels=[{labels}]", "base=arith:policy"]
+    changes += ["step_token=null", "device=cpu", "backbone_lr=null"]
+
+    def plan(*more: str) -> str:
+        found = preflight(load_config(TrainConfig, path, [*changes, *more]))
+        return next(iter(found.lines(examples=False)))
+
+    assert plan() == (
+        "trains the base's weights at 1e-05, the head at 0.0001; on cpu, with the base in float32"
+    )
+    assert "LoRA adapters of rank 4 at 0.0001, the head" in plan("lora_rank=4")
+    assert "LoRA adapters of rank 4 at 0.002, the head" in plan("lora_rank=4", "backbone_lr=2e-3")
+    assert "the head alone at 0.0001; on" in plan("backbone_lr=0")
 
 
 def test_a_step_token_of_another_base_is_answered_with_what_to_set(

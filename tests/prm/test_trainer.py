@@ -22,6 +22,7 @@ from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.lora import add_adapters
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.model.token_head import prepare_step_token
 from mclabel.prm.scoring.score import PRM
@@ -146,6 +147,15 @@ def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_
     assert ours.keys() == theirs.keys()  # a plain checkpoint
     changed = {name for name in ours if not torch.equal(ours[name], theirs[name])}
     assert changed and all("proj" in name for name in changed)
+
+
+def test_adapters_of_a_base_in_bfloat16_are_float32(base: str) -> None:
+    pytest.importorskip("peft")
+    settings = ModelSettings(base=base, lora_rank=2, dtype="bfloat16")
+    network = start_step_model(settings).network
+    add_adapters(network, rank=2, alpha=4)
+    kinds = {("lora_" in name, p.dtype) for name, p in network.base_model.named_parameters()}
+    assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
 
 
 def test_early_stopping_keeps_the_best_weights(base: str, labels: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ def start_step_model(
     *,
     has_neutral: bool = False,
     trains_body: bool = True,
+    device: str = "cpu",
     key: str = "base",
 ) -> StepModel:
     """A step model with a fresh head on a pretrained language model.
@@ -23,12 +24,17 @@ def start_step_model(
         settings: of the network; `base` is a folder or a Hugging Face name.
         has_neutral: its classes are wrong, neutral and sound; of a classifier of tokens.
         trains_body: the body will be trained, so that its states are worth seeing.
+        device: torch device that it will be trained on.
         key: of the setting that names the base, for messages.
 
     Raises:
         EngineError: the base cannot be loaded, or has no token classification.
     """
+    dtype = settings.weights_dtype(
+        device, trains_weights=trains_body and settings.lora_rank is None
+    )
     model = _step_model(settings.head)
+    settings = settings.model_copy(update={"dtype": dtype})
     return model.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
 
 

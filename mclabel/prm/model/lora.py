@@ -42,6 +42,9 @@ def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
     linear = [name for name, part in body.named_modules() if isinstance(part, nn.Linear)]
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=linear, lora_dropout=0.0)
     inject_adapter_in_model(config, body)  # fixes all else in the body
+    for name, parameter in body.named_parameters():
+        if is_adapter(name):  # bfloat16 would round small changes of them away
+            parameter.data = parameter.data.float()
 
 
 def merge_adapters(network: nn.Module) -> None:

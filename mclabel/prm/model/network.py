@@ -74,13 +74,18 @@ class StepModel(nn.Module, ABC):
     def head_modules(self) -> list[nn.Module]:
         """The layers of the head."""
 
+    @property
+    def has_adapters(self) -> bool:
+        """Whether adapters are trained in place of the body's own weights."""
+        return any(is_adapter(name) for name, _ in self.named_parameters())
+
     def freeze(self, *, body: bool) -> None:
         """Fix the weights that are not trained.
 
         Args:
             body: fix the whole body; else, in a body with adapters, all but these.
         """
-        adapted = any(is_adapter(name) for name, _ in self.named_parameters())
+        adapted = self.has_adapters
         inside = {id(parameter) for parameter in self.parts()[0]}
         for name, parameter in self.named_parameters():
             if id(parameter) in inside:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.engines.pretrained import has_bfloat16
 from mclabel.settings import MAX_COUNT, OPERATIONAL, OneOf, Settings, TrustsCode, rule
 
 
@@ -74,11 +75,24 @@ class ModelSettings(Settings):
     null trains no adapters."""
     lora_alpha: int = Field(32, gt=0, le=MAX_COUNT)
     """Scale of LoRA adapters: their output is multiplied by lora_alpha / lora_rank."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Data type of the base's weights."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Data type of the base's weights. `auto` takes bfloat16 for a base whose own weights are not
+    trained, on a GPU that has it, and float32 elsewhere: bfloat16 rounds the small changes of full
+    training away. LoRA adapters and the head are float32 in any case."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
     """Whether to store only the inputs of each layer and recompute its activations for the
     gradients, which saves memory and takes longer."""
+
+    def weights_dtype(self, device: str, *, trains_weights: bool) -> str:
+        """Name of the torch dtype of the base's weights.
+
+        Args:
+            device: torch device that they are for.
+            trains_weights: they are trained themselves; adapters are others.
+        """
+        if self.dtype != "auto":
+            return self.dtype
+        return "bfloat16" if not trains_weights and has_bfloat16(device) else "float32"
 
     @rule
     def _states_are_of_a_reader(self) -> str | None:

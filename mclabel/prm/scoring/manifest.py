@@ -133,16 +133,32 @@ def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
     identity = None
     if manifest.step_token is not None:
         identity = text.token_id(manifest.step_token)
-        if identity is None:
-            reserved = text.step_token
-            remedy = (
-                f"Its tokenizer reserves {reserved} for steps: pass step_token=null to use it"
-                if reserved is not None
-                else f"Name one that it never uses ({', '.join(text.special_tokens[:8]) or 'none'} "
-                "are its special ones), or add it with add_step_token=true"
-            )
-            raise ConfigError(
-                f"step_token={manifest.step_token!r}: is not a token of this model's tokenizer. "
-                f"{remedy}, or use head=likelihood, which needs no step token"
+        if identity is None or not text.is_one_token(manifest.step_token):
+            raise _unfit(text, manifest, "is not a token of this model's tokenizer")
+        if text.reads(identity):
+            raise _unfit(
+                text,
+                manifest,
+                "its model's prompts use it, or it begins, ends or fills up a text, so it cannot "
+                "mark the end of a step",
             )
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)
+
+
+def _unfit(text: PolicyText, manifest: PrmManifest, fault: str) -> ConfigError:
+    """What is wrong with the step token, and which ones would do."""
+    unused = ", ".join(text.unused_tokens[:8])
+    if text.step_token not in (None, manifest.step_token):
+        remedy = (
+            f"Its tokenizer reserves {text.step_token} for steps: pass step_token=null to use it"
+        )
+    elif unused:
+        remedy = (
+            f"Name a special token without a use ({unused}), or add one with add_step_token=true"
+        )
+    else:
+        remedy = "Add one with add_step_token=true"
+    return ConfigError(
+        f"step_token={manifest.step_token!r}: {fault}. {remedy}, or use head=likelihood, which "
+        "needs no step token"
+    )

@@ -26,6 +26,7 @@ def trainer_arguments(
     Raises:
         TrainingError: the workers of the process group cannot share a batch evenly.
     """
+    device = next(model.parameters()).device
     workers = int(os.environ.get("WORLD_SIZE", 1))
     share, rest = divmod(settings.batch_size, workers)
     if rest:
@@ -46,8 +47,8 @@ def trainer_arguments(
         logging_steps=10,
         logging_nan_inf_filter=False,
         seed=settings.seed,
-        bf16=settings.bf16,
-        use_cpu=next(model.parameters()).device.type == "cpu",
+        bf16=settings.mixes_precision(str(device)),
+        use_cpu=device.type == "cpu",
         ddp_find_unused_parameters=False,
         dataloader_pin_memory=False,
         remove_unused_columns=False,

@@ -47,6 +47,8 @@ class Preflight:
     first_refused: str | None
     shown: tuple[str, ...]
     """Some examples, token by token."""
+    fitting: str | None = None
+    """What is trained, at which rates, where and in which precision, if that is known."""
 
     def lines(self, *, examples: bool) -> Iterator[str]:
         """For a terminal.
@@ -56,6 +58,8 @@ class Preflight:
         """
         if examples:
             yield from self.shown
+        if self.fitting is not None:
+            yield self.fitting
         wrong = self.num_labels - self.num_sound
         share = wrong / max(1, self.num_labels)
         yield (

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.engines.pretrained import has_bfloat16
 from mclabel.settings import MAX_AMOUNT, MAX_COUNT, MAX_TOKENS, OPERATIONAL, Named, Seed, Settings
 
 LOSSES: Mapping[str, str] = {
@@ -15,6 +16,9 @@ LOSSES: Mapping[str, str] = {
 }
 """Name in a configuration, and where the function stands: log-odds and targets of steps, to a loss
 for each."""
+
+_WEIGHTS_LR, _ADAPTERS_LR = 1e-5, 1e-4
+"""Adapters begin at no change and are few: they take ten times the rate of full training."""
 
 
 class TrainerSettings(Settings):
@@ -40,8 +44,9 @@ class TrainerSettings(Settings):
     """Maximum number of tokens, padding included, that a worker processes at once. A larger batch
     is processed in parts whose gradients are accumulated. A part holds at least one solution, or
     with `pair_weight` all solutions to one problem in the batch."""
-    backbone_lr: float = Field(1e-5, ge=0, le=MAX_AMOUNT)
-    """Learning rate of the base's weights or of its LoRA adapters; 0 freezes the base."""
+    backbone_lr: float | None = Field(None, ge=0, le=MAX_AMOUNT)
+    """Learning rate of the base's weights or of its LoRA adapters; 0 freezes the base. null takes
+    1e-4 for adapters (`lora_rank`) and 1e-5 for the base's own weights."""
     head_lr: float = Field(1e-3, gt=0, le=MAX_AMOUNT)
     """Learning rate of the head."""
     warmup: float = Field(0.05, ge=0, lt=1)
@@ -49,8 +54,9 @@ class TrainerSettings(Settings):
     them they fall linearly to 0."""
     weight_decay: float = Field(0.0, ge=0, le=MAX_AMOUNT)
     """Weight decay of AdamW."""
-    bf16: bool = False
-    """Whether to compute in mixed precision with bfloat16. The weights keep their `dtype`."""
+    bf16: bool | None = None
+    """Whether to compute in mixed precision with bfloat16. The weights keep their `dtype`. null
+    does so on a GPU that has bfloat16."""
     seed: Seed = 0
     """Random seed for the head's initial weights and for the order of the training solutions."""
     save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1, le=MAX_TOKENS)
@@ -62,3 +68,13 @@ class TrainerSettings(Settings):
     weights. null never stops early."""
     report_to: Annotated[list[Literal["tensorboard", "wandb"]], OPERATIONAL] = Field([])
     """Services to which losses and metrics are reported, besides the file `log.jsonl`."""
+
+    def body_rate(self, *, has_adapters: bool) -> float:
+        """Learning rate of the base's weights, or of its adapters where it has them."""
+        if self.backbone_lr is not None:
+            return self.backbone_lr
+        return _ADAPTERS_LR if has_adapters else _WEIGHTS_LR
+
+    def mixes_precision(self, device: str) -> bool:
+        """Whether a device computes in mixed precision; a torch device, such as cuda:0."""
+        return has_bfloat16(device) if self.bf16 is None else self.bf16

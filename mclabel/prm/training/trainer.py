@@ -100,16 +100,16 @@ def train_step_model(
     last = last_checkpoint(checkpoints)
     if last is not None:
         check_checkpoint(last)
-    model.freeze(body=settings.backbone_lr == 0)
+    rate = settings.body_rate(has_adapters=model.has_adapters)
+    model.freeze(body=rate == 0)
     body, head = model.parts()
     groups = [{"params": head, "lr": settings.head_lr}]
-    if settings.backbone_lr > 0:
-        tuned = [p for p in body if p.requires_grad]
-        groups.append({"params": tuned, "lr": settings.backbone_lr})
+    if rate > 0:
+        groups.append({"params": [p for p in body if p.requires_grad], "lr": rate})
     per_epoch = math.ceil(len(packed) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
     observed = None
-    if settings.backbone_lr == 0:
+    if rate == 0:
         observed = observe(model, packed, on_progress)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
