@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.engines.smollm2 import smollm2_folder
 from mclabel.words import ALPHA, RANK
-from mclabel.words.stories import TRAINED, Worked
+from mclabel.words.stories import TRAINED, Worked, events
 
 RATE, BATCH = 2e-3, 8
 
@@ -58,7 +58,7 @@ def main() -> None:
         rate = RATE * min(1, (step + 1) / 10) * (0.5 + 0.5 * math.cos(math.pi * done))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        items = [rng.choice(list(TRAINED.values()))(rng) for _ in range(BATCH)]
+        items = [rng.choice([*TRAINED.values(), events])(rng) for _ in range(BATCH)]
         rows = [encoded(tokenizer, item) for item in items]
         width = max(len(ids) for ids, _ in rows)
         ids = torch.tensor([r + [2] * (width - len(r)) for r, _ in rows])

@@ -65,10 +65,10 @@ class Worked:
 
 
 def bus(rng: Random) -> Worked:
-    s, total = Story(rng), rng.randint(8, 30)
+    s, total = Story(rng), rng.randint(8, 25)
     s.tell(f"A bus leaves with {total} people.", f"There are {total} people on a bus.")
     for stop in ("first", "second", "third")[: rng.randint(2, 3)]:
-        on, off = rng.randint(2, 15), rng.randint(1, 7)
+        on, off = rng.randint(2, 9), rng.randint(1, 6)
         s.tell(
             f"At the {stop} stop {on} people get on and {off} get off.",
             f"At the {stop} stop {off} people get off and {on} people get on.",
@@ -81,7 +81,7 @@ def bus(rng: Random) -> Worked:
 def shop(rng: Random) -> Worked:
     s, name = Story(rng), rng.choice(NAMES)
     things = rng.sample(("pens", "books", "cups", "toys", "caps", "bags"), 3)
-    parts = [(rng.randint(2, 9), rng.randint(2, 12), thing) for thing in things]
+    parts = [(rng.randint(2, 6), rng.randint(2, 6), thing) for thing in things]
     bought = ", ".join(f"{n} {thing} for {price} dollars each" for n, price, thing in parts[:-1])
     n, price, thing = parts[-1]
     s.tell(f"{name} buys {bought} and {n} {thing} for {price} dollars each.")
@@ -94,24 +94,24 @@ def shop(rng: Random) -> Worked:
 
 def marbles(rng: Random) -> Worked:
     s, (name, other) = Story(rng), rng.sample(NAMES, 2)
-    total = rng.randint(15, 40)
+    total = rng.randint(12, 30)
     s.tell(f"{name} has {total} marbles.", f"{name} owns {total} marbles.")
     for _ in range(rng.randint(4, 5)):
         if total > 20 and rng.random() < 0.5:
-            n = rng.randint(3, 15)
+            n = rng.randint(2, 9)
             s.tell(f"{name} gives {n} of them to {other}.", f"{name} loses {n} marbles.")
             total = s.step(total, "-", n, "marbles")
         else:
-            n = rng.randint(3, 25)
+            n = rng.randint(2, 9)
             s.tell(f"{name} wins {n} more.", f"{other} gives {name} {n} marbles.")
             total = s.step(total, "+", n, "marbles")
     return s.end(f"How many marbles does {name} have in the end?", total)
 
 
 def boxes(rng: Random) -> Worked:
-    s, a, b = Story(rng), rng.randint(3, 9), rng.randint(4, 12)
-    c, d = rng.randint(2, 9), rng.randint(3, 12)
-    broken, sold = rng.randint(2, 9), rng.randint(3, 12)
+    s, a, b = Story(rng), rng.randint(2, 6), rng.randint(3, 6)
+    c, d = rng.randint(2, 5), rng.randint(3, 6)
+    broken, sold = rng.randint(2, 6), rng.randint(2, 6)
     s.tell(f"A shop gets {a} boxes of {b} eggs and {c} trays of {d} eggs.")
     s.tell(f"{broken} of the eggs are broken.", f"{broken} eggs break.")
     first = s.step(a, "*", b, "eggs in boxes")
@@ -126,14 +126,14 @@ def boxes(rng: Random) -> Worked:
 
 def savings(rng: Random) -> Worked:
     s, name = Story(rng), rng.choice(NAMES)
-    weeks, each = rng.randint(3, 9), rng.randint(4, 12)
-    gift, spent = rng.randint(5, 30), rng.randint(3, 20)
+    weeks, each = rng.randint(2, 6), rng.randint(3, 6)
+    gift, spent = rng.randint(2, 12), rng.randint(2, 6)
     s.tell(f"{name} saves {each} dollars a week for {weeks} weeks.")
     s.tell(f"Then {name} gets {gift} dollars as a gift and spends {spent} dollars.")
     total = s.step(weeks, "*", each, "dollars saved")
     total = s.step(total, "+", gift, "dollars")
     total = s.step(total, "-", spent, "dollars")
-    more = rng.randint(2, 20)
+    more = rng.randint(2, 9)
     s.tell(f"After that {name} finds {more} dollars.")
     total = s.step(total, "+", more, "dollars")
     return s.end(f"How many dollars does {name} have?", total)
@@ -141,7 +141,7 @@ def savings(rng: Random) -> Worked:
 
 def pages(rng: Random) -> Worked:
     s, name = Story(rng), rng.choice(NAMES)
-    days = rng.sample(range(4, 30), 4)
+    days = rng.sample(range(3, 15), 4)
     s.tell(f"{name} reads a book.")
     s.tell(
         f"On Monday it is {days[0]} pages, on Tuesday {days[1]}, on Wednesday {days[2]} and on "
@@ -150,7 +150,7 @@ def pages(rng: Random) -> Worked:
     total = days[0]
     for n in days[1:]:
         total = s.step(total, "+", n, "pages read")
-    left = rng.randint(10, 60)
+    left = rng.randint(5, 30)
     s.tell(f"The book has {total + left} pages.")
     total = s.step(total + left, "-", total, "pages left")
     return s.end(f"How many pages are left to read for {name}?", total)
@@ -159,7 +159,7 @@ def pages(rng: Random) -> Worked:
 def legs(rng: Random) -> Worked:
     s = Story(rng)
     kinds = rng.sample([("spiders", 8), ("cats", 4), ("hens", 2), ("ants", 6), ("crabs", 10)], 3)
-    parts = [(rng.randint(2, 9), legs, kind) for kind, legs in kinds]
+    parts = [(rng.randint(2, 6), legs, kind) for kind, legs in kinds]
     listed = [f"{n} {kind} with {legs} legs each" for n, legs, kind in parts]
     s.tell(f"There are {listed[0]}, {listed[1]} and {listed[2]}.")
     each = [s.step(n, "*", legs, f"legs of {kind}") for n, legs, kind in parts]
@@ -170,10 +170,10 @@ def legs(rng: Random) -> Worked:
 
 def farm(rng: Random) -> Worked:
     s = Story(rng)
-    rows, trees = rng.randint(3, 9), rng.randint(4, 12)
-    cut, planted, bought = rng.randint(2, 10), rng.randint(5, 30), rng.randint(2, 12)
+    rows, trees = rng.randint(2, 6), rng.randint(3, 6)
+    cut, planted, bought = rng.randint(2, 5), rng.randint(3, 9), rng.randint(2, 9)
     s.tell(f"A farmer has {rows} rows of {trees} trees.")
-    s.tell(f"The farmer cuts down {cut} trees and plants {planted} new ones.")
+    s.tell(f"The farmer cuts down {cut} trees. Then the farmer plants {planted} new trees.")
     s.tell(f"In spring {bought} more are planted.")
     total = s.step(rows, "*", trees, "trees")
     total = s.step(total, "-", cut, "trees")
@@ -183,11 +183,11 @@ def farm(rng: Random) -> Worked:
 
 
 def library(rng: Random) -> Worked:
-    s, total = Story(rng), rng.randint(30, 80)
+    s, total = Story(rng), rng.randint(20, 40)
     s.tell(f"A small library has {total} novels on its shelf.")
     for day in ("Monday", "Tuesday", "Wednesday")[: rng.randint(2, 3)]:
-        out, back = rng.randint(2, 14), rng.randint(2, 14)
-        s.tell(f"On {day} readers borrow {out} novels and bring back {back}.")
+        out, back = rng.randint(2, 9), rng.randint(2, 9)
+        s.tell(f"On {day} readers borrow {out} novels and bring back {back} novels.")
         total = s.step(total, "-", out, "novels")
         total = s.step(total, "+", back, "novels")
     return s.end("How many novels are on the shelf in the end?", total)
@@ -195,10 +195,10 @@ def library(rng: Random) -> Worked:
 
 def bakery(rng: Random) -> Worked:
     s = Story(rng)
-    trays, each = rng.randint(3, 9), rng.randint(5, 12)
-    morning, noon, fresh = rng.randint(3, 12), rng.randint(3, 12), rng.randint(5, 30)
+    trays, each = rng.randint(3, 6), rng.randint(4, 6)
+    morning, noon, fresh = rng.randint(2, 5), rng.randint(2, 5), rng.randint(3, 9)
     s.tell(f"A baker bakes {trays} trays with {each} rolls on each tray.")
-    s.tell(f"In the morning {morning} rolls are sold, and at noon {noon}.")
+    s.tell(f"In the morning {morning} rolls are sold. At noon {noon} rolls are sold.")
     s.tell(f"In the afternoon the baker bakes {fresh} more rolls.")
     total = s.step(trays, "*", each, "rolls")
     left = s.step(total, "-", min(morning, total), "rolls")
@@ -209,8 +209,8 @@ def bakery(rng: Random) -> Worked:
 
 def party(rng: Random) -> Worked:
     s, name = Story(rng), rng.choice(NAMES)
-    tables, seats = rng.randint(3, 9), rng.randint(4, 10)
-    chairs, benches, broken = rng.randint(2, 9), rng.randint(2, 6), rng.randint(1, 5)
+    tables, seats = rng.randint(3, 6), rng.randint(4, 6)
+    chairs, benches, broken = rng.randint(2, 6), rng.randint(2, 6), rng.randint(2, 5)
     s.tell(f"For a party {name} puts up {tables} tables with {seats} seats each.")
     s.tell(f"There are also {benches} benches for {chairs} guests each.")
     s.tell(f"But {broken} seats are broken.")
@@ -223,8 +223,8 @@ def party(rng: Random) -> Worked:
 
 def game(rng: Random) -> Worked:
     s, (name, other) = Story(rng), rng.sample(NAMES, 2)
-    scores = rng.sample(range(4, 30), 3)
-    fine, more = rng.randint(2, 15), rng.randint(3, 30)
+    scores = rng.sample(range(3, 15), 3)
+    fine, more = rng.randint(2, 6), rng.randint(2, 9)
     s.tell(f"In a game {name} scores {scores[0]}, {scores[1]} and {scores[2]} points.")
     s.tell(f"{name} then loses {fine} points for a foul.")
     total = s.step(scores[0], "+", scores[1], "points")
@@ -236,10 +236,10 @@ def game(rng: Random) -> Worked:
 
 
 def sum_of_terms(rng: Random) -> Worked:
-    s, total = Story(rng), rng.randint(5, 50)
+    s, total = Story(rng), rng.randint(5, 30)
     problem = f"{total}"
     for _ in range(rng.randint(3, 5)):
-        n = rng.randint(2, 30)
+        n = rng.randint(2, 9)
         sign = "-" if total > n and rng.random() < 0.5 else "+"
         problem += f" {sign} {n}"
         value = total + n if sign == "+" else total - n
@@ -278,7 +278,7 @@ THINGS = (
 def events(rng: Random) -> Worked:
     s, (name, other), things = Story(rng), rng.sample(NAMES, 2), rng.choice(THINGS)
     if rng.random() < 0.5:
-        a, b = rng.randint(2, 9), rng.randint(3, 9)
+        a, b = rng.randint(2, 6), rng.randint(3, 6)
         s.tell(
             f"{name} has {a} bags with {b} {things} in each bag.",
             f"{name} fills {a} shelves with {b} {things} each.",
@@ -286,10 +286,10 @@ def events(rng: Random) -> Worked:
         )
         total = s.step(a, "*", b, things)
     else:
-        total = rng.randint(12, 50)
+        total = rng.randint(12, 30)
         s.tell(f"{name} has {total} {things}.", f"There are {total} {things} in a room.")
     for _ in range(rng.randint(3, 5)):
-        n = rng.randint(2, 19)
+        n = rng.randint(2, 9)
         lost = total > n and rng.random() < 0.5
         told = rng.choice(LOST if lost else GAINED)
         s.tell(told.format(name=name, other=other, n=n, things=things))
@@ -301,11 +301,11 @@ def events(rng: Random) -> Worked:
 
 def older(rng: Random) -> Worked:
     s, names = Story(rng), rng.sample(NAMES, 4)
-    value = rng.randint(10, 30)
+    value = rng.randint(8, 25)
     s.tell(f"{names[0]} collects {value} stones.", f"{names[0]} runs {value} rounds.")
     what = "stones" if "stones" in s.told[0] else "rounds"
     for before, name in pairwise(names):
-        n = rng.randint(2, 12)
+        n = rng.randint(2, 9)
         if value > n and rng.random() < 0.5:
             s.tell(f"{name} has {n} fewer than {before}.", f"{name} has {n} less than {before}.")
             value = s.step(value, "-", n, f"{what} of {name}")
