@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,7 +63,8 @@ def judged_truth(
     A solution is found by the texts of problem and solution without whitespace; failing that, a
     given one by the id of its problem, if that has no other solution, the steps are as many and
     the words are the same. Of several judgements of one solution the first with its own id counts,
-    then the first.
+    then the first. Where a judgement accepts several first errors, the truth is the labelled one if
+    it is among them.
 
     Raises:
         DataError: the id of such a problem names another text there.
@@ -81,11 +82,15 @@ def judged_truth(
         named = by_id.get(row.problem.id) if row.problem.id in alone else None
         if same := by_key.get(row_key(row)):
             one = next((s for s in same if s.id == row.solution.id), same[0])
-            found[row.solution.id] = to_labelled(one.first_error, one.steps, row_steps(row))
+            mine = row_steps(row)
+            also = {to_labelled(error, one.steps, mine) for error in one.also}
+            found[row.solution.id] = _accepted(
+                row, to_labelled(one.first_error, one.steps, mine), also
+            )
         elif named is not None and not same_words(row, named.problem, named.steps):
             others.append(row)
         elif named is not None and len(named.steps) == len(row.steps):
-            found[row.solution.id] = named.first_error
+            found[row.solution.id] = _accepted(row, named.first_error, named.also)
     if others:
         raise DataError(
             f"--truth {kind}: has other texts for {len(others)} of the {len(rows)} solutions, the "
@@ -94,6 +99,10 @@ def judged_truth(
             "labelled, or ids of their own to other ones"
         )
     return Truth(kind=kind, first_errors=found)
+
+
+def _accepted(row: LabeledSolution, error: int | None, also: Set[int | None]) -> int | None:
+    return row.first_error if row.first_error in also else error
 
 
 def check_same_problems(

@@ -41,8 +41,8 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
 
     Args:
         shards: the run.
-        truth: `arith`, `processbench:FILE`, `prm800k:FILE` or `run:FOLDER`; None takes arith's
-            where the problems are of that domain, and none otherwise.
+        truth: `arith`, `processbench:FILE` or that file alone, `prm800k:FILE` or `run:FOLDER`;
+            None takes arith's where the problems are of that domain, and none otherwise.
         out: folder, made if it is missing.
         seed: of the bootstrap.
 
@@ -105,6 +105,8 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
         return None
     if kind == "arith" and not source:
         return exact_truth(rows)
+    if not source and kind.endswith((".jsonl", ".json", ".parquet", ".csv")):
+        kind, source = "processbench", kind
     if kind == "processbench" and source:
         return judged_truth("processbench", rows, _usable(read_processbench, source))
     if kind == "prm800k" and source:

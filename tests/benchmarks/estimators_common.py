@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from mclabel import pipelines
@@ -18,7 +20,7 @@ from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import Outcome
 from mclabel.report.terminal.job_progress import job_progress
-from mclabel.simulate.measure import measure
+from mclabel.simulate.measure import COLUMNS, Measurement, measure
 from mclabel.simulate.pool import read_pool
 from mclabel.simulate.replay import Case, Replay
 
@@ -27,6 +29,9 @@ TRUTH_SEED = 79
 """Of the problems whose values are known: not those of the test pool."""
 FIT_GAIN = 1e-4
 """Least gain a token of the problems that priors are fitted on."""
+MARGIN = 0.03
+"""What a figure may fall short by where two are called equal: the lower end of the interval of
+their difference must lie above its negative. An interval that reaches 0 shows nothing."""
 POSTERIORS = {"posterior": False, "posterior+agreement": True}
 """Whether a posterior uses agreement, by its name here."""
 
@@ -116,3 +121,20 @@ def fitted(
         learner.fit()
         knowledge = learner.knowledge
     return knowledge
+
+
+def difference(
+    one: Measurement, other: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
+) -> list[float]:
+    """Value, low and high of the paired difference of two shares."""
+    shares = []
+    for found in (one, other):
+        a, b = (found.table[:, COLUMNS.index(name)] for name in (top, bottom))
+        shares.append((a.sum() / b.sum(), weights @ a / np.maximum(weights @ b, 1e-9)))
+    low, high = np.quantile(shares[0][1] - shares[1][1], [0.025, 0.975])
+    return [float(shares[0][0] - shares[1][0]), float(low), float(high)]
+
+
+def shown_equal(differences: Sequence[Sequence[float]]) -> bool:
+    """Whether every difference (value, low, high) is shown to be above `-MARGIN`."""
+    return all(low >= -MARGIN for _, low, _ in differences)

@@ -71,6 +71,8 @@ def test_processbench(tmp_path: Path) -> None:
         ),
         ([ROW | {"label": True}], r"line 1: label=True: must be"),
         ([ROW | {"label": 0.5}], r"line 1: label=0.5: must be"),
+        ([ROW | {"also": 1}], r"line 1: also=1: must be a list of labels"),
+        ([ROW | {"also": [2]}], r"line 1: label=2: must be"),
         ([ROW | {"label": "N/A"}], r"line 1: label='N/A': must be"),
         ([ROW | {"final_answer_correct": "x"}], r"line 1: final_answer_correct='x': must be true"),
         ([ROW | {"steps": "a"}], r"line 1: steps: must be a list of texts"),

@@ -55,6 +55,20 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
     assert truth.known(rows) == [rows[0], rows[2]]
 
 
+def test_any_accepted_first_error_is_right() -> None:
+    texts = ["one\n", "two\n", "three"]
+    rows = [row("a", THREE, first_error=error, texts=texts) for error in (0, 1, None)]
+    truths = [
+        judged_truth(
+            "processbench",
+            [one],
+            [replace(judged("x", "Problem a", texts, 2), also=frozenset({1, None}))],
+        )
+        for one in rows
+    ]
+    assert [truth.first_errors for truth in truths] == [{"a.0": 2}, {"a.0": 1}, {"a.0": None}]
+
+
 def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
     texts = ["\ufb01rst\n", "second\n", "third"]  # a ligature, which is two letters there
     rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]

@@ -29,6 +29,8 @@ class JudgedSolution:
     problem: str
     steps: tuple[str, ...]
     first_error: int | None
+    also: frozenset[int | None] = frozenset()
+    """Other first errors that those who judged it accept."""
     answer_right: bool | None = None
     """Whether the final answer is the gold one; None where the source does not have it."""
 
@@ -161,10 +163,17 @@ def _processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectReason:
             problem=problem,
             steps=tuple(steps),
             first_error=first_error_of(label, len(steps)),
+            also=_also(row.get("also"), len(steps)),
             answer_right=answer_right_of(row.get("final_answer_correct")),
         )
     except ValueError as error:
         return RejectReason("bad_label", str(error))
+
+
+def _also(labels: object, num_steps: int) -> frozenset[int | None]:
+    if not isinstance(labels, list | None):
+        raise ValueError(f"also={labels!r}: must be a list of labels that are accepted, too")
+    return frozenset(first_error_of(label, num_steps) for label in labels or ())
 
 
 def _rated(

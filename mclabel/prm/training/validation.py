@@ -9,7 +9,6 @@ from math import nan
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution
@@ -82,6 +81,8 @@ def step_figures(
     """
     if not len(targets):
         return dict.fromkeys(("loss", "accuracy", "f1_wrong", "auc", "calibration_error"))
+    from scipy.special import expit
+
     scores, sound, scored_sound = expit(logits), targets > 0.5, logits > 0
     losses = np.logaddexp(0, logits) - targets * logits
     hits = int((~scored_sound & ~sound).sum())

@@ -1,0 +1,102 @@
+"""What another device may change: the engine's tokens, and what training adapters in bf16 does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate
+from mclabel.engines import PolicySettings
+from mclabel.engines.hf import HfEngine
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.examples.packed import Example
+from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.lora import add_adapters, is_adapter
+from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.training.settings import TrainerSettings
+from mclabel.prm.training.trainer import train_step_model
+
+on_each_device = pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+MAX_TOKENS = 40
+
+
+@on_each_device
+def test_greedy_tokens_are_those_of_transformers(device: str) -> None:
+    """In float32, of completions that share a prefix and of others, sampled together."""
+    engine = HfEngine(
+        PolicySettings(
+            model="arith:policy",
+            temperature=0,
+            max_tokens=MAX_TOKENS,
+            engine={"kind": "hf", "device": device, "dtype": "float32"},
+        )
+    )
+
+    async def sample() -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+        await engine.start()
+        try:
+            prompts = [engine.prompt_ids(p.text) for p in generate(4, seed=9, split="test")]
+            first = await asyncio.gather(*(engine.sample(p, (), seed=0) for p in prompts))
+            asked = [
+                (p, one.ids[:length])
+                for p, one in zip(prompts, first, strict=True)
+                for length in (0, 5, 5, 11)
+            ]
+            found = await asyncio.gather(*(engine.sample(*pair, seed=1) for pair in asked))
+            return [(*pair, one.ids) for pair, one in zip(asked, found, strict=True)]
+        finally:
+            await engine.close()
+
+    sampled = asyncio.run(sample())
+    model = AutoModelForCausalLM.from_pretrained(bundled_model("policy"), dtype=torch.float32)
+    model.to(device).eval()
+    assert all(len(ids) > 5 for _, _, ids in sampled)
+    for prompt, prefix, ids in sampled:
+        context = torch.tensor([[*prompt, *prefix]], device=device)
+        whole = model.generate(context, do_sample=False, max_new_tokens=MAX_TOKENS - len(prefix))
+        theirs = whole[0, context.shape[1] :].tolist()
+        assert list(ids) == theirs[: len(ids)]
+        assert len(theirs) - len(ids) == (len(theirs) < MAX_TOKENS - len(prefix))
+
+
+@on_each_device
+def test_training_adapters_in_bfloat16_lowers_the_loss(device: str, tmp_path: Path) -> None:
+    """The head hardly moves, so that it is the adapters that fit."""
+    rng = random.Random(0)
+    examples = [
+        Example(
+            problem_id=f"p{number}",
+            encoded=EncodedSolution(
+                ids=tuple(rng.randrange(2, 90) for _ in range(24)), num_prompt=4, positions=(9, 23)
+            ),
+            targets=(1.0, float(number % 2)),
+            weights=(1.0, 1.0),
+            right=None,
+        )
+        for number in range(8)
+    ]
+    torch.manual_seed(0)
+    model = start_step_model(
+        ModelSettings(base=str(bundled_model("policy")), lora_rank=4, dtype="bfloat16")
+    )
+    add_adapters(model.network, rank=4, alpha=32)
+    model.to(device)
+    body = {n: p.clone() for n, p in model.named_parameters() if p in set(model.parts()[0])}
+    settings = TrainerSettings(
+        max_steps=20, batch_size=8, backbone_lr=1e-2, head_lr=1e-9, bf16=True, save_steps=10**6
+    )
+    train_step_model(model, examples, [], tmp_path, settings=settings)
+    log = [json.loads(line)["loss"] for line in (tmp_path / "log.jsonl").open()]
+    first, second = log  # means of ten steps each
+    assert second < 0.9 * first
+    changed = {n for n, p in model.named_parameters() if n in body and not torch.equal(p, body[n])}
+    assert changed and all(map(is_adapter, changed))
