@@ -187,7 +187,8 @@ def library(rng: Random) -> Worked:
     s.tell(f"A small library has {total} novels on its shelf.")
     for day in ("Monday", "Tuesday", "Wednesday")[: rng.randint(2, 3)]:
         out, back = rng.randint(2, 9), rng.randint(2, 9)
-        s.tell(f"On {day} readers borrow {out} novels and bring back {back} novels.")
+        s.tell(f"On {day} {out} novels are taken out.", f"On {day} readers take {out} novels home.")
+        s.tell(f"Then {back} novels come back.", f"Later {back} novels are brought back.")
         total = s.step(total, "-", out, "novels")
         total = s.step(total, "+", back, "novels")
     return s.end("How many novels are on the shelf in the end?", total)
@@ -225,14 +226,31 @@ def game(rng: Random) -> Worked:
     s, (name, other) = Story(rng), rng.sample(NAMES, 2)
     scores = rng.sample(range(3, 15), 3)
     fine, more = rng.randint(2, 6), rng.randint(2, 9)
-    s.tell(f"In a game {name} scores {scores[0]}, {scores[1]} and {scores[2]} points.")
-    s.tell(f"{name} then loses {fine} points for a foul.")
+    s.tell(f"In the first round of a game {name} scores {scores[0]} points.")
+    s.tell(f"In the second round {name} scores {scores[1]} more points.")
+    s.tell(f"In the third round {name} scores {scores[2]} more points.")
+    s.tell(f"Then {name} loses {fine} points for a foul.")
     total = s.step(scores[0], "+", scores[1], "points")
     total = s.step(total, "+", scores[2], "points")
     total = s.step(total, "-", fine, "points")
     s.tell(f"{other} has {more} points more than {name}.")
     total = s.step(total, "+", more, f"points of {other}")
     return s.end(f"How many points does {other} have?", total)
+
+
+def zoo(rng: Random) -> Worked:
+    s = Story(rng)
+    cages, each, pond = rng.randint(2, 6), rng.randint(3, 6), rng.randint(3, 9)
+    sold, hatched = rng.randint(2, 6), rng.randint(2, 9)
+    s.tell(f"A zoo has {cages} cages with {each} birds in each cage.")
+    s.tell(f"There are {pond} more birds in a pond.", f"{pond} more birds live in a pond.")
+    s.tell(f"The zoo sells {sold} birds.", f"{sold} birds fly away.")
+    s.tell(f"In summer {hatched} young birds hatch.")
+    total = s.step(cages, "*", each, "birds")
+    total = s.step(total, "+", pond, "birds")
+    total = s.step(total, "-", sold, "birds")
+    total = s.step(total, "+", hatched, "birds")
+    return s.end("How many birds does the zoo have now?", total)
 
 
 def sum_of_terms(rng: Random) -> Worked:
@@ -320,7 +338,7 @@ TRAINED: dict[str, Callable[[Random], Worked]] = {
     for t in (events, bus, shop, marbles, boxes, savings, pages, legs, older, sum_of_terms)
 }
 HELD_OUT: dict[str, Callable[[Random], Worked]] = {
-    t.__name__: t for t in (farm, library, bakery, party, game)
+    t.__name__: t for t in (farm, library, bakery, party, game, zoo)
 }
 
 
