@@ -18,7 +18,6 @@ from mclabel.engines.hub import resolve_model
 from mclabel.pipelines.quickstart import by_size, check_quickstart_places, less, timed, train_all
 from mclabel.records import Outcome
 from mclabel.report.page.report import write_report
-from mclabel.report.plots.picture import draw_labels
 from mclabel.report.terminal.job_progress import EvaluationProgress, StageProgress, job_progress
 from mclabel.report.terminal.solutions import best_of_n_table, show_solution
 
@@ -46,7 +45,7 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
     """Label word problems with SmolLM2-135M, train a PRM by LoRA, choose answers with it.
 
     Run again after an interruption, it resumes. Writes what `run_quickstart` does, but for figures
-    that need the truth of every step.
+    and pictures that need the truth of every step.
 
     Args:
         size: `small` for a test, `full` for a first look: even that proves nothing about quality.
@@ -73,7 +72,6 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
     with timed(seconds, "label"), job_progress(console, "label") as job:
         pipelines.label(config, job)
     rows = list(read_labels(Store(str(run))))
-    draw_labels(rows, out / "labels.png")
     console.print()
     wrong = next((row for row in rows if row.first_error), rows[0])
     show_solution(console, wrong)
@@ -130,7 +128,7 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         f"  labels    {run}\n"
         f"  PRM       {out}/prm\n"
         f"  figures   {out}/summary.json\n\n"
-        "Next: your own model, docs/getting-started.md.\n\n"
+        "Next: your own model and problems, docs/labelling.md.\n\n"
         f"All of it on one page: {out}/report.html",
         highlight=False,
         markup=False,
