@@ -422,7 +422,7 @@ VERBS: dict[str, dict[str, Slot]] = {
 }  # fmt: skip
 
 HARMLESS = {
-    *(("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
+    *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
     *(("train", "look"), ("eval processbench", "rule")),
     *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
     ("eval processbench-golds", "strict"),

