@@ -36,7 +36,7 @@ def test_problems_are_a_function_of_the_seed() -> None:
         "A farmer has 6 rows of 4 trees. The farmer cuts down 3 trees. Then the farmer plants 9 "
         "new trees. In spring 6 more are planted. How many trees are there now?"
     )
-    assert not set(problems) & {w.problem for w in generate(50, seed=1, held_out=True)}
+    assert problems != [worked.problem for worked in generate(50, seed=1, held_out=True)]
 
 
 def test_test_problems_are_of_stories_that_are_not_trained_on() -> None:
