@@ -121,15 +121,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         timed(seconds, "train"),
         StageProgress(console, "train", "steps", is_forecast=True) as stage,
     ):
-        configs = {
-            name: load_config(
-                TrainConfig,
-                bundled_config("train/quickstart.yaml"),
-                [f"out={out / name}", f"labels={json.dumps([str(run)])}", *changes],
-            )
-            for name, changes in SCORERS.items()
-        }
-        train_all(configs, stage)
+        train_all("train/quickstart.yaml", SCORERS, out, run, stage)
     with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
         scorers = {name: str(out / name) for name in SCORERS}
         evaluation = pipelines.best_of_n(
@@ -170,8 +162,26 @@ def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> Non
     check_places(str(out / "best-of-n" / "samples"), RUN)
 
 
-def train_all(configs: Mapping[str, TrainConfig], stage: StageProgress) -> None:
-    """Train side by side, and show how far all are."""
+def train_all(
+    name: str, scorers: Mapping[str, list[str]], out: Path, run: Path, stage: StageProgress
+) -> None:
+    """Train scorers side by side, and show how far all are.
+
+    Args:
+        name: of the bundled configuration.
+        scorers: by name, what each changes in it.
+        out: folder of their folders.
+        run: the labels.
+        stage: shows the steps.
+    """
+    configs = {
+        scorer: load_config(
+            TrainConfig,
+            bundled_config(name),
+            [f"out={out / scorer}", f"labels={json.dumps([str(run)])}", *changes],
+        )
+        for scorer, changes in scorers.items()
+    }
     done = dict.fromkeys(configs, (0, 0))
     began: tuple[float, int] | None = None  # when all had begun, and how far they were
 

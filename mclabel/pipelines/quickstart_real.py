@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import resource
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from mclabel import pipelines
-from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.config import BestOfNConfig, LabelConfig, bundled_config, load_config
 from mclabel.config.quickstart import Size
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
@@ -81,15 +80,7 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         highlight=False,
     )
     with timed(seconds, "train"), StageProgress(console, "train", "steps", is_forecast=True) as bar:
-        configs = {
-            name: load_config(
-                TrainConfig,
-                bundled_config("train/quickstart-smollm2.yaml"),
-                [f"out={out / name}", f"labels={json.dumps([str(run)])}", *changes],
-            )
-            for name, changes in SCORERS.items()
-        }
-        train_all(configs, bar)
+        train_all("train/quickstart-smollm2.yaml", SCORERS, out, run, bar)
     with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
         scorers = {name: str(out / name) for name in SCORERS}
         evaluation = pipelines.best_of_n(
@@ -113,7 +104,6 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         "model": "smollm2:words",
         "size": size,
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
-        "memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "policy_pass_at_1": sum(row.solution.outcome is Outcome.RIGHT for row in rows) / len(rows),
         "best_of_n_problems": best.num_problems,
         "best_of_n": by_size(best.accuracy, lambda e: e.value),

@@ -17,6 +17,8 @@ from mclabel.records import Problem
 from mclabel.settings import Seed, at_most, rule
 from mclabel.words import stories
 
+MAX_WORDS = 1_000
+"""Fewer than any template of words has problems."""
 MAX_ARITH = 1_000_000
 """Problems that are generated."""
 
@@ -85,9 +87,9 @@ class WordsReader:
 
         source: str = "words"
         limit: Annotated[
-            int | None, at_most(MAX_ARITH, "problems of words are generated into memory")
+            int | None, at_most(MAX_WORDS, "the templates of words have few problems that differ")
         ] = Field(None, ge=1)
-        """Number of problems to generate. It is required, because words has no end."""
+        """Number of problems to generate; required."""
         split: Literal["train", "test"] = "test"
         """`test` is made of templates that smollm2:words was not trained on, `train` of those it
         was."""
@@ -124,7 +126,7 @@ class WordsReader:
 def _limit(settings: ReaderSettings) -> int:
     if settings.limit is None:
         raise ConfigError(
-            f"problems.limit: required for problems.source={settings.source}, which has no end. "
-            "Set it to the number of problems, such as 100"
+            f"problems.limit: required for problems.source={settings.source}, which is "
+            "generated. Set it to the number of problems, such as 100"
         )
     return settings.limit
