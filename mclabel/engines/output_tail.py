@@ -20,8 +20,8 @@ REASON = re.compile(
     r"\b((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt): \S.*)"
 )
 """Bounded repeats: any text is searched in linear time."""
-_LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?!\n)")
-"""A progress bar ends its lines with a return alone."""
+_LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?=[^\n])")
+"""A progress bar ends its lines with a return alone, which what follows has to show."""
 
 
 class OutputTail:

@@ -57,7 +57,7 @@ def test_lines_may_be_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) 
     """Line by line, however they come; the reason is found in what was not shown, too."""
     lines = ["INFO a\r\n", "b\r", "INFO KeyError: c\n", "\n", "d"]
     program = "import sys, time\nfor x in " + repr("".join(lines)) + ":\n"
-    program += "    sys.stdout.write(x); sys.stdout.flush()"
+    program += "    sys.stdout.write(x); sys.stdout.flush(); time.sleep(0.01)"  # in pieces
     output = OutputTail(lambda line: not line.startswith("INFO"))
     with output:
         subprocess.run([sys.executable, "-c", program], check=True)
