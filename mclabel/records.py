@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -311,7 +311,8 @@ class LabeledSolution:
     steps: tuple[StepLabel, ...]
     """One per step of the solution."""
     first_error: int | None
-    """Index of the first step labelled wrong, None if there is none."""
+    """Index of the first step labelled wrong. None if there is none, or if it is undecided whether
+    there is: see `is_decided`."""
     root: Counts
     """Rollouts of the bare problem, asked for by the estimator."""
     siblings: Counts
@@ -344,9 +345,25 @@ class LabeledSolution:
     """Which opinions the labels rest on beside rollouts; None where they rest on these alone."""
 
     @property
+    def is_decided(self) -> bool:
+        """Whether the labels say where the first error is, or that there is none.
+
+        Not so where a step before it has no verdict, where only the last step is labelled
+        (estimator `outcome`), and where the solution was cut, not graded, or has no steps.
+        """
+        graded = self.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
+        known = self.first_error is not None or all(step.hard for step in self.steps[:-1])
+        return graded and known and bool(self.steps)
+
+    @property
     def is_kept(self) -> bool:
         """Whether the labels are to be used: not if a consensus was asked for and not reached."""
         return self.consensus is None or self.consensus.kept
+
+    def with_first_error(self, error: int | None) -> LabeledSolution:
+        """With the hard labels of a first error, None for none; the last one is the outcome's."""
+        steps = [replace(s, hard=error is None or i < error) for i, s in enumerate(self.steps[:-1])]
+        return replace(self, first_error=error, steps=(*steps, *self.steps[-1:]))
 
     def value_counts(self, step: int) -> Counts:
         """The rollouts that a step's value rests on; all of them under a rule over completers."""

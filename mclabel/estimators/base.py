@@ -81,7 +81,8 @@ class Judgement:
     sources: Many[Annotated[LabelSource, Field(min_length=1, max_length=MAX_SOURCE)]]
     """One name per step: how the label came about."""
     first_error: Index | None
-    """Index of the first wrong step; None where no step is wrong."""
+    """Index of the first wrong step; None where no step is wrong, or where it is not decided: then
+    some step has no verdict."""
     estimates: Many[StepEstimate]
     """One per step: its value and interval under the rule that stopped its rollouts."""
     posterior: Many[Chance] | None = None
@@ -90,6 +91,11 @@ class Judgement:
     root: StepEstimate | None = None
     """Value of the bare problem, if its rollouts were stopped depending on their outcomes. None if
     the fraction of right answers among its rollouts and sampled solutions is unbiased."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the labels say where the first error is, or that there is none."""
+        return self.first_error is not None or all(self.hard[:-1])
 
 
 class Knowledge(Protocol):

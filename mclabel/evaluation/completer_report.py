@@ -166,4 +166,5 @@ def _relabelled(
         hard.append(rule(verdicts) if verdicts else None)
     if row.steps:
         hard.append(outcome_label(row.solution.outcome))
-    return replace(row, first_error=first_error(hard))
+    steps = [replace(step, hard=label) for step, label in zip(row.steps, hard, strict=True)]
+    return replace(row, first_error=first_error(hard), steps=tuple(steps))

@@ -216,7 +216,7 @@ def _by_rule(rows: Sequence[LabeledSolution], rule: Rule) -> list[LabeledSolutio
         assert row.consensus is not None
         agreed = rule(row.consensus.opinions, len(row.steps))
         if row.steps and agreed.kept:
-            found.append(replace(row, first_error=agreed.first_error))
+            found.append(row.with_first_error(agreed.first_error))
     return found
 
 
@@ -257,7 +257,7 @@ def _as_labels(
 ) -> list[LabeledSolution]:
     """The solutions on which a source says something, with what it names as the first error."""
     return [
-        replace(row, first_error=opinions[row.solution.id].first_error)
+        row.with_first_error(opinions[row.solution.id].first_error)
         for row in rows
         if row.steps and opinions[row.solution.id].is_known
     ]

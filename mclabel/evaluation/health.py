@@ -147,6 +147,7 @@ def health_figures(counts: HealthCounts) -> dict[str, Figure]:
         "always_solved": (counts.num_always, counts.num_tried),
         "labels_wrong": (counts.num_wrong, labels),
         "labels_sound": (counts.num_sound, labels),
+        "undecided": (counts.num_undecided, counts.num_asked),
         "one_step": (counts.steps[0] + counts.steps[1], solutions),
         "many_steps": (long, solutions),
         "right_with_error": (counts.num_right_with_error, counts.num_right_judged),

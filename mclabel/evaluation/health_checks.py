@@ -137,6 +137,16 @@ CHECKS: Mapping[str, Check] = {
         why="a scorer with one constant answer does as well; ProcessBench has .58 to .65",
         remedy=f"Choose {_HARDER}",
     ),
+    "undecided": Check(
+        name="undecided solutions",
+        warning=0.5,
+        error=0.95,
+        of="solutions",
+        text="have no first error that is sure enough, nor surely none",
+        why="their unsure steps have no hard label and teach nothing",
+        remedy=f"Choose {_EASIER}, a second, stronger model (completers), or more "
+        "solutions.per_problem, whose agreement is evidence",
+    ),
     "one_step": Check(
         name="solutions of one step",
         warning=0.5,

@@ -65,8 +65,12 @@ class HealthCounts:
     num_sound: int = 0
     """Steps whose hard label is that they are sound."""
     num_wrong: int = 0
+    num_asked: int = 0
+    """Graded solutions of which more than the last step was to be labelled."""
+    num_undecided: int = 0
+    """Of these, where it is not decided whether and where they have an error."""
     num_right_judged: int = 0
-    """Solutions that end right and whose labels reach further than the last step."""
+    """Of the decided ones, those that end right."""
     num_right_with_error: int = 0
     num_wrong_judged: int = 0
     num_wrong_without_error: int = 0
@@ -123,8 +127,13 @@ class HealthCounts:
     def _add_labels(self, shard: _Shard) -> None:
         self.num_sound += int(shard.is_sound.sum())
         self.num_wrong += int(shard.is_wrong.sum())
-        right = (shard.outcomes == Outcome.RIGHT) & shard.is_judged
-        wrong = (shard.outcomes == Outcome.WRONG) & shard.is_judged
+        right, wrong = (
+            (shard.outcomes == outcome) & shard.is_asked & shard.is_decided
+            for outcome in (Outcome.RIGHT, Outcome.WRONG)
+        )
+        asked = np.isin(shard.outcomes, (Outcome.RIGHT, Outcome.WRONG)) & shard.is_asked
+        self.num_asked += int(asked.sum())
+        self.num_undecided += int((asked & ~shard.is_decided).sum())
         self.num_right_judged += int(right.sum())
         self.num_right_with_error += int((right & shard.has_error).sum())
         self.num_wrong_judged += int(wrong.sum())
@@ -202,9 +211,14 @@ class _Shard:
         self.is_sound = _flags(hard)
         self.is_wrong = _flags(pc.invert(hard))
         before_last = np.arange(len(flat)) != self._last_of(self.step_row)
-        early = before_last & (self.is_sound | self.is_wrong)
-        judged = np.bincount(self.step_row[early], minlength=len(table)) > 0
-        self.is_judged: Flags = judged | (self.has_error & (self.num_steps > 1))
+        asked = before_last & ~_flags(pc.equal(pc.struct_field(flat, "source"), "none"))
+        self.is_asked: Flags = self._has(asked)
+        """Whether more than the solution's last step was to be labelled."""
+        self.is_decided: Flags = self.has_error | ~self._has(~self.is_sound & before_last)
+
+    def _has(self, of_steps: Flags) -> Flags:
+        """Whether a solution has such a step."""
+        return np.bincount(self.step_row[of_steps], minlength=len(self.num_steps)) > 0
 
     def _last_of(self, rows: Ints) -> Ints:
         """The last step of the solution of each step."""

@@ -36,8 +36,12 @@ class LabelQuality:
     pass_at_1: Estimate
     wrong_steps: Estimate
     """Share of steps that are not sound in truth."""
+    decided: Estimate
+    """Share of solutions whose labels say where the first error is, or that there is none."""
     first_error_accuracy: Estimate
-    """Labelled first error is the true one, none for none."""
+    """Share whose labelled first error is the true one, none for none; undecided is not."""
+    first_error_accuracy_decided: Estimate
+    """The same among the decided."""
     first_error_accuracy_wrong: Estimate
     """The same over solutions that have an error in truth."""
     precision: Estimate
@@ -121,7 +125,9 @@ def label_quality(
         num_left_out=len(rows) - len(graded),
         pass_at_1=ratio("right", "solutions"),
         wrong_steps=ratio("unsound", "steps"),
+        decided=ratio("decided", "solutions"),
         first_error_accuracy=ratio("hit", "solutions"),
+        first_error_accuracy_decided=ratio("hit", "decided"),
         first_error_accuracy_wrong=ratio("hit_wrong", "with_error"),
         precision=ratio("true_positive", "flagged"),
         recall=ratio("true_positive", "unsound"),
@@ -164,6 +170,7 @@ _COLUMNS = (
     "right_with_error",
     "right_with_error_found",
     "with_error",
+    "decided",
     "hit",
     "hit_wrong",
     "steps",
@@ -217,6 +224,7 @@ def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
     unsound, flagged = num_steps - error, num_steps - labelled
     both = num_steps - max(error, labelled)
     right = row.solution.outcome is Outcome.RIGHT
+    hit = row.is_decided and row.first_error == truth
     return np.array(
         [
             1,
@@ -224,8 +232,9 @@ def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
             right and truth is not None,
             right and truth is not None and row.first_error is not None,
             truth is not None,
-            truth == row.first_error,
-            truth is not None and truth == row.first_error,
+            row.is_decided,
+            hit,
+            truth is not None and hit,
             num_steps,
             error,
             unsound,

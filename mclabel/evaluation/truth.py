@@ -124,7 +124,7 @@ def check_same_problems(
 
 
 def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
-    """The labels of a run as judgements; solutions that `says_where` refuses are left out."""
+    """The labels of a run as judgements; undecided solutions are left out."""
     return [
         JudgedSolution(
             id=row.solution.id,
@@ -134,16 +134,5 @@ def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
             answer_right=row.solution.outcome is Outcome.RIGHT,
         )
         for row in rows
-        if says_where(row)
+        if row.is_decided
     ]
-
-
-def says_where(row: LabeledSolution) -> bool:
-    """Whether a row's labels locate its first error, or show that there is none.
-
-    Not so for a solution without steps, one that was cut or could not be graded, and one of which
-    only the last step is labelled (estimator `outcome`).
-    """
-    labelled = row.first_error is not None or any(s.hard is not None for s in row.steps[:-1])
-    graded = row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
-    return graded and (labelled or len(row.steps) == 1)

@@ -17,7 +17,6 @@ from mclabel.data.shards.manifest import MANIFEST, claimed_config
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.evaluation.truth import says_where
 from mclabel.judges.consensus.dependence import ROLLOUTS
 from mclabel.judges.consensus.posterior import fuse
 from mclabel.judges.consensus.rollouts import RunEvidence
@@ -266,7 +265,7 @@ def _learned(source: Store, config: Mapping[str, Any], sources: Sequence[Source]
         check_kept(source.location, block, "combined")
         for rows, rollouts in _by_problem(block):
             evidence.add(rows, rollouts)
-            for row in filter(says_where, rows):
+            for row in (row for row in rows if row.is_decided):
                 named = row.first_error
                 labels[row.solution.id] = len(row.steps) if named is None else named
     solutions, num_steps, chances = evidence.chances()
@@ -333,13 +332,9 @@ def _combined(
         agreed = RULES[rule](opinions, len(row.steps))
         error, kept = agreed.first_error, agreed.kept
     consensus = Consensus(rule=rule, kept=kept, opinions=opinions)
-    if error == row.first_error:
+    if row.is_decided and error == row.first_error:
         return replace(row, consensus=consensus)
-    steps = [
-        replace(step, hard=error is None or number < error)
-        for number, step in enumerate(row.steps[:-1])
-    ]
-    return replace(row, first_error=error, steps=(*steps, row.steps[-1]), consensus=consensus)
+    return replace(row.with_first_error(error), consensus=consensus)
 
 
 def _by_posterior(

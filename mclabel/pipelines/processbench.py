@@ -34,7 +34,6 @@ from mclabel.evaluation.processbench import (
     first_below,
     processbench,
 )
-from mclabel.evaluation.truth import says_where
 from mclabel.pipelines.eval_labels import check_out_folder, out_folder
 from mclabel.pipelines.provenance import weights_of, write_provenance
 from mclabel.records import LabeledSolution, Outcome
@@ -169,12 +168,12 @@ def processbench_of_labels(
     splits = read.solutions
     say_missing_kinds(splits)
     rows: list[LabeledSolution] = []
-    unlocated: list[LabeledSolution] = []
+    undecided: list[LabeledSolution] = []
     for row in read_labels(Store(labels)):
-        (rows if says_where(row) else unlocated).append(row)
+        (rows if row.is_decided else undecided).append(row)
     by_key = {row_key(row): row for row in reversed(rows)}
     alone = given_alone(rows)
-    left_out = _Unlocated(unlocated, alone)
+    left_out = _Unlocated(undecided, alone)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, judged in splits.items():

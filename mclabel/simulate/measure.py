@@ -152,7 +152,7 @@ def _row(case: Case, done: Replay, found: Measurement) -> list[float]:
     hit = with_error = hit_wrong = both = flagged_and_unsound = sound = sound_flagged = 0
     for path, judgement, truth in zip(case.paths, done.judgements, case.truth, strict=True):
         steps = path.num_steps
-        right = judgement.first_error == truth
+        right = judgement.is_decided and judgement.first_error == truth
         hit += right
         with_error += truth is not None
         hit_wrong += right and truth is not None

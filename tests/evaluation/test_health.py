@@ -91,6 +91,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         "always_solved": (0, 1),
         "labels_wrong": (4, 10),
         "labels_sound": (6, 10),
+        "undecided": (0, 4),
         "one_step": (1, 6),
         "many_steps": (0, 6),
         "right_with_error": (1, 2),
@@ -110,6 +111,14 @@ def test_thresholds_from_both_sides(tmp_path: Path, num_cut: int, severity: str 
     ]
     found = findings(run_health(write(tmp_path, rows)))
     assert found.get("solutions_truncated") == severity
+
+
+def test_undecided_solutions_are_counted(tmp_path: Path) -> None:
+    rows = [solution(f"p{i}", [True, None, True], R) for i in range(12)]
+    rows += [solution(f"q{i}", [True, False], W) for i in range(8)]
+    health = run_health(write(tmp_path, rows))
+    assert shares(health)["undecided"] == (12, 20)
+    assert findings(health) == {"undecided": "warning"}
 
 
 def test_nineteen_decide_nothing(tmp_path: Path) -> None:

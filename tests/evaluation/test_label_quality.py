@@ -38,6 +38,21 @@ def test_by_hand() -> None:
     assert found.kappa.value == pytest.approx(78 / 110)
 
 
+def test_undecided_is_not_right() -> None:
+    unsure = [step(True), step(None), step(None)]
+    rows = [
+        row("a", unsure, None, outcome=Outcome.RIGHT),
+        row("a", unsure, None, sample=1),
+        row("b", FOUR, None, outcome=Outcome.RIGHT),
+        row("b", FOUR, 1, sample=1),
+    ]
+    found = label_quality(rows, lambda one: 2 if one.solution.id == "a.1" else None)
+    assert found.decided.value == 2 / 4
+    assert found.first_error_accuracy_decided.value == 1 / 2
+    assert found.first_error_accuracy.value == 1 / 4
+    assert found.first_error_accuracy_wrong.value == 0
+
+
 def test_no_errors_give_no_figures_of_errors() -> None:
     found = label_quality([row("a", FOUR, None, outcome=Outcome.RIGHT)], lambda one: None)
     assert found.first_error_accuracy.value == 1

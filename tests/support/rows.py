@@ -54,9 +54,11 @@ def row(
     posterior: tuple[float, ...] | None = None,
     root: Counts | None = None,
 ) -> LabeledSolution:
-    """A labelled solution `PROBLEM.SAMPLE`; steps without texts are numbered."""
+    """A labelled solution `PROBLEM.SAMPLE`; steps without texts are numbered, steps without hard
+    labels have those of the first error.
+    """
     lines = [f"{problem} {sample} {i}\n" for i in range(len(steps))] if texts is None else texts
-    return LabeledSolution(
+    made = LabeledSolution(
         problem=Problem(id=problem, text=f"Problem {problem}", answer="1", meta=meta or {}),
         solution=Solution(
             id=f"{problem}.{sample}",
@@ -77,3 +79,6 @@ def row(
         siblings=Counts(),
         posterior=posterior,
     )
+    graded = outcome in (Outcome.RIGHT, Outcome.WRONG)
+    bare = all(one.hard is None for one in steps)
+    return made.with_first_error(first_error) if graded and bare and steps else made

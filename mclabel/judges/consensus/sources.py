@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.errors import ConfigError, DataError
-from mclabel.evaluation.truth import says_where
 from mclabel.judges.base import Opinion
 from mclabel.judges.consensus.dependence import ROLLOUTS
 from mclabel.judges.consensus.models import SURENESS, JudgeModel, Locations, Scores
@@ -100,7 +99,7 @@ def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[So
 def opinions_on(row: LabeledSolution, sources: Sequence[Source]) -> tuple[SourceOpinion, ...]:
     """What the run's labels and each judge say of a solution, the labels first."""
     own = SourceOpinion(
-        source=ROLLOUTS, claim="where", is_known=says_where(row), first_error=row.first_error
+        source=ROLLOUTS, claim="where", is_known=row.is_decided, first_error=row.first_error
     )
     return (own, *(_of(source, source.run.opinions.get(row.solution.id)) for source in sources))
 

@@ -55,7 +55,7 @@ class Example:
         inside = row.solution.outcome is Outcome.WRONG and at is not None and 0 < at < count - 1
         return (
             inside,
-            not self.has_truth or self.truth == at,
+            not self.has_truth or (self.row.is_decided and self.truth == at),
             MIN_STEPS <= count <= MAX_STEPS
             and len(row.solution.text) + len(row.problem.text) <= MAX_CHARACTERS,
             self.fall or 0.0,
@@ -123,10 +123,10 @@ def _verdicts(example: Example) -> Html:
     facts: list[tuple[str, list[object]]] = [
         ("Answer", [_short(row.solution.prediction), " ", _chip(outcome, OUTCOMES[outcome])]),
         ("Gold", [_short(row.problem.answer)]),
-        ("First error, labelled", [_place(row.first_error)]),
+        ("First error, labelled", [_labelled(row)]),
     ]
     if example.has_truth:
-        same = example.truth == row.first_error
+        same = row.is_decided and example.truth == row.first_error
         chip = _chip("" if same else "differs", "agrees" if same else "differs")
         facts.append(("First error, in truth", [_place(example.truth), " ", chip]))
     if (consensus := row.consensus) is not None:
@@ -260,6 +260,10 @@ def _rule(example: Example) -> str:
 
 def _chip(kind: str, words: str) -> Html:
     return tag("span", words, class_=f"chip {kind}")
+
+
+def _labelled(row: LabeledSolution) -> str:
+    return _place(row.first_error) if row.is_decided else "undecided"
 
 
 def _place(index: int | None) -> str:

@@ -28,7 +28,7 @@ from mclabel.evaluation.label_quality import (
     label_cost,
     label_quality,
 )
-from mclabel.records import LabeledSolution, Outcome, Problem
+from mclabel.records import Counts, LabeledSolution, Outcome, Problem, StepLabel
 from mclabel.report.kinds import answer_kind
 from mclabel.report.opinions import rule_name
 from mclabel.report.page.example import Example, more_telling, shown_value
@@ -190,6 +190,7 @@ class _Gathered:
         self.example: Example | None = None
         self.consensus: Counter[tuple[str, bool]] = Counter()
         self._problems: dict[str, Problem] = {}
+        self._labels: dict[bool | None, StepLabel] = {}
         self._sums: dict[str, list[float]] = {}
 
     def shares(self) -> Shares:
@@ -256,6 +257,8 @@ class _Gathered:
 
     def _light(self, row: LabeledSolution) -> LabeledSolution:
         """Without its texts and token ids, and with nothing in its steps."""
+        for step in row.steps:
+            self._labels.setdefault(step.hard, replace(step, prefix_id="", counts=Counts()))
         problem = self._problems.get(row.problem.id)
         if problem is None:
             kept = {key: row.problem.meta[key] for key in GROUP_KEYS if key in row.problem.meta}
@@ -267,7 +270,7 @@ class _Gathered:
             problem=problem,
             solution=replace(row.solution, text="", ids=(), steps=(), prediction=None),
             prompt_ids=(),
-            steps=row.steps[:1] * len(row.steps),
+            steps=tuple(self._labels[step.hard] for step in row.steps),
             posterior=None,
             consensus=row.consensus and replace(row.consensus, opinions=()),
         )

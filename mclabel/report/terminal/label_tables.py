@@ -9,6 +9,8 @@ from mclabel.report.terminal.consensus_tables import consensus_grids
 from mclabel.report.terminal.grid import Grid, estimate_text, number_text
 
 FIRST_ERRORS = {
+    "decided": "decided",
+    "of these right": "first_error_accuracy_decided",
     "first error": "first_error_accuracy",
     "where there is one": "first_error_accuracy_wrong",
     "right by a wrong step": "right_through_wrong",
@@ -61,9 +63,9 @@ def _quality(report: LabelReport) -> list[Grid]:
         return []
     unknown = report.groups[ALL].num_unknown
     note = (
-        "First error: labelled where it truly is, none for none. Right by a wrong step: of right "
+        "First error: labelled where it truly is, none for none; undecided is not right. Right by "
+        "a wrong step: of right answers."
     )
-    note += "answers."
     if unknown:
         note += f" {unknown:,} solutions are unknown to the truth and left out."
     groups = [

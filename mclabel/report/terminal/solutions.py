@@ -87,6 +87,7 @@ def shown(text: str) -> str:
 QUALITY_ROWS = {
     "pass@1": "pass_at_1",
     "wrong steps": "wrong_steps",
+    "decided": "decided",
     "first error found": "first_error_accuracy",
     "  where there is one": "first_error_accuracy_wrong",
     "precision": "precision",

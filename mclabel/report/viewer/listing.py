@@ -112,7 +112,8 @@ class Question:
             parts.append("outcome = ?")
             arguments.append(self.outcome)
         if self.error in ("any", "none"):
-            parts.append(f"first_error IS {'NOT ' if self.error == 'any' else ''}NULL")
+            none = f"first_error IS NULL AND NOT {MARKS['undecided']}"
+            parts.append(none if self.error == "none" else "first_error IS NOT NULL")
         elif self.error:
             parts.append("first_error = ?")
             arguments.append(int(self.error))
