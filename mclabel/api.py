@@ -159,7 +159,7 @@ def score(
     prm: Place | Scorer,
     solutions: Rows,
     *,
-    device: str = "cpu",
+    device: str = "auto",
     trust_remote_code: bool = False,
 ) -> list[list[float]]:
     """Score the steps of solutions with a trained PRM.
@@ -168,7 +168,8 @@ def score(
         prm: folder of a trained PRM (`train(…).model`), or a PRM returned by `PRM.load`.
         solutions: labelled solutions, or rows with `problem` and either `solution` (one step per
             line) or `steps`; as mappings, dataclass instances, a dataset or a data frame.
-        device: PyTorch device for a PRM that is loaded from a folder.
+        device: PyTorch device for a PRM that is loaded from a folder; `auto` takes cuda where there
+            is a GPU.
         trust_remote_code: allow Python code that comes with the PRM to run.
 
     Returns:

@@ -16,6 +16,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Two threads of torch that share a core with anything else wait for each other."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide GPUs from all but their own tests: figures of the others are those of a CPU."""
+    if "not gpu" in config.option.markexpr:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two at a time of the default selection; what it leaves out wants the machine for itself."""
     return 2 if "not vllm and not ray" in config.option.markexpr else 0

@@ -208,9 +208,10 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
 )
 @click.option(
     "--device",
-    default="cpu",
+    default="auto",
     show_default=True,
-    help="PyTorch device that computes the scores, such as cpu or cuda.",
+    help="PyTorch device that computes the scores, such as cpu or cuda; auto takes cuda if this "
+    "machine has a GPU.",
 )
 @_TRUST
 @_FORMAT

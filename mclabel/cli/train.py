@@ -154,9 +154,10 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
 )
 @click.option(
     "--device",
-    default="cpu",
+    default="auto",
     show_default=True,
-    help="PyTorch device that computes the scores, such as cpu or cuda.",
+    help="PyTorch device that computes the scores, such as cpu or cuda; auto takes cuda if this "
+    "machine has a GPU.",
 )
 @click.option("--url", help="URL of a server that `mclabel serve` started for this PRM.")
 @click.option(

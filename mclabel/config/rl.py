@@ -8,6 +8,7 @@ from pydantic import Field
 
 from mclabel.config.label import arith_problems
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
+from mclabel.engines.devices import AUTO
 from mclabel.engines.settings import PolicySettings
 from mclabel.rl.settings import RewardSettings
 from mclabel.rl.training.settings import MeasureSettings, RLSettings
@@ -28,8 +29,9 @@ class RLConfig(RLSettings):
     """Name of the reader of further problems, on which the policy is measured during training.
     `measured=null`, the default, measures nothing."""
     measuring: MeasureSettings = MeasureSettings()
-    device: Annotated[str, OPERATIONAL] = "cpu"
-    """PyTorch device of the model in training, such as cpu or cuda."""
+    device: Annotated[str, OPERATIONAL] = AUTO
+    """PyTorch device of the model in training, such as cpu or cuda. `auto` takes cuda if the
+    machine has a GPU."""
     threads: Annotated[int, OPERATIONAL] = Field(2, ge=1, le=MAX_CORES)
     """Number of CPU threads of the training."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"

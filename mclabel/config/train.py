@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mclabel.engines.pretrained import AUTO
+from mclabel.engines.devices import AUTO
 from mclabel.prm.examples.build import ExampleSettings
 from mclabel.prm.examples.encode import TextSettings
 from mclabel.prm.examples.targets import target_of

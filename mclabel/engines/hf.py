@@ -60,11 +60,11 @@ class HfEngine(ModelEngine):
     @property
     def place(self) -> str:
         """The device."""
-        return self.settings.device
+        return self.settings.found_device
 
     def resources(self) -> EngineResources:
         """One GPU with a core beside it, or as many cores as threads."""
-        if self.settings.device == "cpu":
+        if self.settings.found_device == "cpu":
             return EngineResources(num_cpus=self.settings.threads)
         return EngineResources(num_gpus=1)
 
@@ -103,7 +103,7 @@ class HfEngine(ModelEngine):
             attn_implementation=ATTENTION,
         )
         try:
-            cast(torch.nn.Module, model).to(settings.device)
+            cast(torch.nn.Module, model).to(settings.found_device)
         except torch.OutOfMemoryError as error:
             raise EngineError(
                 f"policy.model={policy.model!r}: does not fit the GPU's memory. Set "
@@ -197,7 +197,7 @@ class HfEngine(ModelEngine):
             self._num_before = replace(self.stats(), num_live=0, num_waiting=0)
             self._decoder = None
             self._queue.clear()
-            if self.settings.device == "cuda":
+            if self.settings.found_device == "cuda":
                 import torch
 
                 torch.cuda.empty_cache()  # PyTorch keeps what is freed from other processes

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 SPARE = 1 << 26
 """Parameters that a model may have beyond those in its files: a fresh head, tied weights."""
-AUTO = "auto"
-"""A device that is chosen where a command runs."""
 _MAX_REASON = 400
 
 
@@ -214,41 +212,6 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def check_device(device: str, key: str = "device") -> None:
-    """See that torch computes on a device here.
-
-    Raises:
-        EngineError: it does not.
-    """
-    import torch
-
-    try:
-        torch.ones(1, device=device).item()
-    except Exception as error:  # each backend refuses in its own way
-        raise EngineError(
-            f"{key}={device!r}: torch cannot compute there on this machine ({_reason(error)}). "
-            "Give cpu, or cuda where there is a GPU"
-        ) from error
-
-
-def resolve_device(device: str) -> str:
-    """The torch device that `auto` stands for here: cuda where there is a GPU, cpu elsewhere."""
-    if device != AUTO:
-        return device
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def has_bfloat16(device: str) -> bool:
-    """Whether a device is a GPU that computes in bfloat16 by itself."""
-    import torch
-
-    if torch.device(device).type != "cuda" or not torch.cuda.is_available():
-        return False
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-
 def load_state(path: Path) -> Any:
     """What `torch.save` wrote of a run's own: tensors, numbers, lists and dicts, never code.
 
@@ -280,7 +243,7 @@ def _opened(path: Path) -> list[int]:
             return [prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise EngineError(
-            f"{path}: is not a complete safetensors file: {_reason(error)}. Download or save it "
+            f"{path}: is not a complete safetensors file: {reason(error)}. Download or save it "
             "again"
         ) from error
 
@@ -342,7 +305,7 @@ def _clear_faults(
                 f"have read it and trust it: {_permission(key)}"
             ) from error
         raise EngineError(
-            f"{name}: {what}cannot be loaded: {_reason(error)}. Its files are damaged, or the "
+            f"{name}: {what}cannot be loaded: {reason(error)}. Its files are damaged, or the "
             "installed transformers does not support this kind of model. Download or save the "
             "whole model again"
         ) from error
@@ -369,6 +332,7 @@ def _permission(key: str) -> str:
     return "--trust-remote-code"
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """An error of a library in one short line: its type, and what it says."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:_MAX_REASON]}" if text else type(error).__name__

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from mclabel.engines.chat import TAKEN_NAMES, TEMPLATE_DATE
+from mclabel.engines.devices import AUTO, resolve_device
 from mclabel.settings import (
     MAX_AMOUNT,
     MAX_TOKENS,
@@ -76,23 +77,27 @@ class BatchSettings(EngineSettings):
     """Maximum number of completions that an engine samples at the same time."""
 
 
-Device = Literal["cpu", "cuda"]
-
-
 class DeviceSettings(BatchSettings):
     """Settings of engines that compute where they run."""
 
-    device: Annotated[Device, OPERATIONAL] = "cpu"
-    """Device on which the engine computes."""
+    device: Annotated[Literal["auto", "cpu", "cuda"], OPERATIONAL] = AUTO
+    """Device on which the engine computes. `auto` takes cuda if the machine on which the command
+    runs has a GPU; a Ray worker then reserves one."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
     """Data type of the weights. `auto` takes float32 on a CPU and the model's own type on a GPU."""
     threads: Annotated[int, OPERATIONAL, at_most(1_024, _NO_CORES)] = Field(1, ge=1)
-    """Number of CPU threads of each engine; used only with device=cpu."""
+    """Number of CPU threads of each engine; used only on a CPU."""
+
+    @property
+    def found_device(self) -> str:
+        """The device that `device` stands for in this process: `cpu` or `cuda`."""
+        return resolve_device(self.device)
 
     @property
     def weights_dtype(self) -> str:
         """The dtype in which weights are loaded; `auto` for the model's own."""
-        return "float32" if self.dtype == "auto" and self.device == "cpu" else self.dtype
+        on_cpu = self.dtype == "auto" and self.found_device == "cpu"
+        return "float32" if on_cpu else self.dtype
 
 
 class Example(Settings):

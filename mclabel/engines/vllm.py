@@ -24,7 +24,7 @@ from mclabel.engines.model import ModelEngine
 from mclabel.engines.output_tail import OutputTail
 from mclabel.engines.pretrained import check_weights, save_weights
 from mclabel.engines.resources import EngineResources
-from mclabel.engines.settings import Device, DeviceSettings, PolicySettings
+from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts, ended_ids, model_end_ids
 from mclabel.engines.vllm_memory import EngineMemory, free_left
 from mclabel.engines.vllm_start import (
@@ -62,7 +62,7 @@ class VllmEngine(ModelEngine):
     class Settings(DeviceSettings):
         """vLLM in every engine actor, on GPUs or, with its build for CPUs, on a CPU."""
 
-        device: Annotated[Device, OPERATIONAL] = "cuda"
+        device: Annotated[Literal["cpu", "cuda"], OPERATIONAL] = "cuda"
         """Device that the engine computes on. The installed vLLM must be built for it."""
         quantization: str | None = None
         """Quantization method of the weights by its name in vLLM, such as fp8 or awq; null takes

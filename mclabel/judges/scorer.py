@@ -116,14 +116,14 @@ class ScorerJudge(Judge):
 
     def resources(self) -> EngineResources:
         """A GPU, or a core."""
-        on_gpu = self.settings.device != "cpu" and self.settings.url is None
-        return EngineResources(num_cpus=1.0, num_gpus=float(on_gpu))
+        return EngineResources(num_cpus=1.0, num_gpus=float(self.settings.on_gpu))
 
     async def start(self) -> None:
         """Load the PRM."""
         threads = max(1, int(os.cpu_count() or 1 if self.num_cpus is None else self.num_cpus))
         self._scorer = BatchedScorer(
-            partial(self.load, threads), max_tokens=batch_tokens(self.settings.device, threads)
+            partial(self.load, threads),
+            max_tokens=batch_tokens(threads, on_gpu=self.settings.on_gpu),
         )
         await self._scorer.start()
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from mclabel.config import RayConfig
 from mclabel.engines.resources import EngineResources
-from mclabel.work.fleet import Fleet
+from mclabel.work.fleet import Fleet, OnProgress
+from mclabel.work.leases import LeaseBook
 from mclabel.work.local_fleet import LocalFleet
 from mclabel.work.ray_fleet import RayFleet
-from mclabel.work.worker import Worker
+from mclabel.work.worker import BlockReport, Worker
 
 
 def make_fleet(
@@ -26,6 +28,17 @@ def make_fleet(
     if ray.address == "none":
         return LocalFleet(make_worker, num_gpus=resources.total_gpus, stall_s=ray.stall_s)
     return RayFleet(make_worker, ray, resources=resources)
+
+
+@dataclass(frozen=True)
+class LateFleet:
+    """A fleet that is made only when it is given work."""
+
+    make: Callable[[], Fleet]
+
+    def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
+        """Reports of all blocks; see `Fleet`."""
+        return self.make().run(book, on_progress)
 
 
 def from_anywhere(place: str) -> str:

@@ -17,6 +17,7 @@ from mclabel.data.shards.opinions import TASK, opinion_rows
 from mclabel.data.shards.rejects import read_rejects
 from mclabel.data.shards.store import Store
 from mclabel.engines import PolicySettings, runs_model
+from mclabel.engines.resources import EngineResources
 from mclabel.engines.sections import settings_of
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.judges import JUDGES
@@ -66,8 +67,11 @@ def judge(
     semantic = _semantic(config, settings, own)
     run.check(semantic)
     served, ray = _served(config), config.ray
-    needed = own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
-    num_cpus = ray.num_cpus if ray.address == "none" else needed.num_cpus
+
+    def needed() -> EngineResources:
+        return own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+
+    num_cpus = ray.num_cpus if ray.address == "none" else needed().num_cpus
     task = JudgeTask(
         make=partial(make_judge, settings, seed=config.seed, num_cpus=num_cpus),
         source=config.solutions,

@@ -67,7 +67,7 @@ def label(
             run,
             inputs,
             config,
-            resources=models.resources(config.ray),
+            resources=lambda: models.resources(config.ray),
             block_items=config.block_problems,
             journal_s=config.journal_s,
             on_state=on_state,

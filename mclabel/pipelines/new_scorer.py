@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from mclabel.config import TrainConfig
 from mclabel.data.trainings import mark_finished
+from mclabel.engines.devices import resolve_device
 from mclabel.engines.hub import model_source, resolve_model
-from mclabel.engines.pretrained import check_weights, load_model_config, resolve_device
+from mclabel.engines.pretrained import check_weights, load_model_config
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError
 from mclabel.prm.examples.encode import StepEncoder

@@ -16,8 +16,8 @@ from mclabel.data.places import REINFORCED
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.manifest import Semantic
 from mclabel.data.trainings import check_finished
+from mclabel.engines.devices import check_device, resolve_device
 from mclabel.engines.hub import fetch_model, resolve_model
-from mclabel.engines.pretrained import check_device
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
@@ -47,9 +47,10 @@ class RLPlan:
         credit = CheckedCredit(config.credit)
         solutions = config.problems_per_step * config.group_size
         size = self.policy.engine.num_parameters()
+        device = resolve_device(config.device)
         needs = " and ".join(sorted(credit.needs)) or "nothing beside outcomes"
         found = [
-            f"policy: {config.policy.model}, {size or 0:,} parameters, on {config.device}",
+            f"policy: {config.policy.model}, {size or 0:,} parameters, on {device}",
             f"problems: {len(self.problems):,} to train on, {len(self.others):,} to measure on",
             f"credit: {config.credit.kind}, needs {needs}",
             f"steps: {config.steps:,} of {solutions:,} solutions "
@@ -117,7 +118,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
         EngineError: the policy cannot be had, or its engine died.
     """
     check_installed()
-    check_device(config.device)
+    config = config.model_copy(update={"device": check_device(config.device)})
     plan = plan_rl(config)
     plan.run.check(_semantic(config, plan))
     out = Path(config.out)

@@ -24,7 +24,7 @@ from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.engines.resources import EngineResources
 from mclabel.errors import DataError
-from mclabel.pipelines.fleet import from_anywhere, make_fleet
+from mclabel.pipelines.fleet import LateFleet, from_anywhere, make_fleet
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import Limits
 from mclabel.work.job import run_job
@@ -201,7 +201,7 @@ def run_task(
     inputs: Inputs,
     config: JobConfig,
     *,
-    resources: EngineResources,
+    resources: Callable[[], EngineResources],
     block_items: int,
     journal_s: float = JOURNAL_S,
     on_state: Callable[[JobState], None] = lambda state: None,
@@ -217,7 +217,7 @@ def run_task(
         run: the output, which was checked for the job's configuration.
         inputs: of the job.
         config: of the job.
-        resources: that a worker takes.
+        resources: that a worker takes; called only if there is work, as it may import torch.
         block_items: items in a new block.
         journal_s: seconds between two writes of the journals.
         on_state: called often with the state of the job.
@@ -247,7 +247,7 @@ def run_task(
     report = run_job(
         blocks,
         task.outputs,
-        make_fleet(config.ray, resources, worker),
+        LateFleet(lambda: make_fleet(config.ray, resources(), worker)),
         store,
         on_state=on_state,
         limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),

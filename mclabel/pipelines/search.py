@@ -172,7 +172,7 @@ def search(
         plan.run,
         plan.inputs,
         config,
-        resources=plan.resources,
+        resources=lambda: plan.resources,
         block_items=config.block_problems,
         journal_s=config.journal_s,
         on_state=on_state,

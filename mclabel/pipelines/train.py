@@ -14,7 +14,7 @@ from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.data.trainings import MODEL, check_finished, model_remedy
-from mclabel.engines.pretrained import check_device
+from mclabel.engines.devices import check_device
 from mclabel.errors import DataError
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.model_card import model_card
@@ -55,7 +55,6 @@ def train(
     if (report := _finished(out)) is not None:
         return report
     scorer = NewScorer.begin(config)
-    config = scorer.config
     examples = read_examples(scorer, blocks)
     figures = _preflight(scorer, examples)
     on_preflight(figures)
@@ -71,7 +70,7 @@ def train(
             address=config.ray.address,
             num_workers=config.workers,
             num_cpus=1.0 if config.ray.num_cpus is None else config.ray.num_cpus,
-            num_gpus=_num_gpus(config),
+            num_gpus=_num_gpus(scorer.config),
             storage=out / "ray",
         )
     report = _finished(out)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.engines.pretrained import has_bfloat16
+from mclabel.engines.devices import has_bfloat16
 from mclabel.settings import MAX_COUNT, OPERATIONAL, OneOf, Settings, TrustsCode, rule
 
 

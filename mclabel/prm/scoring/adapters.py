@@ -30,7 +30,8 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrained
 
 from mclabel.engines.chat import render_chat
 from mclabel.engines.control import ControlTokens
-from mclabel.engines.pretrained import check_device, load_model, load_tokenizer
+from mclabel.engines.devices import AUTO, check_device
+from mclabel.engines.pretrained import load_model, load_tokenizer
 from mclabel.engines.quiet import quiet_transformers
 from mclabel.errors import DataError
 from mclabel.prm.examples.batch import StepBatch, map_solutions
@@ -80,7 +81,7 @@ class AdaptedPRM(ABC):
         path: str | Path,
         *,
         layout: LayoutSettings | None = None,
-        device: str = "cpu",
+        device: str = AUTO,
         trust_remote_code: bool = False,
     ) -> Self:
         """A PRM of this format.
@@ -88,7 +89,7 @@ class AdaptedPRM(ABC):
         Args:
             path: folder or Hugging Face name.
             layout: as of the class.
-            device: torch device.
+            device: torch device; `auto` takes cuda where there is a GPU.
             trust_remote_code: run Python code that comes with it.
 
         Raises:
@@ -96,7 +97,7 @@ class AdaptedPRM(ABC):
             DataError: as of the class.
         """
         quiet_transformers()
-        check_device(device)
+        device = check_device(device)
         of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": ""}
         tokenizer = load_tokenizer(str(path), **of)
         network: Any = load_model(cls.network_class, str(path), **of)

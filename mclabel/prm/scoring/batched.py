@@ -19,9 +19,9 @@ _CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
 """Tokens that a core, or a GPU, scores at a time."""
 
 
-def batch_tokens(device: str, num_cores: int) -> int:
-    """Tokens that a device scores at a time; a CPU has so many cores."""
-    return _CORE_TOKENS * num_cores if device == "cpu" else _GPU_TOKENS
+def batch_tokens(num_cores: int, *, on_gpu: bool) -> int:
+    """Tokens that a GPU, or so many cores, score at a time."""
+    return _GPU_TOKENS if on_gpu else _CORE_TOKENS * num_cores
 
 
 class BatchedScorer:

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Self
 
-from mclabel.engines.pretrained import check_device
+from mclabel.engines.devices import AUTO, check_device
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError, DataError
 from mclabel.prm.examples.batch import StepBatch, map_solutions
@@ -44,7 +44,7 @@ class PRM:
         cls,
         path: str | Path,
         *,
-        device: str = "cpu",
+        device: str = AUTO,
         dtype: str = "float32",
         threads: int | None = None,
         trust_remote_code: bool = False,
@@ -53,7 +53,7 @@ class PRM:
 
         Args:
             path: its `out`, or the `model` folder in it.
-            device: torch device.
+            device: torch device; `auto` takes cuda where there is a GPU.
             dtype: torch dtype of the body.
             threads: on a CPU; None for one a core.
             trust_remote_code: run Python code that comes with it, if its base had some.
@@ -63,7 +63,7 @@ class PRM:
             ConfigError: its tokenizer lacks the step token.
             EngineError: its weights cannot be loaded.
         """
-        check_device(device)
+        device = check_device(device)
         folder = model_folder(path)
         manifest = PrmManifest.read(folder)
         text = PolicyText.load(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 from pydantic import ValidationError
 
+from mclabel.engines.devices import AUTO, resolve_device
 from mclabel.errors import ConfigError, DataError, EngineError
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
 from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, layout_of
@@ -27,14 +28,20 @@ class ScorerSettings(Settings):
     """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow` or `qwen`."""
     layout: LayoutSettings = LayoutSettings()
     """How a PRM of another format reads a solution, where it departs from the format's authors."""
-    device: Annotated[str, OPERATIONAL] = "cpu"
-    """PyTorch device that computes the scores, such as cpu or cuda."""
+    device: Annotated[str, OPERATIONAL] = AUTO
+    """PyTorch device that computes the scores, such as cpu or cuda. `auto` takes cuda if the
+    machine on which the command runs has a GPU; a Ray worker then reserves one."""
     url: Annotated[str | None, OPERATIONAL] = None
     """URL of a server that `mclabel serve` started for the same PRM and that computes the scores;
     null computes them in this job."""
     trust_remote_code: Annotated[TrustsCode, OPERATIONAL] = False
     """Whether Python code that comes with the PRM may run. For security it must be passed on the
     command line; a file alone cannot set it."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU in this process computes the scores."""
+        return self.url is None and resolve_device(self.device) != "cpu"
 
     @property
     def text_split(self) -> str:

@@ -79,4 +79,5 @@ def _score(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
 def _load(folder: str) -> PRM:
     from mclabel.prm.scoring.score import PRM
 
-    return PRM.load(folder, threads=1)
+    # On the CPU: a page that stays open would keep a GPU's memory from the jobs it shows.
+    return PRM.load(folder, device="cpu", threads=1)

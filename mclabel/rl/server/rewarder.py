@@ -95,7 +95,7 @@ class Rewarder:
             cores = os.cpu_count() or 1
             self._scorer = BatchedScorer(
                 partial(load_scorer, settings, threads=cores),
-                max_tokens=batch_tokens(settings.device, cores),
+                max_tokens=batch_tokens(cores, on_gpu=settings.on_gpu),
             )
 
     async def start(self) -> None:

@@ -48,15 +48,13 @@ class PrmScorer(StepScorer):
         dropped, and computed again if they are needed."""
         threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
         """Number of CPU threads of a PRM in this process, in addition to the engine's; more threads
-        than free cores slow both down. Used only with device=cpu."""
+        than free cores slow both down. Used only on a CPU."""
 
     settings: Settings
 
     def __init__(self, settings: Settings) -> None:
         """Prepare to score; see `StepScorer`."""
         super().__init__(settings)
-        self._on_gpu = settings.device != "cpu" and settings.url is None
-        self._threads = None if self._on_gpu else settings.threads
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prm")
         self._scorer: Any = None
         self._incremental: IncrementalPRM | None = None
@@ -83,7 +81,9 @@ class PrmScorer(StepScorer):
 
     def resources(self) -> EngineResources:
         """A GPU with a core beside it, or as many cores as threads."""
-        return EngineResources(num_cpus=float(self._threads or 1), num_gpus=float(self._on_gpu))
+        if self.settings.on_gpu:
+            return EngineResources(num_gpus=1)
+        return EngineResources(num_cpus=self.settings.threads)
 
     async def start(self) -> None:
         """Load the PRM."""
@@ -109,10 +109,11 @@ class PrmScorer(StepScorer):
     def _load(self) -> None:
         from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
 
-        self._scorer = scorer = load_scorer(self.settings, threads=self._threads)
+        threads = None if self.settings.on_gpu else self.settings.threads
+        self._scorer = scorer = load_scorer(self.settings, threads=threads)
         if self.settings.reuse and is_incremental(scorer):
             self._incremental = IncrementalPRM(
-                scorer, threads=self._threads, max_bytes=self.settings.cache_gib * GIB
+                scorer, threads=threads, max_bytes=self.settings.cache_gib * GIB
             )
 
     async def _run(self) -> None:

@@ -1,0 +1,107 @@
+"""The device that is chosen where none is named: one rule for everything that computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import click
+import pytest
+import ray
+import torch
+
+from mclabel.cli import main
+from mclabel.config import (
+    JudgeConfig,
+    LabelConfig,
+    RLConfig,
+    ScoreConfig,
+    SearchConfig,
+    SearchEvalConfig,
+    ServeRewardsConfig,
+    ServeSearchConfig,
+    TrainConfig,
+)
+from mclabel.config.keys import configuration_keys
+from mclabel.engines import EngineResources, PolicySettings, make_engine
+from mclabel.engines.devices import check_device, resolve_device
+from mclabel.judges.scorer import ScorerJudge
+from mclabel.search.scorers.prm import PrmScorer
+
+CONFIGURATIONS = (
+    *(JudgeConfig, LabelConfig, RLConfig, ScoreConfig, SearchConfig),
+    *(SearchEvalConfig, ServeRewardsConfig, ServeSearchConfig, TrainConfig),
+)
+
+
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_every_device_is_chosen_and_may_change_on_resuming(kind: type[LabelConfig]) -> None:
+    devices = [
+        key
+        for key in configuration_keys(kind, built_in=True)
+        if key.name.split(".")[-1] == "device" and key.components != ("vllm",)
+    ]
+    assert devices
+    assert {(key.default, key.is_operational) for key in devices} == {("auto", True)}
+
+
+def test_every_option_of_the_command_line_chooses_its_device() -> None:
+    options = [one for one in _options(main) if "--device" in one.opts]
+    assert [one.default for one in options] == ["auto"] * 2
+
+
+def _options(command: click.Command) -> Iterator[click.Parameter]:
+    yield from command.params
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            yield from _options(inner)
+
+
+def test_what_auto_stands_for() -> None:
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    assert resolve_device("auto") == check_device("auto") == found
+    assert resolve_device("cuda:3") == "cuda:3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "has_gpu", "num_gpus"),
+    [
+        ({}, True, 1),
+        ({}, False, 0),
+        ({"device": "cpu"}, True, 0),
+        ({"device": "cuda"}, False, 1),
+    ],
+)
+def test_a_gpu_is_reserved_where_there_is_one(
+    changes: dict[str, str], has_gpu: bool, num_gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    policy = PolicySettings.model_validate({"engine": {"kind": "hf", **changes}})
+    judge = ScorerJudge.Settings(kind="scorer", prm="p", threshold=0.5, **changes)
+    scorer = PrmScorer.Settings(kind="prm", prm="p", **changes)
+    expected = EngineResources(num_cpus=1, num_gpus=num_gpus)
+    assert make_engine(policy).resources() == expected
+    assert ScorerJudge(judge).resources() == expected
+    assert PrmScorer(scorer).resources() == expected
+    served = scorer.model_copy(update={"url": "http://localhost:1"})
+    assert PrmScorer(served).resources() == EngineResources()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("own_cluster")
+def test_a_worker_takes_only_a_gpu_that_is_reserved_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a node that says it has a GPU; Ray does not hide it from a worker without one."""
+    ray.init(num_cpus=1, num_gpus=1, include_dashboard=False)
+    worker = ray.remote(_found_where_torch_sees_a_gpu)
+    found = {
+        num_gpus: ray.get(worker.options(num_gpus=num_gpus).remote()) for num_gpus in (0, 0.5, 1)
+    }
+    assert found == {0: ("cpu", "cuda"), 0.5: ("cuda", "cuda"), 1: ("cuda", "cuda")}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolve_device("auto") == "cuda"  # the driver has what its machine has
+
+
+def _found_where_torch_sees_a_gpu() -> tuple[str, ...]:
+    torch.cuda.is_available = lambda: True
+    with ThreadPoolExecutor(1) as thread:  # in one, engines load their models
+        return tuple(thread.map(resolve_device, ("auto", "cuda")))
