@@ -27,6 +27,8 @@ PROBE = "What is 1 + 1?"
 MIN_TOKEN_CHARS = 64
 """Of the longest token of any tokenizer, where a text's length is all that is looked at."""
 MARK = "mclabel"  # a text that no chat template writes by itself
+_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+"""Roles that any tokenizer may give a token; what an unknown text becomes often parts documents."""
 
 
 class PolicyText:
@@ -186,7 +188,8 @@ class PolicyText:
 
     def reads(self, token: int) -> bool:
         """Whether a token has a meaning for the model already: it is written by the chat template
-        or by `template`, begins or ends a text or a message, or fills up a batch.
+        or by `template`, or the tokenizer has a role for it, such as to begin, end, separate or
+        fill up texts.
         """
         return token in self._read_ids or self.decode([token]) in self._template_text
 
@@ -195,12 +198,16 @@ class PolicyText:
         identity = self.token_id(token)
         return identity is not None and self.decode([identity]).strip() == token.strip()
 
-    @cached_property
-    def unused_tokens(self) -> list[str]:
-        """The special tokens that have no meaning yet, as far as `reads` can see."""
-        added = self._tokenizer.added_tokens_decoder.items()
+    def unused_tokens(self, ends: Collection[int] = ()) -> list[str]:
+        """The special tokens that have no meaning yet, as far as `reads` can see.
+
+        Args:
+            ends: ids that the model's configuration names, which have one, too.
+        """
         return [
-            token.content for number, token in added if token.special and not self.reads(number)
+            token.content
+            for number, token in self._tokenizer.added_tokens_decoder.items()
+            if token.special and number not in ends and not self.reads(number)
         ]
 
     @cached_property
@@ -212,10 +219,8 @@ class PolicyText:
 
     @cached_property
     def _read_ids(self) -> frozenset[int]:
-        own = self._tokenizer
-        return frozenset(
-            {*self.prompt_ids(PROBE), *self.end_ids(own.bos_token_id, own.pad_token_id)}
-        )
+        roles = [getattr(self._tokenizer, f"{role}_token_id") for role in _ROLES]
+        return frozenset({*self.prompt_ids(PROBE), *self.end_ids(*roles)})
 
     def add_token(self, token: str) -> None:
         """Add a special token to the vocabulary, if it is not in it."""

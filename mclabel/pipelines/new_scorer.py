@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,23 +61,22 @@ class NewScorer:
             check_weights(base, key="base")
         own = load_model_config(
             base, revision=config.revision, trust_remote_code=config.trust_remote_code, key="base"
-        )
+        ).get_text_config()
+        ends = text.end_ids(own.bos_token_id, own.eos_token_id, own.pad_token_id)
         manifest = PrmManifest(
             kind="orm" if target_of(config.target).is_outcome else "prm",
             head=config.head,
-            step_token=_step_token(config, text),
+            step_token=_step_token(config, text, ends),
             template=config.template,
             system=config.system,
-            max_tokens=min(
-                config.max_tokens or MAX_TOKENS, own.get_text_config().max_position_embeddings
-            ),
+            max_tokens=min(config.max_tokens or MAX_TOKENS, own.max_position_embeddings),
         )
         return cls(
             config=config,
             base=base,
             text=text,
             manifest=manifest,
-            encoder=step_encoder(text, manifest),
+            encoder=step_encoder(text, manifest, ends=ends),
             step_id=None if manifest.step_token is None else text.token_id(manifest.step_token),
         )
 
@@ -136,14 +136,16 @@ def base_model(config: TrainConfig) -> str:
     return model_source(resolve_model(config.base, key="base"), key="base")
 
 
-def _step_token(config: TrainConfig, text: PolicyText) -> str | None:
+def _step_token(config: TrainConfig, text: PolicyText, ends: Collection[int]) -> str | None:
     if not HEADS[config.head].is_token_classifier:
         return None
     token = config.step_token or text.step_token
     if token is None:
+        unused = ", ".join(text.unused_tokens(ends)[:8])
+        remedy = f"Name a special token without a use with step_token=… ({unused}), or add"
         raise ConfigError(
-            f"base={config.base!r}: its tokenizer reserves no step token. Name one of its unused "
-            "special tokens with step_token=…, add one with add_step_token=true, or use "
+            f"base={config.base!r}: its tokenizer reserves no step token. "
+            f"{remedy if unused else 'Add'} one with step_token=… add_step_token=true, or use "
             "head=likelihood, which needs none"
         )
     if config.add_step_token:

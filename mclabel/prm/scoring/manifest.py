@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -124,8 +125,15 @@ def scorer_fingerprint(path: str | Path) -> str:
     return "-".join(weights_fingerprint(part) for part in parts if part.is_dir())
 
 
-def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
+def step_encoder(
+    text: PolicyText, manifest: PrmManifest, *, ends: Collection[int] = ()
+) -> StepEncoder:
     """The encoder of a PRM.
+
+    Args:
+        text: of its base.
+        manifest: of the PRM.
+        ends: ids that the base's configuration names, of which no step token is suggested.
 
     Raises:
         ConfigError: the tokenizer lacks the step token.
@@ -134,20 +142,23 @@ def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
     if manifest.step_token is not None:
         identity = text.token_id(manifest.step_token)
         if identity is None or not text.is_one_token(manifest.step_token):
-            raise _unfit(text, manifest, "is not a token of this model's tokenizer")
+            raise _unfit(text, manifest, "is not a token of this model's tokenizer", ends)
         if text.reads(identity):
             raise _unfit(
                 text,
                 manifest,
-                "its model's prompts use it, or it begins, ends or fills up a text, so it cannot "
-                "mark the end of a step",
+                "its model's prompts use it, or it begins, ends, separates or fills up texts, so "
+                "it cannot mark the end of a step",
+                ends,
             )
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)
 
 
-def _unfit(text: PolicyText, manifest: PrmManifest, fault: str) -> ConfigError:
+def _unfit(
+    text: PolicyText, manifest: PrmManifest, fault: str, ends: Collection[int]
+) -> ConfigError:
     """What is wrong with the step token, and which ones would do."""
-    unused = ", ".join(text.unused_tokens[:8])
+    unused = ", ".join(text.unused_tokens(ends)[:8])
     if text.step_token not in (None, manifest.step_token):
         remedy = (
             f"Its tokenizer reserves {text.step_token} for steps: pass step_token=null to use it"
