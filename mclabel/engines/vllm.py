@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -27,6 +28,7 @@ from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts, ended_ids, model_end_ids
 from mclabel.engines.vllm_memory import EngineMemory, free_left
+from mclabel.engines.vllm_owner import OWNER, EndsWithOwner
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
@@ -52,6 +54,7 @@ _NUMBERS = Harmless(
 """
 
 
+_EXTENSION = f"{EndsWithOwner.__module__}.{EndsWithOwner.__qualname__}"
 CPU_BLOCK = 32
 """Tokens of a block of the KV cache on a CPU: the fewest that its attention takes."""
 
@@ -288,6 +291,7 @@ class VllmEngine(ModelEngine):
         from vllm.v1.engine.async_llm import AsyncLLM
 
         free_left()
+        os.environ[OWNER] = str(os.getpid())
         self._memory = EngineMemory()
         log = StartLog(config, on_ray=not one_node)
         output = OutputTail(log.is_shown)
@@ -336,5 +340,7 @@ class VllmEngine(ModelEngine):
             **({"enable_chunked_prefill": False} if on_cpu and settings.is_seeded else {}),
             # On a CPU its own choice is 128, and prefixes are found again in whole blocks alone.
             **({"block_size": CPU_BLOCK} if on_cpu else {}),
+            # Workers that Ray starts may lie on other nodes, and end with its actors.
+            **({"worker_extension_cls": _EXTENSION} if num_groups == 1 else {}),
             **settings.engine_args,
         }

@@ -20,6 +20,7 @@ from tests.support.job_processes import (
     vllm_engine,
     wait_for_engine,
     wait_for_journals,
+    wait_for_work,
 )
 
 pytestmark = [pytest.mark.vllm, pytest.mark.ray]
@@ -42,6 +43,14 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     assert state["num_failures"] == 1 and state["num_replayed"] > 0
     assert not (out / "rejects.jsonl").exists()
     check_nothing_is_left(job, set())  # a killed engine's own memory may be left
+
+
+def test_an_engine_ends_with_its_job_that_is_killed_alone(tmp_path: Path) -> None:
+    job = start(tmp_path, "none", *VLLM, "policy.engine.engine_args={enforce_eager: true}")
+    wait_for_work(tmp_path / "out", job)
+    job.kill()
+    check_nothing_is_left(job, set())
+    job.communicate(timeout=60)
 
 
 def test_shared_memory_of_a_killed_job_is_freed_by_the_next_start(tmp_path: Path) -> None:
