@@ -18,6 +18,7 @@ from mclabel.estimators.posterior.chain import infer
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.plan import PlanRequest, make_plans
 from mclabel.estimators.posterior.priors import TABLE, ClassPriors, wide_priors
+from mclabel.estimators.posterior.views import CompleterView
 from mclabel.simulate.profiles import simulated_cases
 from tests.estimators.test_together import estimator_of
 
@@ -95,21 +96,25 @@ def test_a_plan_is_the_same_in_any_batch(seed: int) -> None:
 def test_choices_are_the_same_in_any_batch() -> None:
     cases = list(simulated_cases("decay", 30, seed=3, num_solutions=4))
 
+    def views_of(one: PosteriorEstimator) -> list[CompleterView]:
+        families = [one._outcomes, *([one._agreeing] if one._agreeing else [])]
+        return [view for family in families for view in family.views]
+
     views = [
-        view for number, case in enumerate(cases) for view in estimator_of(case, number)._views
+        view for number, case in enumerate(cases) for view in views_of(estimator_of(case, number))
     ]
     shared = {id(view.priors): rough(view.priors) for view in views}
-    assert len(shared) == 4  # of two answer classes, with and without agreement
+    assert len(shared) == 3  # of two answer classes, and wide ones for agreement
 
     def choices(batch: Sequence[int]) -> dict[int, tuple[list[float], bytes]]:
         estimators = {number: estimator_of(cases[number], number) for number in batch}
         for one in estimators.values():
-            [view] = one._views
-            view.priors = shared[id(view.priors)]
+            for view in views_of(one):
+                view.priors = shared[id(view.priors)]
         PosteriorEstimator.decide_together(list(estimators.values()))
         found = {}
         for number, one in estimators.items():
-            [view] = one._views
+            [view] = one._outcomes.views
             assert view.rates is not None and view.plan is not None
             found[number] = view.rates.tolist(), view.plan.table.tobytes()
         return found

@@ -111,7 +111,7 @@ def rolled_out(case: Case, rng: np.random.Generator, **settings: object) -> list
         for prefix in {0, *(prefix for path in case.paths for prefix in path.prefixes)}:
             for index in range(rng.integers(0, 5)):
                 estimator.record(case.draw(Probe(prefix, completer), index))
-    return estimator._views
+    return (estimator._agreeing or estimator._outcomes).views
 
 
 def alone(evidence: Evidence) -> Evidence:
@@ -222,8 +222,10 @@ def test_every_view_has_the_same_posterior(names: Sequence[str]) -> None:
         while game.move():
             [estimator] = game.checked.estimators
             assert isinstance(estimator, PosteriorEstimator)
-            plan_together([estimator._views])
-            first, *others = posteriors(estimator._views)
+            family = estimator._agreeing or estimator._outcomes
+            first, *others = (
+                family.first_errors(family.judged(number), number) for number in range(len(names))
+            )
             assert first.sum(-1) == pytest.approx(1)
             for other in others:
                 assert np.abs(other - first).max() < 1e-9
@@ -242,10 +244,10 @@ def test_who_is_asked_is_decided_together_as_alone_to_the_last_bit() -> None:
 
     def plans(game: Game) -> list[tuple[bytes, bytes, bytes]]:
         found = []
-        for view in game.checked.estimators[0]._views:
+        for view in game.checked.estimators[0]._outcomes.views:
             if view.is_asked:
                 found.append(
-                    (view.plan.table.tobytes(), view.rates.tobytes(), view.elsewhere.tobytes())
+                    (view.plan.table.tobytes(), view.rates.tobytes(), view.agreed.tobytes())
                 )
         return found
 

@@ -14,6 +14,7 @@ from mclabel.estimators.posterior.chain import Evidence, infer
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.evidence import EvidenceTable, stack_evidence
 from mclabel.estimators.posterior.fit import fit_priors
+from mclabel.estimators.posterior.judging import likeliest, pooled
 from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.plan import DRAWS, probe_gains
 from mclabel.estimators.posterior.priors import (
@@ -309,8 +310,9 @@ def test_right_answers_are_seldom_luck_where_agreement_is_used() -> None:
     assert np.array_equal(wary.leaf[1:, :, 0], plain.leaf[1:, :, 0])
     # One solution is right, and three that are wrong agree on another way.
     paths = [keyed(RIGHT, (1, 2), "abz"), *[keyed(WRONG, (3, 4), "xyw")] * 3]
-    knowledge = Priors(classes={"pooled": plain}, num_solutions=1)
-    one = make("posterior", paths, knowledge=knowledge, rollouts=1, min_gain_per_token=1.0)
+    reading = Priors(classes={"pooled": plain}, num_solutions=1)
+    knowledge = replace(reading, agreement=reading)
+    one = make("posterior", paths, knowledge=knowledge, rollouts=1, min_belief=0.0)
     judged = one.judge([Counts()] * 5)
     assert judged[0].first_error is None and judged[1].first_error is not None
 
@@ -340,3 +342,35 @@ def test_hard_labels_follow_the_likeliest_first_error() -> None:
             if judgement.first_error is not None:
                 assert judgement.first_error == int(np.argmax(judgement.posterior))
                 assert judgement.hard[judgement.first_error] is False
+
+
+def test_two_readings_are_pooled_and_what_is_not_believed_is_undecided() -> None:
+    one, other = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.7, 0.1])
+    # Square roots of .12, .21 and .01, over their sum.
+    assert pooled([one, other]) == pytest.approx([0.3829, 0.5065, 0.1105], abs=1e-4)
+    assert pooled([one]) is one
+    assert pooled([np.array([1.0, 0.0]), np.array([0.5, 0.5])])[0] > 0.999
+    # Of two steps: the last and none say the same of the first, whose label is sound.
+    assert likeliest(one, WRONG, 0.5) == (0, True)
+    assert likeliest(one, WRONG, 0.61) == (0, False)
+    assert likeliest(other, WRONG, 0.75) == (1, True)
+    assert likeliest(other, RIGHT, 0.75) == (None, True)
+    # No error, and yet a wrong answer: then it is in the last step, at the latest.
+    assert likeliest(np.array([0.1, 0.1, 0.8]), WRONG, 0.5) == (1, True)
+
+
+def test_steps_of_an_undecided_solution_are_sound_or_have_no_label() -> None:
+    paths = [keyed(WRONG, (1, 2, 3), "abcd"), keyed(RIGHT, (1, 4), "axy")]
+    labels = {}
+    for least in (0.0, 0.45, 0.999):
+        one = make("posterior", paths, rollouts=1, min_gain_per_token=10.0, min_belief=least)
+        labels[least] = one.judge([Counts()] * 5)[0]
+    chances = labels[0.0].posterior
+    assert chances == labels[0.999].posterior
+    assert labels[0.0].is_decided and None not in labels[0.0].hard
+    assert not labels[0.999].is_decided and labels[0.999].first_error is None
+    assert labels[0.999].hard == (None, None, None, False)  # the last one is the outcome's
+    for least, label in labels.items():
+        for step, hard in enumerate(label.hard[:-1]):
+            if not label.is_decided:
+                assert hard is (True if 1 - sum(chances[: step + 1]) >= least else None)

@@ -90,7 +90,7 @@ def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:
         estimator = estimator_of(case, number)
         game = Game(estimator, case)
         while game.move():
-            [view] = estimator._views
+            [view] = estimator._outcomes.views
             request = view.request()
             afresh = replace(request, previous=None, changed=range(len(request.num_steps)))
             assert len(request.changed) <= len(afresh.changed)
@@ -106,7 +106,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         min_gain_per_token=1.0,
         rollouts=1,
     )
-    [view] = estimator._views
+    [view] = estimator._outcomes.views
     request = view.request()
     [plan] = make_plans([request])
     right, wrong, same, others = request.counts
@@ -226,8 +226,9 @@ def test_the_curve_is_found_again() -> None:
 def test_the_kind_of_a_solution_follows_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Kind] = []
 
-    def record(posterior: np.ndarray, *, kind: Kind, **_: object) -> np.ndarray:
-        seen.append(kind)
+    def record(posterior: np.ndarray, *, kind: Kind, agreement: bool, **_: object) -> np.ndarray:
+        if not agreement:  # each solution is judged by both readings
+            seen.append(kind)
         return posterior
 
     monkeypatch.setattr(judging, "calibrated", record)

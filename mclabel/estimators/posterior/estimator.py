@@ -21,19 +21,24 @@ from mclabel.errors import ConfigError
 from mclabel.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
 from mclabel.estimators.paths import (
     ROOT,
-    Completer,
     Probe,
     ProblemPaths,
     RecordedRollout,
     distinct_prefixes,
     strongest,
 )
-from mclabel.estimators.posterior.fit import ByCompleter
+from mclabel.estimators.posterior.fit import Readings
 from mclabel.estimators.posterior.judging import judge_solution
 from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.plan import make_plans
 from mclabel.estimators.posterior.priors import Priors, wide_priors
-from mclabel.estimators.posterior.views import CompleterView, best_probes, plan_together
+from mclabel.estimators.posterior.views import (
+    CompleterView,
+    Family,
+    best_probes,
+    plan_together,
+    tell_agreement,
+)
 from mclabel.records import Counts, Outcome
 from mclabel.settings import CONTENT, MAX_AMOUNT, MAX_COUNT, MAX_TOKENS, MAX_TOTAL, at_most, rule
 
@@ -47,7 +52,7 @@ class PosteriorEstimator(Estimator):
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Number of rollouts started together from a prefix before the estimator decides again."""
-        min_gain_per_token: float = Field(3e-4, gt=0, le=MAX_AMOUNT)
+        min_gain_per_token: float = Field(5e-5, gt=0, le=MAX_AMOUNT)
         """Rollouts of a problem stop when the expected gain per token falls below this. The gain is
         roughly the probability of locating one more first error. A lower value costs more tokens
         and locates more first errors."""
@@ -63,6 +68,10 @@ class PosteriorEstimator(Estimator):
         agreement: bool = True
         """Whether to use the steps that several solutions to the same problem have in common as
         evidence about the correctness of steps."""
+        min_belief: float = Field(0.5, ge=0, le=1)
+        """Minimum probability of the most likely first error. Below it, a solution is undecided:
+        it has no first error, and steps that are not sound with this probability have no hard
+        label."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
@@ -102,35 +111,20 @@ class PosteriorEstimator(Estimator):
             priors: of the run; None takes wide ones.
             min_gain_per_token: in place of the settings'.
         """
-        agreement, paths = settings.agreement, problem.paths
-        self._paths, self._completers = paths, problem.completers
+        self._paths, self._completers = problem.paths, problem.completers
         self._min_gain = min_gain_per_token or settings.min_gain_per_token
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._tokens_left: float = settings.max_tokens or math.inf
-        self._truncated, self._agreement = settings.truncated, agreement
+        self._truncated, self._min_belief = settings.truncated, settings.min_belief
         priors = priors or wide_priors()
-        numbers = {completer: number for number, completer in enumerate(problem.completers)}
-        author = next((one for one in problem.completers if one.is_author), Completer())
-        self._views = []
-        for completer in (author, *(one for one in problem.completers if not one.is_author)):
-            own = priors.by(completer.name).of(problem.answer_class)
-            # Others show what is luck: the fit needs no help where they roll out.
-            alone = agreement and len(problem.completers) == 1 and problem.completers[0].is_author
-            view = CompleterView(
-                completer,
-                paths,
-                number=numbers.get(completer),
-                priors=own.with_rare_luck if alone else own,
-                value_priors=priors.by(completer.name).of_values(problem.answer_class),
-                agreement=agreement,
-                truncated=settings.truncated,
-            )
-            self._views.append(view)
-        self._asked = sorted(
-            (view for view in self._views if view.is_asked), key=lambda view: view.number or 0
-        )
+        self._outcomes = Family(problem, priors, agreement=False, truncated=settings.truncated)
+        self._agreeing: Family | None = None
+        if settings.agreement:
+            own = priors.agreement or wide_priors()
+            self._agreeing = Family(problem, own, agreement=True, truncated=settings.truncated)
+        self._asked = self._outcomes.asked
         self._num_due, self._every = 0, settings.every
-        self._done = not paths
+        self._done = not self._paths
 
     @classmethod
     def begin(
@@ -175,16 +169,14 @@ class PosteriorEstimator(Estimator):
     @classmethod
     def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
         """Plan for many problems at once; each then wants what it would have wanted alone."""
-        plan_together([one._views for one in estimators])
+        pairs = [(one._outcomes, one._agreeing) for one in estimators]
+        tell_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
+        plan_together([own.views for own, _ in pairs])
 
     @property
     def is_due(self) -> bool:
         """Whether the next `wanted` has to infer again."""
-        return self._is_changed and not (self._done or self._num_due or self._every)
-
-    @property
-    def _is_changed(self) -> bool:
-        return any(view.changed for view in self._asked)
+        return self._outcomes.is_changed and not (self._done or self._num_due or self._every)
 
     def wanted(self) -> Sequence[int | Probe]:
         """The most promising batches, once all rollouts of the previous ones are recorded."""
@@ -202,7 +194,7 @@ class PosteriorEstimator(Estimator):
                         if view.num_asked.get(one, 0) < size
                     ]
                 )
-        if self._is_changed:
+        if self._outcomes.is_changed:
             self.decide_together([self])
         choices = best_probes(
             self._asked,
@@ -218,21 +210,21 @@ class PosteriorEstimator(Estimator):
         """Take its outcome as evidence."""
         view = self._asked[rollout.completer]
         view.record(rollout)
+        if self._agreeing is not None:
+            self._agreeing.asked[rollout.completer].record(rollout)
         if rollout.asked:
             self._num_due -= 1
             self._tokens_left -= rollout.num_tokens
         else:
             view.ask(rollout.prefix, 1, self._max_rollouts)
 
-    def evidence(self) -> ByCompleter:
+    def evidence(self) -> Readings:
         """The evidence so far, for fitting priors."""
-        return {view.completer.name: view.evidence() for view in self._views}
-
-    def evidence_once(self) -> ByCompleter | None:
-        """The evidence with every outcome counted once; None where `evidence` is counted so."""
-        if self._agreement:
-            return None
-        return {view.completer.name: view.evidence_once() for view in self._views}
+        outcomes = self._outcomes.evidence()
+        if self._agreeing is not None:
+            return Readings(outcomes=outcomes, agreement=self._agreeing.evidence())
+        once = {view.completer.name: view.evidence_once() for view in self._outcomes.views}
+        return Readings(outcomes=outcomes, once=once)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label every solution by the mode of its posterior."""
@@ -245,30 +237,34 @@ class PosteriorEstimator(Estimator):
         """
         if not self._paths:
             return []
-        if self._is_changed:
-            self.decide_together([self])
         number = strongest(self._completers)
-        view = self._asked[number]
-        assert view.plan is not None
-        means = view.plan.mean if self._agreement else make_plans([view.values_request()])[0].mean
+        families = {False: self._outcomes}
+        if self._agreeing is not None:
+            families[True] = self._agreeing
+        plans = {kind: one.judged(number) for kind, one in families.items()}
+        view = families[max(families)].asked[number]
+        means = plans[True].mean if self._agreeing else make_plans([view.values_request()])[0].mean
         recovered = {
             prefix for own in counts for prefix, count in enumerate(own) if count.num_right
         }
         if any(path.sampled and path.outcome is Outcome.RIGHT for path in self._paths):
             recovered.add(ROOT)
+        chances = {kind: one.first_errors(plans[kind], number) for kind, one in families.items()}
         return [
             judge_solution(
                 path,
                 counts[number],
-                first_error=view.plan.first_error[chain],
+                chances={kind: own[solution] for kind, own in chances.items()},
                 means=means[chain],
                 recovered=recovered,
-                agreement=self._agreement,
+                min_belief=self._min_belief,
                 min_gain_per_token=self._min_gain,
                 max_rollouts=self._max_rollouts,
                 truncated=self._truncated,
             )
-            for path, chain in zip(self._paths, view.table.chain_of.tolist(), strict=True)
+            for solution, (path, chain) in enumerate(
+                zip(self._paths, view.table.chain_of.tolist(), strict=True)
+            )
         ]
 
     def _ask(self, choices: Sequence[tuple[CompleterView, int, int]]) -> list[int | Probe]:

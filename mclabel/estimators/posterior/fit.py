@@ -13,7 +13,7 @@ every solution is wrong from its first step, and the author lucky.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -54,9 +54,32 @@ ByCompleter = Mapping[str, Evidence]
 """Of the same solutions, the evidence from each completer, the author first."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """Evidence on a problem's solutions, as it is read in several ways."""
+
+    outcomes: ByCompleter
+    """Outcomes of rollouts and samples alone, some of them counted at two prefixes."""
+    once: ByCompleter | None = None
+    """The same counted once; None with `agreement`, which counts so."""
+    agreement: ByCompleter | None = None
+    """With the agreement of other samples; None where that is not used."""
+
+
+def fit_readings(problems: Mapping[str, Iterable[Readings]]) -> Priors:
+    """Fit priors to what finished problems of each answer class have shown."""
+
+    def read(name: str) -> dict[str, list[ByCompleter]]:
+        of_class = {kind: [getattr(one, name) for one in own] for kind, own in problems.items()}
+        return {kind: own for kind, all_ in of_class.items() if (own := [o for o in all_ if o])}
+
+    return fit_priors(read("outcomes"), read("once"), read("agreement"))
+
+
 def fit_priors(
     evidence: Mapping[str, Sequence[ByCompleter]],
     once: Mapping[str, Sequence[ByCompleter]] | None = None,
+    agreement: Mapping[str, Sequence[ByCompleter]] | None = None,
     *,
     rounds: int = ROUNDS,
 ) -> Priors:
@@ -67,9 +90,14 @@ def fit_priors(
             not matter, since it was chosen by what is in the evidence. What is elsewhere for one
             completer is computed from the others'.
         once: the same with every outcome counted once, where `evidence` counts some twice.
+        agreement: the same with the agreement of samples, where that is used; it counts every
+            outcome once.
         rounds: of expectation maximisation; as many before them, led by the author, where others
             roll out, too.
     """
+    if agreement:
+        found = fit_priors(agreement, rounds=rounds)
+        return replace(fit_priors(evidence, rounds=rounds), agreement=found, rates=found.rates)
     if once:
         return _with_values(fit_priors(evidence, rounds=rounds), fit_priors(once, rounds=rounds))
     stacked = {

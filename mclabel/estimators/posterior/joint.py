@@ -57,6 +57,16 @@ def elsewhere(own: Sequence[Floats], bare: Sequence[Floats]) -> list[Floats]:
     return found
 
 
+def likelihoods(own: Floats, bare: Floats) -> Floats:
+    """What evidence shows of each first error, [chain, R + 1], the largest of a chain being 1.
+
+    Args:
+        own: chances of each first error.
+        bare: the same before there was any evidence.
+    """
+    return _scaled(_ratio(own, bare))
+
+
 def _shown(own: Floats, bare: Floats) -> Floats:
     """What the chains of who is not the author say of each first error."""
     found = _ratio(own, bare)

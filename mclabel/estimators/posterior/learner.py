@@ -19,7 +19,7 @@ from collections import defaultdict, deque
 from typing import Protocol
 
 from mclabel.estimators.paths import ProblemPaths
-from mclabel.estimators.posterior.fit import ByCompleter, fit_priors
+from mclabel.estimators.posterior.fit import Readings, fit_readings
 from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.records import AUTHOR
 
@@ -36,16 +36,12 @@ ADAPTATION = 0.05
 class HoldsEvidence(Protocol):
     """What the learner reads from a finished estimator."""
 
-    def evidence(self) -> ByCompleter:
+    def evidence(self) -> Readings:
         """The evidence on which the estimator's labels rest."""
         ...
 
-    def evidence_once(self) -> ByCompleter | None:
-        """The evidence with every outcome counted once; None where `evidence` is counted so."""
-        ...
 
-
-def _latest() -> deque[ByCompleter]:
+def _latest() -> deque[Readings]:
     return deque(maxlen=MAX_PROBLEMS)
 
 
@@ -70,8 +66,7 @@ class PriorLearner:
         """
         self.knowledge = priors or wide_priors()
         self._min_gain, self._pilot, self._budget = min_gain_per_token, pilot, tokens_per_solution
-        self._evidence: dict[str, deque[ByCompleter]] = defaultdict(_latest)
-        self._once: dict[str, deque[ByCompleter]] = defaultdict(_latest)
+        self._evidence: dict[str, deque[Readings]] = defaultdict(_latest)
         self._num_solutions = 0
         self._fitted_at = self._adopted = 0
 
@@ -90,13 +85,11 @@ class PriorLearner:
             num_tokens: of the problem's rollouts.
         """
         answer_class = problem.answer_class
-        evidence, once = estimator.evidence(), estimator.evidence_once()
-        solutions = len(evidence[AUTHOR].num_steps)
+        evidence = estimator.evidence()
+        solutions = len(evidence.outcomes[AUTHOR].num_steps)
         if not solutions:
             return
         self._evidence[answer_class].append(evidence)
-        if once is not None:
-            self._once[answer_class].append(once)
         self._num_solutions += solutions
         if self._budget is not None and self.knowledge.num_solutions:
             excess = num_tokens / (solutions * self._budget) - 1
@@ -122,8 +115,4 @@ class PriorLearner:
     def fit(self) -> None:
         """Fit the priors again, which takes seconds for thousands of solutions."""
         self._fitted_at = self._num_solutions
-        evidence, once = (
-            {name: list(parts) for name, parts in kept.items()}
-            for kept in (self._evidence, self._once)
-        )
-        self.knowledge = fit_priors(evidence, once).as_written
+        self.knowledge = fit_readings(self._evidence).as_written

@@ -119,6 +119,9 @@ class Priors:
     values: Mapping[str, ClassPriors] | None = None
     """Priors for expected values, where first errors are found on evidence that counts outcomes
     twice; None where they are the same."""
+    agreement: Priors | None = None
+    """Priors for evidence with the agreement of other samples; None where it is not used, or
+    nothing is fitted."""
     completers: Mapping[str, Priors] = field(default_factory=dict)
     """By name, the priors of each completer that is not the author, whose own the others are."""
     rates: Mapping[str, Rates] = field(default_factory=dict)
@@ -160,6 +163,8 @@ class Priors:
         }
         if self.values is not None:
             content["values"] = _written(self.values)
+        if self.agreement is not None:
+            content["agreement"] = self.agreement._content()
         if self.completers:
             content["completers"] = {
                 name: one._content() for name, one in sorted(self.completers.items())
@@ -186,6 +191,7 @@ class Priors:
             classes=_read(written.classes),
             num_solutions=written.num_solutions,
             values=None if written.values is None else _read(written.values),
+            agreement=None if written.agreement is None else cls._of(written.agreement),
             completers={name: cls._of(one) for name, one in written.completers.items()},
             rates=written.rates,
         )
@@ -201,6 +207,7 @@ class _Written:
     classes: _Numbers
     num_solutions: Count
     values: _Numbers | None = None
+    agreement: _Written | None = None
     completers: Mapping[str, _Written] = field(default_factory=dict)
     rates: Mapping[str, Rates] = field(default_factory=dict)
 

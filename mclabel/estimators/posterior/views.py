@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators.paths import Completer, RecordedRollout, SolutionPath
+from mclabel.estimators.paths import Completer, ProblemPaths, RecordedRollout, SolutionPath
 from mclabel.estimators.posterior.candidates import find_candidates, gain_rates
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import EvidenceTable
-from mclabel.estimators.posterior.joint import bare_errors, elsewhere
+from mclabel.estimators.posterior.fit import ByCompleter
+from mclabel.estimators.posterior.joint import bare_errors, elsewhere, likelihoods
 from mclabel.estimators.posterior.plan import Plan, PlanRequest, error_beliefs, make_plans
-from mclabel.estimators.posterior.priors import ClassPriors
+from mclabel.estimators.posterior.priors import ClassPriors, Priors
 from mclabel.stats.values import TruncatedPolicy
 
 Floats = NDArray[np.float64]
@@ -66,6 +67,10 @@ class CompleterView:
         """Chains whose own evidence the other views have not heard of."""
         self.elsewhere = np.ones(self.table.counts.shape[1:])
         """[chain, R + 1]: what the other views show, as in `Evidence.elsewhere`."""
+        self.agreed = np.ones_like(self.elsewhere)
+        """[chain, R + 1]: what agreement shows, in the same way; it counts for plans alone."""
+        self.beliefs = np.ones_like(self.elsewhere)
+        """[chain, R + 1]: chances of each first error, where no plan is made."""
         self.own: Floats | None = None
         """[chain, R + 1]: chances of each first error from this view alone."""
         self.plan: Plan | None = None
@@ -101,17 +106,28 @@ class CompleterView:
         self.changed |= set(moved.tolist())
         self.elsewhere = known
 
+    def hear_agreed(self, known: Floats) -> None:
+        """Take over what agreement shows."""
+        moved = np.flatnonzero((known != self.agreed).any(-1))
+        self.changed |= set(moved.tolist())
+        self.agreed = known
+
     def request(self) -> PlanRequest:
         """What the next plan is made from."""
         return PlanRequest(
             num_steps=self.table.num_steps,
             counts=self.table.counts,
             outcome=self.table.outcome,
-            elsewhere=self.elsewhere,
+            elsewhere=self.elsewhere * self.agreed,
             priors=self.priors,
             previous=self.plan,
             changed=sorted(self.changed),
         )
+
+    def whole_request(self) -> PlanRequest:
+        """What labels are inferred from: all chains, by this reading of the evidence alone."""
+        everything = range(len(self.table.num_steps))
+        return replace(self.request(), elsewhere=self.elsewhere, previous=None, changed=everything)
 
     def own_request(self) -> PlanRequest:
         """What this view alone shows is inferred from, of the chains where that is new."""
@@ -147,6 +163,96 @@ class CompleterView:
         candidates = self.candidates.prefixes
         if self.num_asked[prefix] >= max_rollouts and prefix in candidates:
             self.full.add(candidates.index(prefix))
+
+
+class Family:
+    """The views of all who can roll out, and of the author, under one reading of the evidence."""
+
+    def __init__(
+        self,
+        problem: ProblemPaths,
+        priors: Priors,
+        *,
+        agreement: bool,
+        truncated: TruncatedPolicy,
+    ) -> None:
+        """Begin with what the solutions show.
+
+        Args:
+            problem: with the paths of its solutions.
+            priors: of the run, for this reading.
+            agreement: whether steps are compared.
+            truncated: how a truncated rollout counts.
+        """
+        completers = problem.completers
+        numbers = {completer: number for number, completer in enumerate(completers)}
+        author = next((one for one in completers if one.is_author), Completer())
+        # Others show what is luck: the fit needs no help where they roll out.
+        alone = agreement and len(completers) == 1 and completers[0].is_author
+        self.views: list[CompleterView] = []
+        """The author's first."""
+        for completer in (author, *(one for one in completers if not one.is_author)):
+            own = priors.by(completer.name).of(problem.answer_class)
+            view = CompleterView(
+                completer,
+                problem.paths,
+                number=numbers.get(completer),
+                priors=own.with_rare_luck if alone else own,
+                value_priors=priors.by(completer.name).of_values(problem.answer_class),
+                agreement=agreement,
+                truncated=truncated,
+            )
+            self.views.append(view)
+        self.asked = sorted(
+            (view for view in self.views if view.is_asked), key=lambda view: view.number or 0
+        )
+        """Those that can be asked, by number."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is evidence that no plan has seen."""
+        return any(view.changed for view in self.asked)
+
+    def judged(self, number: int) -> Plan:
+        """What the evidence shows of every chain, by this reading alone.
+
+        Args:
+            number: of the completer whose values are estimated; first errors rest on everybody's
+                evidence.
+        """
+        if len(self.views) > 1:
+            _tell_each_other([self.views])
+        return make_plans([self.asked[number].whole_request()])[0]
+
+    def first_errors(self, plan: Plan, number: int) -> Floats:
+        """Chances of each first error, [solution, R + 1] by steps to go, from a plan."""
+        return plan.first_error[self.asked[number].table.chain_of]
+
+    def evidence(self) -> ByCompleter:
+        """The evidence so far."""
+        return {view.completer.name: view.evidence() for view in self.views}
+
+
+def tell_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
+    """Let plans by outcomes know what agreement shows, of many problems at once.
+
+    Both readings rest on the same outcomes, so what agreement shows counts half: as the square
+    root of its likelihood of each first error.
+
+    Args:
+        problems: of each, the reading of outcomes and that with agreement.
+    """
+    _tell_each_other([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
+    views = [agreeing.asked[0] for _, agreeing in problems]
+    due = [view for view in views if view.changed]
+    for view, found in zip(due, error_beliefs([view.request() for view in due]), strict=True):
+        view.beliefs[sorted(view.changed)] = found
+        view.changed.clear()
+    for (outcomes, agreeing), view in zip(problems, views, strict=True):
+        likely = likelihoods(view.beliefs, agreeing.views[0].bare())
+        for own in outcomes.asked:
+            first = [own.table.chain_of.tolist().index(n) for n in range(len(own.table.paths))]
+            own.hear_agreed(np.sqrt(likely[view.table.chain_of[first], : own.agreed.shape[1]]))
 
 
 def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:

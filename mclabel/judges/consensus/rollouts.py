@@ -8,7 +8,7 @@ priors are fitted to the run as a whole, which a run that is under way cannot do
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from mclabel.estimators import Completer, ProblemPaths, answer_class
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.posterior.fit import ByCompleter, fit_priors
+from mclabel.estimators.posterior.fit import ByCompleter, Readings, fit_readings
 from mclabel.estimators.posterior.joint import bare_errors, elsewhere
+from mclabel.estimators.posterior.judging import pooled
 from mclabel.estimators.posterior.plan import PlanRequest, error_beliefs
 from mclabel.estimators.posterior.priors import Priors
 from mclabel.labeling.prefixes import PrefixTable
@@ -34,7 +35,7 @@ class _Problem:
     answer_class: str
     solutions: tuple[str, ...]
     """Ids of those with steps."""
-    evidence: ByCompleter
+    evidence: Readings
 
 
 class RunEvidence:
@@ -100,14 +101,14 @@ class RunEvidence:
         return ids, num_steps, chances
 
     def _fitted(self) -> Priors:
-        by_class: dict[str, list[ByCompleter]] = defaultdict(list)
+        by_class: dict[str, list[Readings]] = defaultdict(list)
         for problem in self._problems:
             by_class[problem.answer_class].append(problem.evidence)
-        chosen: Mapping[str, Sequence[ByCompleter]] = {
+        chosen = {
             name: [all_of[i] for i in _evenly(len(all_of), MAX_FITTED)]
             for name, all_of in sorted(by_class.items())
         }
-        return fit_priors(chosen).as_written
+        return fit_readings(chosen).as_written
 
 
 def _evenly(count: int, most: int) -> list[int]:
@@ -117,10 +118,20 @@ def _evenly(count: int, most: int) -> list[int]:
 
 def _first_errors(problem: _Problem, priors: Priors) -> list[Floats]:
     """Chances of each first error of each solution [T + 1], the last being that of none."""
+    readings, kind = problem.evidence, problem.answer_class
+    found = [_of_reading(readings.outcomes, priors, kind, rare_luck=False)]
+    if readings.agreement is not None and priors.agreement is not None:
+        found.append(_of_reading(readings.agreement, priors.agreement, kind, rare_luck=True))
+    return [pooled(of_solution) for of_solution in zip(*found, strict=True)]
+
+
+def _of_reading(
+    reading: ByCompleter, priors: Priors, answer_class: str, *, rare_luck: bool
+) -> list[Floats]:
     own, bare = [], []
-    for name, evidence in problem.evidence.items():
-        mine = priors.by(name).of(problem.answer_class)
-        if name == AUTHOR and len(problem.evidence) == 1:
+    for name, evidence in reading.items():
+        mine = priors.by(name).of(answer_class)
+        if rare_luck and name == AUTHOR and len(reading) == 1:
             mine = mine.with_rare_luck
         counts = np.stack([evidence.right, evidence.wrong, evidence.same, evidence.others])
         request = PlanRequest(
@@ -135,7 +146,7 @@ def _first_errors(problem: _Problem, priors: Priors) -> list[Floats]:
         own += error_beliefs([request])
         if name != AUTHOR:
             bare.append(bare_errors(evidence.num_steps, mine, counts.shape[2]))
-    author: Evidence = problem.evidence[AUTHOR]
+    author: Evidence = reading[AUTHOR]
     chances = own[0] * elsewhere(own, bare)[0] if bare else own[0]
     found = []
     for row, steps in zip(chances, author.num_steps.tolist(), strict=True):
