@@ -1,0 +1,298 @@
+"""How good are labels on the text of a real language model, beside two readers' judgements?
+
+    python -m tests.benchmarks.real_model [--smoke | --quick] [--half first|second] [--out FOLDER]
+
+SmolLM2-135M with the adapter of `smollm2:words` wrote the solutions, which were judged by reading
+(tests/data/words). They are labelled by `fixed`, whose rollouts are a bank that the others draw
+from, by the posterior with and without agreement, and by the posterior and exact checks together.
+Each is compared with the judgements (95% intervals over problems), with rules that look at no step,
+and with the others on the same problems. Settings are chosen on the first half alone; the second
+one is the test, and `--smoke` leaves it alone. With `--out` a folder that is kept, a benchmark that
+was stopped goes on. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from mclabel import pipelines
+from mclabel.config import JudgeConfig, LabelConfig, bundled_config, load_config
+from mclabel.data.readers.judged import JudgedSolution, read_processbench
+from mclabel.data.shards.labels import commit_block, read_labels
+from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, read_claim
+from mclabel.data.shards.store import Store
+from mclabel.engines.smollm2 import INSTALL, PACKAGE
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.evaluation.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
+from mclabel.evaluation.label_quality import label_cost, label_quality
+from mclabel.evaluation.truth import judged_truth
+from mclabel.records import Counts, LabeledSolution, Outcome, total_counts
+from mclabel.report.terminal.job_progress import job_progress
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
+
+JUDGED = Path(__file__).parents[1] / "data" / "words"
+PROBLEMS = 75
+"""Of `problems.source=words`, of which the judged solutions are."""
+FIXED, POSTERIOR = "fixed", "posterior"
+ALONE, WITH_CHECKS = "posterior, agreement=false", "posterior + symbolic"
+SECOND = "wrong answer: the second step"
+"""The best constant rule on the first half."""
+CONSTANTS: Mapping[str, Callable[[int], int]] = {
+    "wrong answer: the step before the last": lambda steps: max(0, steps - 2),
+    "wrong answer: the first step": lambda steps: 0,
+    SECOND: lambda steps: min(1, steps - 1),
+}
+"""First errors that rules give by the number of steps alone; none where the answer is right."""
+REACH = (0.15, 0.8)
+"""Shares of completions that end right, between which a problem is within the policy's reach."""
+
+
+class AskingPosterior(PosteriorEstimator):
+    """The posterior that is given no rollout of the bank before it asks for it.
+
+    As it is, it takes all that a source has as evidence, and would cost what the bank costs. So it
+    labels, and costs, as one does that samples its rollouts itself.
+    """
+
+    takes_all: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What the labels of one way are worth."""
+
+    figures: Mapping[str, Estimate]
+    """Shares of solutions: `decided`; `first_error` is right, undecided counting as wrong; the same
+    `among_decided`, and `where_wrong`, of those with an error; `sound_called_wrong`, of those
+    without one, by labels that name one."""
+    too_sure: float | None
+    """Mean chance that the posterior gives the labelled first errors, less the share of them that
+    are right; None where there is no posterior."""
+    tokens: float
+    """Of the rollouts that the labels rest on, a solution."""
+    by_problem: NDArray[np.float64]
+    """Of each problem, its solutions and those whose first error is right [2, problems]."""
+
+    def gain(self, other: Row) -> Estimate:
+        """By how much more first errors are right than another way's, of the same problems."""
+        solutions, hits = self.by_problem
+        weights = resample_weights(len(hits), 0)
+        return ratio_estimate(hits - other.by_problem[1], solutions, weights)
+
+
+def main() -> None:
+    parser = SizedParser(__doc__)
+    parser.add_argument("--half", choices=["first", "second"], help="second, but first of --smoke")
+    parser.add_argument("--out", type=Path, help="keep the runs here, and resume from them")
+    args = parser.read()
+    for package in (PACKAGE, "gguf"):
+        need(package, remedy=INSTALL)
+    size: BenchmarkSize = args.size
+    half = args.half or size.pick(smoke="first", quick="second", full="second")
+    judged = read_processbench(JUDGED / f"judged_{half}.jsonl")
+    judged = _of_first_problems(judged, size.pick(smoke=4, quick=12, full=PROBLEMS))
+    rollouts = size.pick(smoke=2, quick=8, full=16)
+    console = Console(width=170, emoji=False)
+    with tempfile.TemporaryDirectory() as folder:
+        work = (args.out or Path(folder)) / f"{half}-{size}"
+        runs = label_all(work, judged, rollouts, console)
+    pass_rate, within_reach = _reach(runs[FIXED])
+    # Rollouts of the bare problems say which are within reach; no label of `fixed` needs them.
+    fixed = runs[FIXED] = [replace(row, root=Counts()) for row in runs[FIXED]]
+    constant = {name: [_constant(row, rule) for row in fixed] for name, rule in CONSTANTS.items()}
+    measured = {name: _measured(rows, judged) for name, rows in {**constant, **runs}.items()}
+    ratios = {name: row.tokens / measured[FIXED].tokens for name, row in measured.items()}
+    gains = {
+        "gain_over_constant": measured[POSTERIOR].gain(measured[SECOND]),
+        "gain_over_fixed": measured[POSTERIOR].gain(measured[FIXED]),
+        "gain_of_symbolic": measured[WITH_CHECKS].gain(measured[POSTERIOR]),
+    }
+    title = f"{len(judged)} solutions of the {half} half, {rollouts} rollouts"
+    console.print(_table(title, measured, ratios))
+    for name, gain in gains.items():
+        console.print(f"{name.replace('_', ' ')}: {_shown(gain)}")
+    console.print(f"pass rate {pass_rate:.3f}; {within_reach:.3f} of the problems within reach")
+    figures = {
+        "pass_rate": round(pass_rate, 4),
+        "within_reach": round(within_reach, 4),
+        **{
+            figure: {name: _rounded(row.figures[figure]) for name, row in measured.items()}
+            for figure in measured[FIXED].figures
+        },
+        **{name: _rounded(gain) for name, gain in gains.items()},
+        "tokens_to_fixed16": {name: round(ratio, 4) for name, ratio in ratios.items()},
+        "belief_minus_accuracy": {name: row.too_sure for name, row in measured.items()},
+        # Not measured here yet: speed beside vLLM alone, and steps that are cut at a wrong place.
+        "ratio_to_raw_vllm": None,
+        "split_faults": None,
+    }
+    print(json.dumps(figures))
+
+
+def label_all(
+    work: Path, judged: Sequence[JudgedSolution], rollouts: int, console: Console
+) -> dict[str, list[LabeledSolution]]:
+    """Labels of the judged solutions by every way, made as far as that is not done yet."""
+    source = _source(work, judged, console)
+    fixed = {"kind": "fixed", "rollouts": rollouts, "root_rollouts": rollouts}
+    bank = _label(work, "fixed", [f"solutions.run={source}", _estimator(fixed)], console)
+    asking = {"kind": f"tests.benchmarks.real_model:{AskingPosterior.__name__}"}
+    found = {FIXED: bank}
+    for name, folder, agreement in ((POSTERIOR, "posterior", True), (ALONE, "alone", False)):
+        settings = _estimator({**asking, "rollouts": rollouts, "agreement": agreement})
+        found[name] = _label(work, folder, [f"solutions.run={bank}", settings], console)
+    keys = [f"solutions={found[POSTERIOR]}", f"out={work / 'symbolic'}", "judge=symbolic"]
+    pipelines.judge(load_config(JudgeConfig, None, keys))
+    found[WITH_CHECKS] = str(work / "combined")
+    opinions = [f"symbolic={work / 'symbolic'}"]
+    pipelines.combine(found[POSTERIOR], opinions, found[WITH_CHECKS])
+    return {name: _rows(run) for name, run in found.items()}
+
+
+def _of_first_problems(judged: Sequence[JudgedSolution], count: int) -> list[JudgedSolution]:
+    chosen = list(dict.fromkeys(one.problem for one in judged))[:count]
+    return [one for one in judged if one.problem in chosen]
+
+
+def _source(work: Path, judged: Sequence[JudgedSolution], console: Console) -> str:
+    """The judged solutions as a run of what the policy has sampled, which it has.
+
+    They are labelled as given ones first: that gives token ids, steps and outcomes. Then they are
+    written again as all the solutions that were sampled of their problems, whatever the outcomes.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    texts = [json.dumps({"problem": one.problem, "steps": one.steps}) for one in judged]
+    path = work / "solutions.jsonl"
+    path.write_text("\n".join(texts), encoding="utf-8")
+    keys = [f"solutions.path={path}", _estimator({"kind": "outcome"})]
+    given = _label(work, "given", keys, console)
+    rows = _rows(given)
+    assert {row.solution.id for row in rows} == {one.id for one in judged}, "none is left out"
+    outcomes: dict[str, Counts] = defaultdict(Counts)
+    for row in rows:
+        so_far, solution = outcomes[row.problem.id], row.solution
+        outcomes[row.problem.id] = so_far.plus(solution.outcome, len(solution.ids))
+    sampled = [
+        replace(
+            row,
+            solution=replace(row.solution, origin="sampled"),
+            siblings=(siblings := outcomes[row.problem.id]),
+            num_sampled=siblings.num_rollouts,
+            num_sampled_right=siblings.num_right,
+        )
+        for row in rows
+    ]
+    store = Store(str(work / "sampled"), create=True)
+    manifest = read_claim(Store(given), MANIFEST) or {}
+    semantic = Semantic(identity=manifest["identity"], config=manifest["config"])
+    claim(store, MANIFEST, semantic, {"input": {"solutions": given}})
+    commit_block(store, "sampled", "only", sampled, [], semantic.stamp())
+    return store.location
+
+
+def _label(work: Path, name: str, keys: Sequence[str], console: Console) -> str:
+    """The run in the folder of this name, labelled in this process."""
+    out = str(work / name)
+    config = load_config(
+        LabelConfig,
+        bundled_config("label/quickstart-smollm2.yaml"),
+        [f"problems.limit={PROBLEMS}", "problems.seed=0", "ray.address=none", f"out={out}", *keys],
+    )
+    with job_progress(console, name) as progress:
+        report = pipelines.label(config, progress)
+    console.print(f"{name}: {report.num_tokens:,} tokens sampled by this run")
+    return out
+
+
+def _estimator(settings: Mapping[str, Any]) -> str:
+    return f"estimator={json.dumps(settings)}"
+
+
+def _rows(run: str) -> list[LabeledSolution]:
+    rows = read_labels(Store(run))
+    return sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
+
+
+def _constant(row: LabeledSolution, error: Callable[[int], int]) -> LabeledSolution:
+    """The solution as a rule labels it that looks at no step, and needs no rollouts."""
+    steps = tuple(replace(step, counts=Counts()) for step in row.steps)
+    is_right = row.solution.outcome is Outcome.RIGHT
+    return replace(row, steps=steps).with_first_error(None if is_right else error(len(steps)))
+
+
+def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]) -> Row:
+    truth = judged_truth("processbench", rows, judged)
+    assert len(truth.first_errors) == len(judged), "every solution is judged"
+    graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
+    sums, too_sure = np.zeros((len(graded), 4)), []
+    for number, row in enumerate(graded):
+        error = truth.of(row)
+        hit = row.is_decided and row.first_error == error
+        sums[number] = 1, hit, error is None, error is None and row.first_error is not None
+        if row.is_decided and row.posterior is not None:
+            place = len(row.steps) if row.first_error is None else row.first_error
+            too_sure.append(row.posterior[place] - hit)
+    problems = [row.problem.id for row in graded]
+    solutions, hits, sound, called_wrong = sums_by_problem(problems, sums).T
+    weights = resample_weights(len(solutions), 0)
+    quality = label_quality(graded, truth.of)
+    return Row(
+        figures={
+            "decided": quality.decided,
+            "first_error": quality.first_error_accuracy,
+            "among_decided": quality.first_error_accuracy_decided,
+            "where_wrong": quality.first_error_accuracy_wrong,
+            "sound_called_wrong": ratio_estimate(called_wrong, sound, weights),
+        },
+        too_sure=round(float(np.mean(too_sure)), 4) if too_sure else None,
+        tokens=label_cost(rows).tokens_per_solution,
+        by_problem=np.stack([solutions, hits]),
+    )
+
+
+def _reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
+    """Share of completions of the bare problems that end right; share of problems within reach."""
+    found = {row.problem.id: total_counts((row.root, row.siblings)) for row in bank}
+    right, tried = np.array([(one.num_right, one.num_rollouts) for one in found.values()]).T
+    low, high = REACH
+    within = (right >= low * tried) & (right <= high * tried)
+    return float(right.sum() / tried.sum()), float(within.mean())
+
+
+def _rounded(estimate: Estimate) -> list[float | None]:
+    figures = (estimate.value, estimate.low, estimate.high)
+    return [None if figure is None else round(figure, 4) for figure in figures]
+
+
+def _shown(estimate: Estimate) -> str:
+    value, low, high = estimate.value, estimate.low, estimate.high
+    if value is None or low is None or high is None:
+        return "-"
+    return f"{value:.3f} [{low:.2f}, {high:.2f}]"
+
+
+def _table(title: str, measured: Mapping[str, Row], ratios: Mapping[str, float]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for column in (*measured[FIXED].figures, "belief less accuracy", "tokens to fixed"):
+        table.add_column(column.replace("_", " "), justify="right")
+    for name, row in measured.items():
+        too_sure = "-" if row.too_sure is None else f"{row.too_sure:+.3f}"
+        figures = map(_shown, row.figures.values())
+        table.add_row(name, *figures, too_sure, f"{ratios[name]:.2f}")
+    return table
+
+
+if __name__ == "__main__":
+    main()
