@@ -94,7 +94,7 @@ def job(out: Path, problems: int) -> LabelConfig:
 
 
 FIXED = FixedEstimator.Settings(rollouts=ROLLOUTS)
-POSTERIOR = PosteriorEstimator.Settings(rollouts=ROLLOUTS)
+POSTERIOR = PosteriorEstimator.Settings(min_belief=0.0, rollouts=ROLLOUTS)
 WAYS: dict[str, tuple[Sequence[str], EstimatorSettings, CompleterRule]] = {
     "policy, fixed": ([AUTHOR], FIXED, "strongest"),
     "policy, posterior": ([AUTHOR], POSTERIOR, "strongest"),
@@ -184,7 +184,9 @@ def _learned_rate_error(problems: int, gain: float, console: Console) -> float:
     """Largest difference between a learned rate and the share among all draws."""
     cases, shares = simulated_completers(KNOWN_RATES, problems=problems, seed=0)
     run = SimulatedRun(
-        PosteriorEstimator.Settings(rollouts=ROLLOUTS, agreement=False, min_gain_per_token=gain)
+        PosteriorEstimator.Settings(
+            min_belief=0.0, rollouts=ROLLOUTS, agreement=False, min_gain_per_token=gain
+        )
     )
     spent = 0.0
     for part in np.array_split(np.arange(len(cases)), PARTS):

@@ -114,7 +114,11 @@ def points(
     for name, agreement in POSTERIORS.items():
         for batch, gain in itertools.product((4, 1), gains):
             settings = PosteriorEstimator.Settings(
-                rollouts=cap, min_gain_per_token=gain, batch=batch, agreement=agreement
+                min_belief=0.0,
+                rollouts=cap,
+                min_gain_per_token=gain,
+                batch=batch,
+                agreement=agreement,
             )
             shown = name if batch == 4 else f"{name}, batch {batch}"
             add(shown, f"gain={gain:g}", settings, priors[name])
@@ -330,7 +334,11 @@ def _with_pilot(
         for gain in (3e-3, 1e-3, 3e-4):
             run = SimulatedRun(
                 PosteriorEstimator.Settings(
-                    rollouts=cap, min_gain_per_token=gain, agreement=agreement, pilot=pilot
+                    min_belief=0.0,
+                    rollouts=cap,
+                    min_gain_per_token=gain,
+                    agreement=agreement,
+                    pilot=pilot,
                 )
             )
 

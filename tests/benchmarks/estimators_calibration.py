@@ -194,7 +194,11 @@ async def _write_rows(
 
     estimators = [
         PosteriorEstimator.Settings(
-            rollouts=64, min_gain_per_token=gain, agreement=agreement, priors=priors[agreement]
+            min_belief=0.0,
+            rollouts=64,
+            min_gain_per_token=gain,
+            agreement=agreement,
+            priors=priors[agreement],
         )
         for agreement in (False, True)
         for gain in GAINS

@@ -108,7 +108,7 @@ def fitted(
     """Priors learned on these cases as a run would, without truth."""
     knowledge: Knowledge | None = None
     settings = PosteriorEstimator.Settings(
-        rollouts=cap, min_gain_per_token=FIT_GAIN, agreement=agreement
+        min_belief=0.0, rollouts=cap, min_gain_per_token=FIT_GAIN, agreement=agreement
     )
     for _ in range(rounds):
         learner = settings.component.learner(settings, read_text)

@@ -27,7 +27,9 @@ def free_form(
     for name, key in keys.items():
         learned = fitted(load_pool(validation, key=key(1)), agreement=True, cap=cap)
         cases = load_pool(test, key=key(2))
-        settings = PosteriorEstimator.Settings(rollouts=cap, min_gain_per_token=1e-3)
+        settings = PosteriorEstimator.Settings(
+            min_belief=0.0, rollouts=cap, min_gain_per_token=1e-3
+        )
         point = Point(name="posterior", label="", settings=settings, knowledge=learned)
         one = measure(point.make, cases)
         found[name] = {"tokens": one.tokens_per_solution, "accuracy": one.first_error_accuracy}

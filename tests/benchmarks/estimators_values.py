@@ -112,7 +112,9 @@ def _kinds(*, rollouts: int, most: int) -> list[EstimatorSettings]:
         FirstErrorEstimator.Settings(rollouts=rollouts),
         BisectEstimator.Settings(rollouts=rollouts),
         SequentialEstimator.Settings(rollouts=most),
-        PosteriorEstimator.Settings(rollouts=most, min_gain_per_token=1e-4, agreement=False),
+        PosteriorEstimator.Settings(
+            min_belief=0.0, rollouts=most, min_gain_per_token=1e-4, agreement=False
+        ),
         TreeEstimator.Settings(rollouts=rollouts, searches=0),
     ]
 
@@ -186,13 +188,13 @@ def soft_values(
         made.append((f"fixed K={k}", FixedEstimator.Settings(rollouts=k), None))
         for name, agreement in POSTERIORS.items():
             settings = PosteriorEstimator.Settings(
-                rollouts=cap, min_gain_per_token=1.0, every=k, agreement=agreement
+                min_belief=0.0, rollouts=cap, min_gain_per_token=1.0, every=k, agreement=agreement
             )
             made.append((f"{name} every={k}", settings, priors[name]))
     for gain in (3e-3, 1e-3, 3e-4, 1e-4):
         for name, agreement in POSTERIORS.items():
             settings = PosteriorEstimator.Settings(
-                rollouts=cap, min_gain_per_token=gain, agreement=agreement
+                min_belief=0.0, rollouts=cap, min_gain_per_token=gain, agreement=agreement
             )
             made.append((f"{name} gain={gain:g}", settings, priors[name]))
     if cap >= 16:

@@ -220,11 +220,11 @@ class PosteriorEstimator(Estimator):
 
     def evidence(self) -> Readings:
         """The evidence so far, for fitting priors."""
-        outcomes = self._outcomes.evidence()
-        if self._agreeing is not None:
-            return Readings(outcomes=outcomes, agreement=self._agreeing.evidence())
-        once = {view.completer.name: view.evidence_once() for view in self._outcomes.views}
-        return Readings(outcomes=outcomes, once=once)
+        return Readings(
+            outcomes=self._outcomes.evidence(),
+            once={view.completer.name: view.evidence_once() for view in self._outcomes.views},
+            agreement=None if self._agreeing is None else self._agreeing.evidence(),
+        )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label every solution by the mode of its posterior."""
@@ -242,8 +242,12 @@ class PosteriorEstimator(Estimator):
         if self._agreeing is not None:
             families[True] = self._agreeing
         plans = {kind: one.judged(number) for kind, one in families.items()}
-        view = families[max(families)].asked[number]
-        means = plans[True].mean if self._agreeing else make_plans([view.values_request()])[0].mean
+        view = self._outcomes.asked[number]
+        by_outcomes = make_plans([view.values_request()])[0].mean
+        means = [by_outcomes[view.table.chain_of]]
+        if self._agreeing is not None:
+            chains = self._agreeing.asked[number].table.chain_of
+            means.append(plans[True].mean[chains][:, : means[0].shape[1]])
         recovered = {
             prefix for own in counts for prefix, count in enumerate(own) if count.num_right
         }
@@ -255,16 +259,14 @@ class PosteriorEstimator(Estimator):
                 path,
                 counts[number],
                 chances={kind: own[solution] for kind, own in chances.items()},
-                means=means[chain],
+                means=sum(own[solution] for own in means) / len(means),
                 recovered=recovered,
                 min_belief=self._min_belief,
                 min_gain_per_token=self._min_gain,
                 max_rollouts=self._max_rollouts,
                 truncated=self._truncated,
             )
-            for solution, (path, chain) in enumerate(
-                zip(self._paths, view.table.chain_of.tolist(), strict=True)
-            )
+            for solution, path in enumerate(self._paths)
         ]
 
     def _ask(self, choices: Sequence[tuple[CompleterView, int, int]]) -> list[int | Probe]:

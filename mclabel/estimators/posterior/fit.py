@@ -60,8 +60,8 @@ class Readings:
 
     outcomes: ByCompleter
     """Outcomes of rollouts and samples alone, some of them counted at two prefixes."""
-    once: ByCompleter | None = None
-    """The same counted once; None with `agreement`, which counts so."""
+    once: ByCompleter
+    """The same counted once: for values."""
     agreement: ByCompleter | None = None
     """With the agreement of other samples; None where that is not used."""
 
@@ -97,7 +97,7 @@ def fit_priors(
     """
     if agreement:
         found = fit_priors(agreement, rounds=rounds)
-        return replace(fit_priors(evidence, rounds=rounds), agreement=found, rates=found.rates)
+        return replace(fit_priors(evidence, once, rounds=rounds), agreement=found)
     if once:
         return _with_values(fit_priors(evidence, rounds=rounds), fit_priors(once, rounds=rounds))
     stacked = {
