@@ -103,14 +103,14 @@ class PrefixTable:
             at = self._step(at, ids[begin : step.end], step.text)
             path.append(at)
             begin = step.end
-        begins = (0, *(step.end for step in steps[:-1]))
+        ends = (0, *(step.end for step in steps))
         return RecordedRollout(
             prefix=number,
             outcome=rollout.outcome,
             num_tokens=rollout.num_tokens,
             path=tuple(path),
             step_keys=tuple(step_key(step.text) for step in steps),
-            step_tokens=tuple(s.end - a for s, a in zip(steps, begins, strict=True)),
+            step_tokens=tuple(b - a for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
         )
 
