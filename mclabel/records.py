@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 AUTHOR = "policy"
 """Name of the model that writes the solutions, among the completers that roll out."""
+NO_ROOM = "not rolled out: less room than is usually needed from there"
+"""Reason of a rollout that was not sampled, as most from its prefix would be cut."""
 
 
 @dataclass(frozen=True)

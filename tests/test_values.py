@@ -77,9 +77,11 @@ def test_hard_label_rules() -> None:
     assert hard_label(0.1, threshold=0.25, root_value=0.2) is True
 
 
-def test_first_error_skips_steps_without_a_verdict() -> None:
-    assert first_error([True, None, False, True]) == 2
+def test_a_first_error_is_none_where_an_earlier_step_has_no_verdict() -> None:
+    assert first_error([True, False, None, True]) == 1
+    assert first_error([True, None, False, True]) is None
     assert first_error([True, None]) is None
+    assert first_error([]) is None
 
 
 def test_estimates_by_rule() -> None:

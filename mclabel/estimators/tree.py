@@ -178,7 +178,11 @@ class TreeEstimator(Estimator):
         if path.outcome is Outcome.RIGHT:
             hard = [True] * path.num_steps
         elif path.outcome is Outcome.WRONG and error is not None:
-            hard = [t < error for t in range(path.num_steps)]
+            # A probe without a verdict proves nothing of its step, nor of later ones: they are
+            # wrong from the next on that never recovers.
+            lost = (t for t, prefix in enumerate(path.prefixes) if self._mc(prefix) == 0)
+            wrong = next((t for t in lost if t >= error), len(path.prefixes))
+            hard = [t < error or (False if t >= wrong else None) for t in range(path.num_steps)]
             for t, prefix in enumerate(path.prefixes):
                 if prefix in self.states and not self._graded(prefix):
                     hard[t] = None

@@ -139,6 +139,10 @@ def health_figures(counts: HealthCounts) -> dict[str, Figure]:
     pairs = {
         "solutions_truncated": (counts.outcomes[Outcome.TRUNCATED], solutions),
         "rollouts_truncated": (counts.num_rollouts_truncated, counts.num_rollouts),
+        "rollouts_withheld": (
+            counts.num_rollouts_withheld,
+            counts.num_rollouts + counts.num_rollouts_withheld,
+        ),
         "tokens_at_limit": (counts.num_tokens_cut, counts.num_tokens),
         "solutions_ungraded": (counts.outcomes[Outcome.UNGRADED], solutions),
         "rollouts_ungraded": (counts.num_rollouts_ungraded, counts.num_rollouts),

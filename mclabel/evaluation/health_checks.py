@@ -61,6 +61,15 @@ CHECKS: Mapping[str, Check] = {
         why="values are off by up to this share; at .1 by as much as the noise of 16 rollouts",
         remedy=_CUT_REMEDY,
     ),
+    "rollouts_withheld": Check(
+        name="rollouts without room",
+        warning=0.1,
+        error=0.5,
+        of="wanted rollouts",
+        text="were not sampled: policy.max_tokens{limit} leaves less room than is usually needed",
+        why="their steps have no value, and mostly no label; most of these rollouts would be cut",
+        remedy=_CUT_REMEDY,
+    ),
     "tokens_at_limit": Check(
         name="tokens of solutions that were cut",
         warning=0.25,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.labels import label_tables
 from mclabel.data.shards.store import Store
-from mclabel.records import Outcome
+from mclabel.records import NO_ROOM, Outcome
 
 MIN_TRIES = 4
 """Completions of a problem, solutions and rollouts together: of fewer all are often right, or none,
@@ -56,6 +56,9 @@ class HealthCounts:
     num_tokens_cut: int = 0
     """Of these, in solutions that were cut at their limit."""
     num_rollouts: int = 0
+    """Those that were sampled."""
+    num_rollouts_withheld: int = 0
+    """Rollouts that were not sampled for want of room, as far as their shards have counted."""
     num_rollouts_truncated: int = 0
     num_rollouts_ungraded: int = 0
     ungraded: Counter[str] = field(default_factory=Counter)
@@ -92,7 +95,9 @@ class HealthCounts:
         policy = metadata.get("config", {}).get("policy", {})
         self.max_tokens = self.max_tokens or policy.get("max_tokens")
         self._add_dropped(metadata)
-        self.ungraded.update(metadata.get("ungraded", {}))
+        reasons = Counter[str](metadata.get("ungraded", {}))
+        self._withhold(reasons.pop(NO_ROOM, 0))
+        self.ungraded.update(reasons)
         self.num_rollouts_guessed += metadata.get("guessed", 0)
         if not len(table):
             return
@@ -101,6 +106,12 @@ class HealthCounts:
         self._add_rollouts(shard)
         self._add_labels(shard)
         self._add_problems(shard)
+
+    def _withhold(self, number: int) -> None:
+        """Count rollouts that were not sampled apart; the rows hold them among the ungraded."""
+        self.num_rollouts_withheld += number
+        self.num_rollouts -= number
+        self.num_rollouts_ungraded -= number
 
     def _add_dropped(self, metadata: Mapping[str, Any]) -> None:
         """Problems that `solutions.balance` has left out for want of one kind of solutions."""

@@ -7,9 +7,12 @@ second. An estimator that searches rollouts has them added step by step.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from math import inf
+from statistics import median_low
 
 from mclabel.data.steps import StepSplitter
 from mclabel.estimators import ROOT, RecordedRollout, SolutionPath
@@ -33,6 +36,9 @@ class Prefix:
     """By completer."""
     children: dict[tuple[int, ...], int] = field(default_factory=dict)
     """Index of the prefix that a step leads to, by the step's ids."""
+    need: float = 0
+    """Number of tokens that the policy usually needs from here to the end of a solution, as far as
+    the problem's solutions show it; 0 where they do not."""
 
 
 class PrefixTable:
@@ -65,6 +71,7 @@ class PrefixTable:
         self.prefixes = [self._new((), "")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         self.paths = [self._path(solution) for solution in solutions]
+        self._set_needs(solutions)
 
     def received(self, number: int, rollout: Rollout) -> RecordedRollout:
         """What an estimator receives of a rollout from prefix `number` whose way is on record."""
@@ -103,14 +110,14 @@ class PrefixTable:
             at = self._step(at, ids[begin : step.end], step.text)
             path.append(at)
             begin = step.end
-        begins = (0, *(step.end for step in steps[:-1]))
+        ends = (0, *(step.end for step in steps))
         return RecordedRollout(
             prefix=number,
             outcome=rollout.outcome,
             num_tokens=rollout.num_tokens,
             path=tuple(path),
             step_keys=tuple(step_key(step.text) for step in steps),
-            step_tokens=tuple(s.end - a for s, a in zip(steps, begins, strict=True)),
+            step_tokens=tuple(b - a for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
         )
 
@@ -135,6 +142,35 @@ class PrefixTable:
             step_tokens=tuple(s.end - a for s, a in zip(solution.steps, starts, strict=True)),
             step_keys=tuple(step_key(s.text) for s in solution.steps),
         )
+
+    def _set_needs(self, solutions: Sequence[Solution]) -> None:
+        """Estimate what the policy needs from each prefix, by the solutions alone.
+
+        The solutions that go through a prefix and ended by themselves show it best: the need is the
+        median of what they took from there. From a prefix of cut solutions only, it is the median
+        over all solutions of what they took after as many steps, of shorter ones the last step. Cut
+        ones count there as needing more than their limit leaves: without them, the short solutions
+        that fit would speak for all.
+        """
+        ended = [one for one in solutions if one.finish_reason == "stop"]
+        cuts = [len(one.ids) for one in solutions if one.finish_reason == "length"]
+        took: dict[int, list[int]] = defaultdict(list)
+        for path, solution in zip(self.paths, solutions, strict=True):
+            if solution.finish_reason == "stop":
+                for depth, number in enumerate(path.prefixes, start=1):
+                    took[number].append(_left(solution, depth))
+        usual: dict[int, float] = {}
+        middle = (len(ended) + len(cuts) - 1) // 2
+        for path in self.paths:
+            for depth, number in enumerate(path.prefixes, start=1):
+                prefix = self.prefixes[number]
+                if number in took:
+                    prefix.need = median_low(took[number])
+                    continue
+                if depth not in usual:
+                    left = sorted(_left(one, depth) for one in ended)
+                    usual[depth] = left[middle] if middle < len(left) else inf
+                prefix.need = min(usual[depth], max(cuts, default=inf) + 1 - len(prefix.ids))
 
     def _step(self, at: int, ids: tuple[int, ...], text: str) -> int:
         """The prefix one step on, added if it is new."""
@@ -183,3 +219,9 @@ class PrefixTable:
                 break
             path.append(at := child)
         return tuple(path)
+
+
+def _left(solution: Solution, depth: int) -> int:
+    """Tokens of a solution after as many steps, its last step at least."""
+    ends = (0, *(step.end for step in solution.steps))
+    return len(solution.ids) - ends[min(depth, len(solution.steps) - 1)]

@@ -144,7 +144,9 @@ def _rollouts(
         grade,
     )
     return [
-        replace(rollout, prediction=now.prediction, outcome=now.outcome, reason=now.reason)
+        rollout
+        if rollout.finish_reason == "failed"  # there is nothing to grade, and the reason stands
+        else replace(rollout, prediction=now.prediction, outcome=now.outcome, reason=now.reason)
         for rollout, now in zip(rollouts, found, strict=True)
     ]
 

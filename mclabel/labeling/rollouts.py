@@ -17,10 +17,11 @@ from mclabel.labeling.grading import CUT, Graded, graded, not_sampled
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.labeling.source import Place
-from mclabel.records import AUTHOR, Completion, Outcome, Problem, Rollout
+from mclabel.records import AUTHOR, NO_ROOM, Completion, Outcome, Problem, Rollout
 from mclabel.seeds import sampling_seed
 from mclabel.work.desk import Desk
 
+_NOTHING = Completion(ids=(), text="", finish_reason="failed")
 MAX_RUNNING = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""
 
@@ -89,8 +90,23 @@ class Sampler:
                     f"no room for a completion. Raise {key}, up to the limit of the model"
                 )
 
+    def lacks_room(self, prefix: Prefix) -> bool:
+        """Whether a prefix leaves less room than is usually needed from there.
+
+        Most of its rollouts would be cut, and count as wrong, whatever the step is worth. Nothing
+        but the solutions decides it, so that an interrupted run goes on as it would have.
+
+        Raises:
+            Inexpressible: as `ids`.
+        """
+        if not prefix.need:
+            return False
+        ids = self.ids(prefix)
+        need = prefix.need * len(ids) / len(prefix.ids)  # in the tokens of this policy
+        return self.policy.room(len(self.prompt), len(ids)) < need
+
     async def roll_out(self, prefix: Prefix) -> tuple[Completion | None, Rollout]:
-        """One more rollout from a prefix."""
+        """One more rollout from a prefix; one without a verdict where it lacks room."""
         index = prefix.num_asked[self.number]
         prefix.num_asked[self.number] += 1
         if (taken := self.recorded.get((prefix.id, self.name, index))) is not None:
@@ -107,13 +123,15 @@ class Sampler:
             index,
             completer="" if self.name == AUTHOR else self.name,
         )
-        why = None
+        why, withheld = None, known is None and self.lacks_room(prefix)
         if known is not None:
             completion = known.completion
+        elif withheld:
+            completion, why = _NOTHING, NO_ROOM
         else:
             completion, why = await self.sample(self.ids(prefix), seed=seed)
         grade = await self.grade(completion, prefix.text) if why is None else not_sampled(why)
-        if known is None:
+        if known is None and not withheld:
             self.on_completion(grade.outcome)
         rollout = Rollout(
             problem_id=self.problem.id,
@@ -144,7 +162,7 @@ class Sampler:
                     self.prompt, prefix, seed=seed, priority=self.priority
                 )
         except BadAnswer as error:
-            return Completion(ids=(), text="", finish_reason="failed"), str(error)
+            return _NOTHING, str(error)
         return found, None
 
     async def grade(self, completion: Completion, prefix: str = "") -> Graded:

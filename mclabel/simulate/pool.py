@@ -161,5 +161,5 @@ def _recorded(
 
 
 def _share(rollouts: Iterable[RecordedRollout]) -> float:
-    outcomes = [rollout.outcome is Outcome.RIGHT for rollout in rollouts]
-    return sum(outcomes) / len(outcomes) if outcomes else float("nan")
+    graded = [one.outcome for one in rollouts if one.outcome is not Outcome.UNGRADED]
+    return graded.count(Outcome.RIGHT) / len(graded) if graded else float("nan")

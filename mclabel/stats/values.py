@@ -127,9 +127,10 @@ def hard_label(
 def first_error(labels: Sequence[bool | None]) -> int | None:
     """Index of the first step whose hard label is False, or None.
 
-    Steps without a verdict decide nothing.
+    None, too, where a step before it has no verdict, which may be the first wrong one.
     """
-    return next((i for i, label in enumerate(labels) if label is False), None)
+    unsound = next((i for i, label in enumerate(labels) if not label), None)
+    return unsound if unsound is not None and labels[unsound] is False else None
 
 
 def advantages(values: Sequence[float | None], root_value: float | None) -> list[float | None]:

@@ -320,9 +320,12 @@ def judged(
 
 
 @pytest.mark.parametrize(
-    ("rule", "hard", "first"), [("strongest", "+?--", 2), ("any", "++?-", 3), ("all", "?---", 1)]
+    ("rule", "hard", "first"),
+    [("strongest", "+?--", 2), ("any", "++?-", None), ("all", "?---", None)],
 )
-def test_judgements_are_combined_by_a_rule(rule: CompleterRule, hard: str, first: int) -> None:
+def test_judgements_are_combined_by_a_rule(
+    rule: CompleterRule, hard: str, first: int | None
+) -> None:
     """Values are the strongest's, or nobody's but for the last step's."""
     hards = ["?+?-", "++--", "+?--"]
     hards[1] = "+---" if rule == "all" else hards[1]

@@ -63,6 +63,25 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     assert right.hard == (True, True) and right.first_error is None
 
 
+def test_steps_behind_a_probe_without_a_verdict_are_not_taken_for_wrong() -> None:
+    path = SolutionPath(prefixes=(1, 2, 3, 4), outcome=WRONG, step_tokens=(20,) * 5)
+    for lost, hard in ((None, None), (4, False)):  # whether a later step is known to be wrong
+        paths = [path]
+        if lost is not None:  # by the search of another solution, which comes first
+            paths.append(SolutionPath(prefixes=(4, 5), outcome=WRONG, step_tokens=(1, 1, 1)))
+        tree = make("tree", paths, rollouts=1, searches=0)
+        counts = [Counts()] * 6
+        while wanted := tree.wanted():
+            (prefix,) = wanted
+            outcome = {1: RIGHT, 4: WRONG}.get(prefix, Outcome.UNGRADED)
+            counts[prefix] = Counts().plus(outcome)
+            tree.record(ended(prefix, outcome))
+        found = tree.judge(counts)[0]
+        # Steps 0 to 4 by binary search: step 1 has no verdict, step 0 recovers.
+        assert found.hard == (True, None, None, hard, False)
+        assert found.first_error is None
+
+
 def test_a_state_is_probed_once_for_all_rollouts_through_it() -> None:
     paths = [
         SolutionPath(prefixes=(1, 2, 3), outcome=WRONG),

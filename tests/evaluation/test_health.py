@@ -82,6 +82,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         "solutions_truncated": (1, 6),
         # prefixes x.0, x.1 and the bare problem a, four each
         "rollouts_truncated": (3, 12),
+        "rollouts_withheld": (0, 12),
         "tokens_at_limit": (30, 61),
         "solutions_ungraded": (1, 6),
         "rollouts_ungraded": (3, 12),

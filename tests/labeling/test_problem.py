@@ -181,7 +181,8 @@ def test_a_given_solution_that_the_tokenizer_changes_leaves_the_others() -> None
         asyncio.run(label_problem(problem(9), shared, given=(lost, kept)))
 
 
-def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason() -> None:
+@pytest.mark.parametrize("kind", ["fixed", "tree"])
+def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> None:
     class Nonsense(ScriptedEngine):
         count = 0
 
@@ -191,7 +192,7 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason() -> None:
                 raise BadAnswer("an answer of the server has no choices")
             return await super().sample(*args, **how)
 
-    found = label(9, Nonsense(scripted()), rollouts=8)
+    found = label(9, Nonsense(scripted()), kind=kind, rollouts=8)
     failed = [one for one in found.rollouts if one.finish_reason == "failed"]
     assert failed and len(failed) < len(found.rollouts)
     for one in failed:

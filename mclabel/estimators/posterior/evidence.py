@@ -70,7 +70,7 @@ class EvidenceTable:
         self._right, self._wrong, self._same, self._others = self.counts
         # Of right and wrong: outcomes that are counted at another prefix, too.
         self._again = np.zeros((2, len(chains), width))
-        ends = [_end(path.outcome, truncated) for path in self.paths]
+        ends = [_end(path.outcome) for path in self.paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
         """[chain, 2]: likelihood of the solution's own end, as in `Evidence.outcome`."""
         if not is_author:
@@ -194,12 +194,11 @@ def _num_shared(ours: Sequence[object], theirs: Sequence[object]) -> int:
     return next(parts, min(len(ours), len(theirs)))
 
 
-def _end(outcome: Outcome, truncated: TruncatedPolicy) -> tuple[float, float]:
+def _end(outcome: Outcome) -> tuple[float, float]:
+    """Likelihoods of an end; one that was cut shows nothing of the steps before it."""
     if outcome is Outcome.RIGHT:
         return 0.0, 1.0
-    if outcome is Outcome.WRONG or (outcome is Outcome.TRUNCATED and truncated == "wrong"):
-        return 1.0, 0.0
-    return 1.0, 1.0
+    return 1.0, float(outcome is not Outcome.WRONG)
 
 
 def stack_evidence(parts: Sequence[Evidence]) -> Evidence:

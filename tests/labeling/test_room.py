@@ -1,0 +1,195 @@
+"""Prefixes that leave less room than is usually needed from there are not rolled out."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mclabel import pipelines
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards.labels import read_labels, read_rollouts
+from mclabel.data.shards.store import Store
+from mclabel.engines.scripted import ScriptedEngine
+from mclabel.estimators import ESTIMATORS, Completer
+from mclabel.evaluation.health import run_health
+from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
+from mclabel.labeling.settings import LabelSettings
+from mclabel.records import (
+    NO_ROOM,
+    Completion,
+    FinishReason,
+    GivenSolution,
+    LabeledSolution,
+    Outcome,
+    Problem,
+    Rollout,
+    Solution,
+    Step,
+)
+from mclabel.simulate.pool import read_pool
+from mclabel.work.tally import JobState
+from tests.support.one_engine import on_one_engine
+from tests.support.scripted_jobs import scripted, scripted_overrides, write_problems
+
+PROBLEM = Problem(id="p", text="Problem [answer 7]", answer="7")
+CUT = "gggg"
+ALL = 80
+"""A limit of tokens that cuts all solutions of the scripted policy, between its last line and the
+answer: four lines of 17 characters, and 24 for an answer that is right, 26 for one that is not."""
+SOME = 93
+"""A limit that cuts those of a wrong answer."""
+
+
+def solution(index: int, steps: Sequence[str], end: FinishReason) -> Solution:
+    text = "".join(steps)
+    ends = accumulate(map(len, steps))
+    return Solution(
+        id=str(index),
+        problem_id="p",
+        sample_index=index,
+        text=text,
+        ids=tuple(map(ord, text)),
+        steps=tuple(Step(text=a, end=b) for a, b in zip(steps, ends, strict=True)),
+        finish_reason=end,
+        origin="sampled",
+        prediction=None,
+        outcome=Outcome.WRONG if end == "stop" else Outcome.TRUNCATED,
+    )
+
+
+def needs(*solutions: Solution) -> dict[str, float]:
+    table = PrefixTable(PROBLEM, solutions, free_outcomes=True)
+    return {prefix.text: prefix.need for prefix in table.prefixes}
+
+
+def test_the_need_of_a_prefix_by_hand() -> None:
+    short = solution(0, ["a", "bb", "c"], "stop")
+    long = solution(1, ["a", "d", "eeeee", "f"], "stop")
+    cut = solution(2, [CUT, "h", "i", "jjjj"], "length")  # at ten tokens
+    # Solutions that went through "a" and ended took 3 and 7 from there. After one step the three
+    # took 3, 7 and more than the cut one's limit leaves; after two 1, 6 and more; after three
+    # the last step of the first, 1, that of the second, 1, and more.
+    expected = {"": 0, "a": 3, "abb": 1, "ad": 6, "adeeeee": 1}
+    assert needs(short, long, cut) == expected | {CUT: 7, CUT + "h": 6, CUT + "hi": 1}
+    # Where most were cut, the need is one token more than their limit leaves.
+    most = needs(short, cut, replace(cut, id="3"))
+    assert [most["a"], most[CUT], most[CUT + "h"], most[CUT + "hi"]] == [3, 7, 6, 5]
+
+
+class Counting(ScriptedEngine):
+    """Counts what it samples after prefixes."""
+
+    num_asked = 0
+
+    async def sample(self, prompt: Sequence[int], prefix: Sequence[int], **how: Any) -> Completion:
+        self.num_asked += bool(prefix)
+        return await super().sample(prompt, prefix, **how)
+
+
+def labelled(
+    kind: str, policy: ScriptedEngine, *given: str, completer: ScriptedEngine | None = None
+) -> ProblemLabels:
+    estimator = {"kind": kind} if kind == "outcome" else {"kind": kind, "rollouts": 4}
+    shared = on_one_engine(policy, LabelSettings.model_validate({"estimator": estimator}))
+    if completer is not None:
+        rolling = [Rolling(completer=Completer(name="other"), policy=completer)]
+        shared = replace(shared, rolling=rolling)
+    return asyncio.run(label_problem(PROBLEM, shared, given=[GivenSolution(text=t) for t in given]))
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_no_estimator_finds_steps_wrong_for_want_of_room(kind: str) -> None:
+    policy = Counting(scripted(max_tokens=ALL))
+    lines = "".join(f"Line {i} is sound.\n" for i in range(1, 5))
+    given = f"{lines}The answer is \\boxed{{70}}."  # wrong, and longer than the policy may write
+    for found in labelled(kind, policy), labelled(kind, policy, given):
+        assert found.set_aside is None and len(found.labeled) in (1, 4)
+        for row in found.labeled:
+            assert len(row.steps) == 5 and row.first_error is None and not row.is_decided
+            for step in row.steps[:-1]:
+                assert step.hard is not False and step.counts.num_truncated == 0
+                assert kind == "posterior" or step.hard is None
+                assert (step.value, step.low, step.high) == (None, None, None)
+        assert {r.reason for r in found.rollouts if r.finish_reason == "failed"} <= {NO_ROOM}
+        assert all(r.num_tokens == 0 for r in found.rollouts if r.finish_reason == "failed")
+    assert policy.num_asked == 0
+
+
+def test_a_completer_that_may_write_more_rolls_out() -> None:
+    policy, other = (Counting(scripted(max_tokens=limit)) for limit in (ALL, 2 * ALL))
+    found = labelled("fixed", policy, completer=other)
+    assert {rollout.finish_reason for rollout in found.rollouts} == {"stop"}
+    assert policy.num_asked == 0 and other.num_asked == len(found.rollouts) > 0
+
+
+def job(
+    folder: Path,
+    name: str,
+    *changes: str,
+    delay_s: float = 0.001,
+    on_state: Callable[[JobState], None] = lambda state: None,
+) -> Path:
+    source = write_problems(folder, 20)
+    base = [*scripted_overrides(source, folder / name), "ray.address=none", "block_problems=20"]
+    base += [f"policy.max_tokens={SOME}", f"policy.engine={{kind: scripted, delay_s: {delay_s}}}"]
+    pipelines.label(load_config(LabelConfig, None, [*base, *changes]), on_state)
+    return folder / name
+
+
+def kill(state: JobState) -> None:
+    if (state.counters.get("num_completions") or 0) >= 100:
+        raise KeyboardInterrupt
+
+
+def rows(run: Path) -> tuple[list[LabeledSolution], list[Rollout]]:
+    store = Store(str(run))
+    return (
+        sorted(read_labels(store), key=lambda row: row.solution.id),
+        sorted(read_rollouts(store), key=lambda r: (r.problem_id, r.prefix_id, r.index)),
+    )
+
+
+@pytest.mark.parametrize("kind", ["fixed", "posterior"])
+def test_runs_that_were_interrupted_or_graded_again_decide_the_same(
+    tmp_path: Path, kind: str
+) -> None:
+    pilot = ", pilot: 100" if kind == "posterior" else ""
+    more = [f"estimator={{kind: {kind}, rollouts: 4{pilot}}}"]
+    run = job(tmp_path, "run", *more)
+    labels, rollouts = rows(run)
+    reasons = [rollout.reason for rollout in rollouts if rollout.finish_reason == "failed"]
+    assert set(reasons) == {NO_ROOM} and len(reasons) < len(rollouts)
+    with pytest.raises(KeyboardInterrupt):
+        job(tmp_path, "resumed", *more, delay_s=0.05, on_state=kill)
+    seen: list[JobState] = []
+    assert rows(job(tmp_path, "resumed", *more, on_state=seen.append)) == (labels, rollouts)
+    assert seen[-1].num_replayed > 0
+    pipelines.regrade(str(run), str(tmp_path / "again"))
+    again, same = rows(tmp_path / "again")
+    assert same == rollouts and [replace(row, num_missing=None) for row in again] == labels
+    for name in ("run", "again"):
+        health = run_health(Store(str(tmp_path / name)))
+        assert health is not None
+        figure = health.figures["rollouts_withheld"]
+        assert (figure.count, figure.total) == (len(reasons), len(rollouts))
+        assert health.figures["rollouts_ungraded"].count == 0
+        assert health.figures["rollouts_truncated"].total == len(rollouts) - len(reasons)
+        (finding,) = (one for one in health.findings if one.check == "rollouts_withheld")
+        assert "policy.max_tokens=93 leaves less room" in finding.text
+        assert finding.remedy.startswith("Raise policy.max_tokens")
+
+
+def test_a_pool_has_no_values_where_nothing_was_rolled_out(tmp_path: Path) -> None:
+    run = job(tmp_path, "run", "estimator={kind: fixed, rollouts: 4, root_rollouts: 4}")
+    withheld = {r.prefix_id for r in rows(run)[1] if r.finish_reason == "failed"}
+    cases = read_pool(Store(str(run)), lambda row: row.first_error)
+    unknown = sum(math.isnan(value) for case in cases for value in case.values)
+    assert unknown == len(withheld) > 0
