@@ -38,10 +38,7 @@ START_S = 20.0
 PROBE_PREFIX = "Step 1: one and one"
 ROUND_TRIPS = ("a\n\nb", "  x = 1/2 \n", "\\boxed{½}\n", "Step 1: 3 · 4 = 12.\n")
 MAX_PROBLEMS = 20_000  # whose texts are kept for the chat endpoint
-NEEDS = (
-    "Use a server that does, such as `vllm serve`, or policy.engine=vllm, which runs the model "
-    "itself"
-)
+NEEDS = "Use a server that does, such as vLLM's, or policy.engine=vllm, which runs the model itself"
 
 _NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
 

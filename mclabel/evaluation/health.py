@@ -72,6 +72,8 @@ class Health:
     """What is wrong, errors first."""
     figures: Mapping[str, Figure]
     """Shares by the name of their check."""
+    solved_sometimes: Figure
+    """Problems with a share of right solutions within `SOMETIMES`; no check looks at it."""
     num_shards: int
     """Number of labels shards of the run."""
     num_read: int
@@ -116,6 +118,7 @@ def judge(counts: HealthCounts) -> Health:
     return Health(
         findings=tuple(sorted(found, key=lambda finding: finding.severity != "error")),
         figures=figures,
+        solved_sometimes=Figure(count=counts.num_sometimes, total=counts.num_rated),
         num_shards=counts.num_shards,
         num_read=counts.num_read,
         num_problems=counts.num_problems,

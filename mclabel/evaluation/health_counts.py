@@ -25,6 +25,9 @@ from mclabel.records import NO_ROOM, Outcome
 MIN_TRIES = 4
 """Completions of a problem, solutions and rollouts together: of fewer all are often right, or none,
 by chance alone."""
+SOMETIMES = (0.15, 0.8)
+"""Shares of right solutions, ends included, between which a problem mostly has right ones and wrong
+ones among eight. A rule of thumb, and no threshold of a check."""
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -51,6 +54,10 @@ class HealthCounts:
     """Of these, without any right completion."""
     num_always: int = 0
     """Of these, all of whose completions are right."""
+    num_rated: int = 0
+    """Problems with `MIN_TRIES` solutions that have an outcome; rollouts do not count."""
+    num_sometimes: int = 0
+    """Of these, with a share of right solutions within `SOMETIMES`."""
     num_tokens: int = 0
     """Of solutions."""
     num_tokens_cut: int = 0
@@ -121,7 +128,9 @@ class HealthCounts:
             return
         self._dropped_by.add(key)
         for found in dropped.values():
-            self._add_tries(np.array([found["num_sampled"]]), np.array([found["num_right"]]))
+            tries, right = np.array([found["num_sampled"]]), np.array([found["num_right"]])
+            self._add_rates(tries, right)
+            self._add_tries(tries, right)
 
     def _add_solutions(self, shard: _Shard) -> None:
         self.outcomes.update(shard.outcomes.tolist())
@@ -157,6 +166,7 @@ class HealthCounts:
         chosen = shard.is_chosen[shard.first_rows]  # by their outcomes: all that were sampled count
         right = np.where(chosen, shard.num_sampled_right[shard.first_rows], right)
         tries = np.where(chosen, shard.num_sampled[shard.first_rows], tries)
+        self._add_rates(tries, right)
         of_prefix = shard.problem[shard.step_row[shard.first_of_prefix]]
         for name in ("num_right", "num_wrong", "num_truncated"):
             rolled = shard.counts[name][shard.first_of_prefix]
@@ -164,6 +174,14 @@ class HealthCounts:
             tries += found
             right += found if name == "num_right" else 0
         self._add_tries(tries, right)
+
+    def _add_rates(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
+        """Count problems by the share of their solutions that is right."""
+        rated = tries >= MIN_TRIES
+        rates = right[rated] / tries[rated]
+        low, high = SOMETIMES
+        self.num_rated += int(rated.sum())
+        self.num_sometimes += int(((rates >= low) & (rates <= high)).sum())
 
     def _add_tries(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
         """Count problems by how many of their completions are right."""

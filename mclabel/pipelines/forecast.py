@@ -94,11 +94,11 @@ class Forecast:
             lines.append(("GPU hours in all", _shown(self.gpu_hours)))
         if self.money is not None:
             lines.append(("price in all", _shown(self.money)))
-        if self.still_learning:
+        if self.still_learning and self.num_blocks_done < self.num_blocks:
             lines.append(
                 (
                     "note",
-                    "priors were not learned yet: most of the job costs less. Take more blocks",
+                    "priors were not learned yet: most of the job costs less. Take a larger pilot",
                 )
             )
         return lines

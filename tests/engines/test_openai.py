@@ -200,7 +200,7 @@ def test_chat_is_used_where_the_server_shows_that_it_continues_exactly() -> None
 @pytest.mark.parametrize(
     ("server", "arguments", "message"),
     [
-        ({"takes_ids": False}, {}, r"It must take token ids as a prompt.*`vllm serve`"),
+        ({"takes_ids": False}, {}, r"It must take token ids as a prompt.*vLLM's"),
         ({"chat": True, "continues": False}, {"api": "chat"}, "use policy.engine.api=completions"),
         (
             {"chat": True, "returns_ids": False},

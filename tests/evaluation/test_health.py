@@ -155,6 +155,22 @@ def test_problems_that_balance_dropped_count(tmp_path: Path) -> None:
     assert findings(health) == {"never_solved": "error"}
 
 
+def test_problems_solved_at_times_are_counted_by_their_solutions_alone(tmp_path: Path) -> None:
+    right = {"never": 0, "rarely": 1, "often": 8, "mostly": 9, "always": 10}
+    rows = [
+        solution(name, [True, sample < many], R if sample < many else W, sample=sample)
+        for name, many in right.items()
+        for sample in range(10)
+    ]
+    rows += [solution("few", [True, True], R, counts=Counts(num_right=4, num_wrong=4))]
+    dropped = {"d": {"num_sampled": 20, "num_right": 3}, "e": {"num_sampled": 20, "num_right": 2}}
+    health = run_health(write(tmp_path, rows, dropped=dropped))
+    assert health is not None
+    assert health.solved_sometimes == Figure(count=2, total=7)  # often, and d at .15
+    line = next(row for row in health_grid(health).rows if "15% to 80%" in row[0])
+    assert line[1:3] == ("29%", "7")
+
+
 def test_labels_of_one_class(tmp_path: Path) -> None:
     """The run of the complaint: one sound step of 2,127."""
     rows = [solution(f"p{i}", [False] * 3, W) for i in range(709)]

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,20 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     facts = [run_facts(run) for run in find_runs([first, second])]
     shared = facts[0].first_errors.keys() & facts[1].first_errors.keys()
     assert [[f.first_errors[key] for key in shared] for f in facts] == [[None], [0]]
+
+
+def test_undecided_solutions_are_not_shown_as_free_of_errors(tmp_path: Path) -> None:
+    sound, wrong, open_ = (solution(n, [f"{n}\n", "b"], [4 * (n != 1), 4]) for n in range(3))
+    steps = (replace(open_.steps[0], hard=None), open_.steps[1])
+    open_ = replace(open_, steps=steps)
+    folder = write_run(tmp_path / "run", [sound, wrong, open_], None)
+    page = written(tmp_path, folder)
+    cell = r'<th scope="row">(none|undecided)</th><td class="figure">([.\d]+)'
+    assert re.findall(cell, page) == [("none", "0.333"), ("undecided", "0.333")]
+    assert "undecided</dt>" in page
+    facts = run_facts(find_runs([folder])[0])
+    assert facts.shares.undecided.value == pytest.approx(1 / 3)
+    assert list(facts.first_errors.values()) == [None, 0]  # what is undecided agrees with nothing
 
 
 def test_only_the_scripts_of_the_package_may_run(tmp_path: Path) -> None:

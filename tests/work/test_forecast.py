@@ -158,7 +158,10 @@ def test_blocks_under_wide_priors_say_little_of_later_ones(tmp_path: Path) -> No
     pipelines.run_pilot(config, lambda state: None, num_problems=16)
     found = pipelines.forecast(config)
     assert found is not None and found.still_learning
-    assert any("not learned yet" in text for _, text in found.lines())
+    assert found.num_blocks_done == found.num_blocks  # nothing is left to cost less
+    assert not any("not learned yet" in text for _, text in found.lines())
+    longer = replace(found, num_blocks=found.num_blocks + 1)
+    assert any("not learned yet" in text for _, text in longer.lines())
 
 
 def test_prices_and_what_the_command_says(tmp_path: Path) -> None:

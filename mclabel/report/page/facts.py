@@ -91,6 +91,8 @@ class Shares:
     """Of the solutions, those that end right."""
     with_error: Estimate
     """Of the solutions, those with a step labelled wrong."""
+    undecided: Estimate
+    """Of the solutions, those without such a step of which it is not decided that none is wrong."""
     gap: Estimate
     """Mean value of the steps of solutions drawn by the policy, less the share of these steps
     whose solution ends right: 0 where values hold."""
@@ -119,8 +121,11 @@ class RunFacts:
     cost: LabelCost
     steps: Steps
     first_errors: Mapping[str, int | None]
-    """By a hash of problem and solution: solutions that several runs have labelled are compared."""
+    """Of decided solutions, by a hash of problem and solution: what several runs have labelled is
+    compared."""
     errors_at: Counter[int]
+    num_undecided: int
+    """Solutions that count as `Shares.undecided`."""
     true_errors_at: Counter[int] | None
     consensus: Counter[tuple[str, bool]]
     """Solutions by the rule of their consensus and whether it keeps them."""
@@ -169,6 +174,7 @@ def run_facts(run: Run) -> RunFacts:
         steps=Steps(**{name: np.array(column) for name, column in gathered.columns.items()}),
         first_errors=gathered.first_errors,
         errors_at=Counter(row.first_error for row in rows if row.first_error is not None),
+        num_undecided=sum(map(_is_open, rows)),
         true_errors_at=Counter(t for t in truths.values() if t is not None) if known else None,
         consensus=gathered.consensus,
     )
@@ -195,11 +201,12 @@ class _Gathered:
 
     def shares(self) -> Shares:
         """From the sums by problem."""
-        sums = np.array(list(self._sums.values()), dtype=np.float64).reshape(-1, 5)
-        count, right, error, steps, gap = sums.T
+        sums = np.array(list(self._sums.values()), dtype=np.float64).reshape(-1, 6)
+        count, right, error, undecided, steps, gap = sums.T
         return Shares(
             right=clustered_share(right, count),
             with_error=clustered_share(error, count),
+            undecided=clustered_share(undecided, count),
             gap=clustered_mean(gap, steps, low=-1.0, high=1.0),
         )
 
@@ -216,7 +223,9 @@ class _Gathered:
         if row.consensus is not None:
             self.consensus[rule_name(row.consensus), row.consensus.kept] += 1
         self.rows.append(self._light(row))
-        self.first_errors[content_id("same", row.problem.text, row.solution.text)] = row.first_error
+        if row.is_decided:
+            same = content_id("same", row.problem.text, row.solution.text)
+            self.first_errors[same] = row.first_error
         self.rollouts[row.problem.id] = row.root.num_rollouts
         outcome = row.solution.outcome
         right = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}.get(outcome, np.nan)
@@ -246,14 +255,15 @@ class _Gathered:
     def _sum_up(self, row: LabeledSolution, drawn: bool) -> None:
         """Add a solution to the sums of its problem: see `shares`."""
         outcome = row.solution.outcome
-        sums = self._sums.setdefault(row.problem.id, [0.0] * 5)
+        sums = self._sums.setdefault(row.problem.id, [0.0] * 6)
         sums[0] += 1
         sums[1] += outcome is Outcome.RIGHT
         sums[2] += row.first_error is not None
+        sums[3] += _is_open(row)
         if drawn and outcome in (Outcome.RIGHT, Outcome.WRONG):
             values = [v for step in row.steps[:-1] if (v := shown_value(step)) is not None]
-            sums[3] += len(values)
-            sums[4] += sum(values) - len(values) * (outcome is Outcome.RIGHT)
+            sums[4] += len(values)
+            sums[5] += sum(values) - len(values) * (outcome is Outcome.RIGHT)
 
     def _light(self, row: LabeledSolution) -> LabeledSolution:
         """Without its texts and token ids, and with nothing in its steps."""
@@ -274,6 +284,11 @@ class _Gathered:
             posterior=None,
             consensus=row.consensus and replace(row.consensus, opinions=()),
         )
+
+
+def _is_open(row: LabeledSolution) -> bool:
+    """Whether no error is labelled and it is not decided that there is none."""
+    return row.first_error is None and not row.is_decided
 
 
 def _group(rows: Sequence[LabeledSolution], truths: Mapping[str, int | None]) -> Group:

@@ -74,7 +74,7 @@ def _label_cards(runs: Sequence[RunFacts]) -> list[Html]:
 
 
 def _labelled(run: RunFacts) -> Html:
-    right, error = run.shares.right, run.shares.with_error
+    right, error, open_ = run.shares.right, run.shares.with_error, run.shares.undecided
     steps = plural(sum(run.hard.values()), "step")
     return card(
         "What was labelled",
@@ -83,6 +83,7 @@ def _labelled(run: RunFacts) -> Html:
         [
             Fact("end right", percent(right), percent_range(right)),
             Fact("labelled with an error", percent(error), percent_range(error)),
+            *([Fact("undecided", percent(open_), percent_range(open_))] if open_.value else []),
             *([Fact("kept", run.kept)] if run.kept else []),
         ],
     )

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from mclabel.evaluation.health import MIN_SEEN, Figure, Finding, Health, run_health, share_text
 from mclabel.evaluation.health_checks import CHECKS
+from mclabel.evaluation.health_counts import SOMETIMES
 from mclabel.report.page.html import Html, join, table, tag
 from mclabel.report.runs import Run
 from mclabel.report.terminal.grid import Grid
@@ -85,6 +86,9 @@ def _rows(health: Health) -> Iterator[tuple[str, ...]]:
             "-" if check.error is None else f"{check.error:.1%}".replace(".0%", "%"),
             found[name].severity if name in found else "",
         )
+    low, high = SOMETIMES
+    name, rated = f"problems solved {low:.0%} to {high:.0%} of the time", health.solved_sometimes
+    yield name, share_text(rated), f"{rated.total:,}", "-", "-", ""
     ungraded = health.figures["rollouts_ungraded"].count
     for reason, count in health.ungraded.items():
         share = share_text(Figure(count=count, total=ungraded))

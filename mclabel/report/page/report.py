@@ -251,7 +251,12 @@ def _agreement(runs: Sequence[RunFacts]) -> Html:
                 f"{agreed / len(either):.3f}" if either else "-",
             ]
         )
-    head = ["runs", "distinct solutions of both", "same first error", "where either has one"]
+    head = [
+        "runs",
+        "distinct solutions decided in both",
+        "same first error",
+        "where either has one",
+    ]
     return table(head, rows, caption="Agreement of runs on the same solutions")
 
 

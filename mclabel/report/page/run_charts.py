@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -208,8 +209,9 @@ FIFTHS = ("first fifth", "second", "third", "fourth", "last fifth")
 
 
 def error_plot(runs: Sequence[RunFacts]) -> Html:
-    """Where the first errors are, by label and in truth."""
-    columns: dict[str, Mapping[int, int]] = {}
+    """Where the first errors are, by label and in truth, and what is not decided."""
+    undecided: dict[str, int] = {}
+    columns: dict[str, Counter[int]] = {}
     totals: dict[str, int] = {}
     for run in runs:
         if not run.all.num_solutions:
@@ -217,16 +219,18 @@ def error_plot(runs: Sequence[RunFacts]) -> Html:
         prefix = f"{run.name}: " if len(runs) > 1 else ""
         columns[f"{prefix}labelled"] = run.errors_at
         totals[f"{prefix}labelled"] = run.all.num_solutions
+        undecided[f"{prefix}labelled"] = run.num_undecided
         if run.true_errors_at is not None:
             columns[f"{prefix}in truth"] = run.true_errors_at
             totals[f"{prefix}in truth"] = run.all.num_solutions
     places = sorted({step for counts in columns.values() for step in counts})
-    ticks = [*map(str, places), "none"]
-    shares = {
-        name: [counts.get(step, 0) / totals[name] for step in places]
-        + [1 - sum(counts.values()) / totals[name]]
-        for name, counts in columns.items()
-    }
+    ticks = [*map(str, places), "none", "undecided"]
+    shares = {}
+    for name, counts in columns.items():
+        open_ = undecided.get(name, 0)
+        none = totals[name] - counts.total() - open_
+        parts = [*(counts[step] for step in places), none, open_]
+        shares[name] = [part / totals[name] for part in parts]
     data = [
         {
             "type": "bar",

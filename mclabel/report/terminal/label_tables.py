@@ -38,8 +38,8 @@ FEW = "(!)"
 """Marks a group of few problems."""
 AGAINST = {
     "arith": "exact truth",
-    "processbench": "human labels of ProcessBench",
-    "prm800k": "human labels of PRM800K",
+    "processbench": "labels in ProcessBench's format",
+    "prm800k": "labels in PRM800K's format",
     "run": "another run's labels",
 }
 
