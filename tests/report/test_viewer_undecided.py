@@ -1,7 +1,8 @@
-"""What the viewer says of solutions whose first error is not known."""
+"""What the viewer, and the example in the report, say of an unknown first error."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program, reference_solution
 from mclabel.records import LabeledSolution, Outcome
+from mclabel.report.page.report import write_report
 from mclabel.report.runs import find_runs
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Index
@@ -106,3 +108,15 @@ def test_runs_are_compared_where_both_are_decided(tmp_path: Path) -> None:
         seen = Details(index).solution(0, "solution-0")
         assert [one["decided"] for one in seen["others"]] == [False]
         assert seen["samples"][0]["decided"] is True
+
+
+def test_the_example_in_the_report_is_not_said_to_differ_from_truth(tmp_path: Path) -> None:
+    said = {}
+    for name, row in (
+        ("open", labelled(0, None, True)),
+        ("off", labelled(0, False, True, error=0)),
+    ):
+        run = write_run(tmp_path / name, [row], None)
+        page = write_report([run], str(tmp_path / f"{name}.html")).read_text(encoding="utf-8")
+        said[name] = re.findall(r"First error, in truth</dt><dd>none *(?:<span[^>]*>)?(\w*)", page)
+    assert said == {"open": [""], "off": ["differs"]}
