@@ -142,6 +142,7 @@ def test_an_exported_row(plain: ViewerProcess) -> None:
             "sample_index": 0,
             "outcome": "wrong",
             "first_error": 1,
+            "decided": True,
             "hard": [True, False, False],
             "values": [0.75, 0.0, 0.0],
         }

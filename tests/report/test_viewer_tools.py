@@ -73,7 +73,8 @@ def downloaded(browser: WebDriver, folder: Path, button: str) -> list[Any]:
     behaviour = {"behavior": "allow", "downloadPath": str(folder)}
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
     click(browser, button)
-    path = until(lambda: next(folder.glob("*.jsonl"), None), "the file")
+    written = lambda: next((p for p in folder.glob("*.jsonl") if p.stat().st_size), None)  # noqa: E731
+    path = until(written, "the file")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -226,6 +227,24 @@ def test_charts_follow_the_filter_and_set_it(page: WebDriver, viewer: ViewerProc
     assert ids(page) == ["solution-1"] and "outcome=wrong" in page.current_url
     click(page, ".chart tbody button[aria-pressed=true]")
     until(lambda: len(ids(page)) == 3, "all again")
+
+
+def test_what_is_undecided_is_not_called_free_of_errors(
+    page: WebDriver, viewer: ViewerProcess
+) -> None:
+    opened(page, viewer, "run=1&id=solution-2")
+    until(lambda: len(ids(page)) == 3, "the list")
+    chips = "return [...document.querySelectorAll('#list .chips')].map(e => e.innerText)"
+    words = ["error at 1", "no error", "undecided"]
+    assert all(word in said for word, said in zip(words, page.execute_script(chips), strict=True))
+    assert any(text.endswith("undecided") for text in texts(page, ".solution-head .facts > div"))
+    page.get(f"{viewer.origin}/?run=1")
+    until(lambda: texts(page, ".found"), "the charts")
+    rows = "return [...document.querySelectorAll('.chart tbody tr')].map(e => e.innerText)"
+    assert ["undecided", "1", "33%"] in [row.split() for row in page.execute_script(rows)]
+    click(page, ".chart[aria-label='First errors'] tbody tr:last-child button")
+    until(lambda: ids(page) == ["solution-2"], "the one that is undecided")
+    assert "error=undecided" in page.current_url
 
 
 def test_tools_show_what_a_model_wrote_as_text_alone(tmp_path: Path) -> None:

@@ -126,9 +126,10 @@ def _verdicts(example: Example) -> Html:
         ("First error, labelled", [_labelled(row)]),
     ]
     if example.has_truth:
-        same = row.is_decided and example.truth == row.first_error
+        same = example.truth == row.first_error
         chip = _chip("" if same else "differs", "agrees" if same else "differs")
-        facts.append(("First error, in truth", [_place(example.truth), " ", chip]))
+        said = [" ", chip] if row.is_decided else []  # what is undecided differs from nothing
+        facts.append(("First error, in truth", [_place(example.truth), *said]))
     if (consensus := row.consensus) is not None:
         chip = _chip("" if consensus.kept else "differs", kept_word(consensus))
         facts.append((f"Consensus, {rule_name(consensus)}", [chip]))
@@ -149,7 +150,7 @@ def _step(example: Example, number: int, places: Sequence[Place]) -> Html:
         also = example.has_truth and example.truth == number
         chips.append(_chip("error", "first error, also in truth" if also else "first error"))
     elif example.has_truth and number == example.truth:
-        chips.append(_chip("differs", "first error in truth"))
+        chips.append(_chip("differs" if row.is_decided else "", "first error in truth"))
     said = tag(
         "div",
         tag("p", *chips, class_="chips") if chips else "",

@@ -90,6 +90,7 @@ class Details:
             "origin": row["origin"],
             "finish_reason": row["finish_reason"],
             "first_error": row["first_error"],
+            "decided": known["decided"],
             "truth": known["truth"],
             "has_truth": known["has_truth"],
             "meta": {name: known[name] for name in GROUP_KEYS if known[name] is not None},
@@ -233,7 +234,7 @@ class Details:
     def _row(self, run: int, solution_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the index knows of a solution, and its row."""
         found = self._index.query(
-            f"SELECT id, shard, row, truth, has_truth, key, {', '.join(GROUP_KEYS)} "
+            f"SELECT id, shard, row, decided, truth, has_truth, key, {', '.join(GROUP_KEYS)} "
             "FROM solutions WHERE run = ? AND solution_id = ?",
             [run, solution_id],
         )
@@ -271,7 +272,7 @@ class Details:
     def _samples(self, run: int, problem_id: str) -> list[dict[str, Any]]:
         """All solutions of a problem, to be set side by side."""
         return self._index.query(
-            "SELECT solution_id, sample_index, outcome, first_error FROM solutions "
+            "SELECT solution_id, sample_index, outcome, first_error, decided FROM solutions "
             f"WHERE run = ? AND problem_id = ? ORDER BY sample_index, id LIMIT {MAX_SAMPLES}",
             [run, problem_id],
         )
@@ -279,7 +280,7 @@ class Details:
     def _others(self, run: int, key: int, own: int) -> list[dict[str, Any]]:
         """The same solution as other runs have labelled it."""
         return self._index.query(
-            "SELECT run, solution_id, first_error, vals, hard FROM solutions "
+            "SELECT run, solution_id, first_error, decided, vals, hard FROM solutions "
             "WHERE key = ? AND id <> ? AND run <> ? ORDER BY run LIMIT 8",
             [key, own, run],
         )

@@ -190,7 +190,7 @@ class Index:
         return bool(fresh)
 
     def _compare(self) -> None:
-        """Find the solutions whose first error another run labels elsewhere."""
+        """Find the solutions whose first error another run labels elsewhere; both are decided."""
         cursor = self._cursor()
         cursor.execute("BEGIN")
         cursor.execute("DELETE FROM differing")
@@ -198,9 +198,9 @@ class Index:
             """
             INSERT INTO differing
             SELECT one.id FROM solutions one JOIN (
-                SELECT key FROM solutions GROUP BY key
+                SELECT key FROM solutions WHERE decided GROUP BY key
                 HAVING count(DISTINCT coalesce(first_error, -1)) > 1 AND count(DISTINCT run) > 1
-            ) USING (key)
+            ) USING (key) WHERE one.decided
             """
         )
         cursor.execute("COMMIT")

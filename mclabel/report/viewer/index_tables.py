@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.evaluation.grouping import GROUP_KEYS
+from mclabel.records import Outcome
 from mclabel.report.kinds import answer_kind
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ TABLES = f"""
 CREATE TABLE solutions (
     id INTEGER, run UTINYINT, shard VARCHAR, block VARCHAR, row UINTEGER, solution_id VARCHAR,
     problem_id VARCHAR, sample_index INTEGER, problem VARCHAR, answer VARCHAR, prediction VARCHAR,
-    outcome VARCHAR, first_error INTEGER, truth INTEGER, has_truth BOOLEAN, num_steps INTEGER,
-    vals FLOAT[], hard TINYINT[], width FLOAT, fall FLOAT, num_rollouts INTEGER,
+    outcome VARCHAR, first_error INTEGER, decided BOOLEAN, truth INTEGER, has_truth BOOLEAN,
+    num_steps INTEGER, vals FLOAT[], hard TINYINT[], width FLOAT, fall FLOAT, num_rollouts INTEGER,
     num_truncated INTEGER, num_ungraded INTEGER, num_tokens BIGINT, key UBIGINT,
     answer_type VARCHAR, family VARCHAR, level VARCHAR, subject VARCHAR, kept BOOLEAN,
     search VARCHAR,
@@ -39,11 +40,17 @@ CREATE TABLE shards (run UTINYINT, name VARCHAR, rollouts VARCHAR);
 CREATE TABLE differing (id INTEGER);
 """
 
+_DECIDED = f"""
+outcome IN ('{Outcome.RIGHT}', '{Outcome.WRONG}') AND len(steps) > 0 AND (first_error IS NOT NULL
+    OR len(list_filter(steps[:-2], lambda s: s.hard IS NOT TRUE)) = 0)
+"""
+"""As `LabeledSolution.is_decided` has it, over the columns of a labels shard."""
+
 INSERT = f"""
 INSERT INTO solutions
 SELECT ? + row_number() OVER () - 1, run, shard, block, row, solution_id, problem_id, sample_index,
     left(problem, {MAX_LISTED}), left(answer, {MAX_ANSWER}), left(prediction, {MAX_ANSWER}),
-    outcome, first_error, truth, has_truth, len(steps),
+    outcome, first_error, {_DECIDED}, truth, has_truth, len(steps),
     list_transform(steps, lambda s: coalesce(s.value, s.mean)::FLOAT),
     list_transform(steps, lambda s: s.hard::TINYINT),
     list_max(list_transform(steps, lambda s: s.high - s.low)),

@@ -25,16 +25,24 @@ _KEPT = 16
 MARKS = {
     "lucky": "outcome = 'right' AND "
     "CASE WHEN has_truth THEN truth IS NOT NULL ELSE first_error IS NOT NULL END",
-    "truth": "has_truth AND truth IS DISTINCT FROM first_error",
+    "truth": "decided AND has_truth AND truth IS DISTINCT FROM first_error",
     "runs": "id IN (SELECT id FROM differing)",
     "truncated": "outcome = 'truncated' OR num_truncated > 0",
     "unknown": "outcome = 'ungraded' OR num_ungraded > 0",
-    "undecided": "list_contains(list_transform(hard, lambda h: h IS NULL), true)",
+    "undecided": f"outcome IN ('{Outcome.RIGHT}', '{Outcome.WRONG}') AND NOT decided",
     "unkept": "NOT kept",
 }
 """`lucky`: a right answer through a wrong step, in truth where it is known, else by label.
 `truth`, `runs`: the first error is labelled elsewhere than in truth, than by another run.
-`undecided`: a step has no label. `unkept`: a consensus was asked for and not reached."""
+`undecided`: the solution is graded, and the labels do not say whether and where it has an error.
+`unkept`: a consensus was asked for and not reached."""
+
+ERRORS = {
+    "any": "first_error IS NOT NULL",
+    "none": "first_error IS NULL AND decided",
+    "undecided": "first_error IS NULL AND NOT decided",
+}
+"""What can be known of a first error but its place: each solution is one of these."""
 
 SORTS = {
     "": "id",
@@ -46,8 +54,8 @@ SORTS = {
 """`fall`: the largest fall of the value from a step to the next."""
 
 _LISTED = (
-    "id, solution_id, sample_index, problem, answer, prediction, outcome, first_error, truth, "
-    "has_truth, num_steps, vals, hard, width, num_truncated, num_ungraded, kept, "
+    "id, solution_id, sample_index, problem, answer, prediction, outcome, first_error, "
+    "decided, truth, has_truth, num_steps, vals, hard, width, num_truncated, num_ungraded, kept, "
     "outcome = 'right' AND has_truth AND truth IS NOT NULL AS lucky"
 )
 
@@ -66,7 +74,7 @@ class Question:
     """All of them must occur in the problem or the solution, "in quotes" as they stand."""
     outcome: str = ""
     error: str = ""
-    """`any`, `none`, or the 0-based index of the first error."""
+    """One of `ERRORS`, or the 0-based index of the first error."""
     mark: str = ""
     width: float = 0.0
     """Of the widest interval, at least."""
@@ -96,7 +104,7 @@ class Question:
         allowed = {
             "run": asked.run in range(num_runs),
             "outcome": asked.outcome in ("", *Outcome),
-            "error": asked.error in ("", "any", "none") or is_number(asked.error),
+            "error": asked.error in ("", *ERRORS) or is_number(asked.error),
             "mark": asked.mark == "" or asked.mark in MARKS,
             "sort": asked.sort in SORTS,
             "width": 0 <= asked.width <= 1,
@@ -111,9 +119,8 @@ class Question:
         if self.outcome:
             parts.append("outcome = ?")
             arguments.append(self.outcome)
-        if self.error in ("any", "none"):
-            none = f"first_error IS NULL AND NOT {MARKS['undecided']}"
-            parts.append(none if self.error == "none" else "first_error IS NOT NULL")
+        if self.error in ERRORS:
+            parts.append(ERRORS[self.error])
         elif self.error:
             parts.append("first_error = ?")
             arguments.append(int(self.error))
@@ -204,8 +211,7 @@ class Listing:
 
 def counts(index: Index, run: int) -> dict[str, Any]:
     """How many solutions of a run there are of each kind that can be filtered by."""
-    marks = ", ".join(f"count(*) FILTER ({sql}) AS {name}" for name, sql in MARKS.items())
-    total = index.query(f"SELECT count(*) AS total, {marks} FROM solutions WHERE run = ?", [run])[0]
+    marks, errors = (_filtered(index, run, kinds) for kinds in (MARKS, ERRORS))
     by: dict[str, dict[str, int]] = {}
     most_first = "n DESC, kind"
     orders = {"outcome": most_first, "first_error": "kind"} | dict.fromkeys(GROUP_KEYS, most_first)
@@ -217,7 +223,13 @@ def counts(index: Index, run: int) -> dict[str, Any]:
         )
         if rows:
             by[name] = {str(row["kind"]): row["n"] for row in rows}
-    return {"total": total.pop("total"), "marks": total, "by": by}
+    return {"total": sum(errors.values()), "marks": marks, "errors": errors, "by": by}
+
+
+def _filtered(index: Index, run: int, kinds: Mapping[str, str]) -> dict[str, int]:
+    """How many solutions of a run each of some conditions holds for."""
+    sums = ", ".join(f'count(*) FILTER ({sql}) AS "{name}"' for name, sql in kinds.items())
+    return index.query(f"SELECT {sums} FROM solutions WHERE run = ?", [run])[0]
 
 
 def _words(text: str) -> list[str]:

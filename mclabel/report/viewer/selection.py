@@ -27,9 +27,12 @@ MAX_PART_STEPS = 20_000
 _KEPT = 16
 """Summaries that are kept."""
 
+_NAMES = {-1: "none", -2: "undecided"}
+"""What is counted beside places."""
+
 _EXPORTED = (
-    "id, problem_id, solution_id, sample_index, outcome, first_error, truth, has_truth, num_steps, "
-    "vals, hard"
+    "id, problem_id, solution_id, sample_index, outcome, first_error, decided, truth, has_truth, "
+    "num_steps, vals, hard"
 )
 
 
@@ -47,8 +50,8 @@ class Selection:
         Returns:
             `total`, `num_problems`, `num_steps`, `num_with_truth` solutions; `outcomes` by name;
             `errors` and `truths`, solutions by the index of the first error as labelled and in
-            truth, those from MAX_PLACE + 1 on together, `none` for none; `values`, steps but the
-            last of each solution by tenth of their value.
+            truth, those from MAX_PLACE + 1 on together, `none` for none, `undecided` where that is
+            not known; `values`, steps but the last of each solution by tenth of their value.
         """
         question = replace(question, sort="")  # the order does not matter
         key = (self._index.version, question)
@@ -95,8 +98,8 @@ class Selection:
         )[0]
         sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in ("num_steps", *BINS))
         groups = self._index.query(
-            f"SELECT outcome, has_truth, {_place('first_error')} AS error, "
-            f"{_place('truth')} AS truth, count(*) AS total, {sums} "
+            f"SELECT outcome, has_truth, {_place('first_error', 'decided')} AS error, "
+            f"{_place('truth', 'has_truth')} AS truth, count(*) AS total, {sums} "
             "FROM solutions SEMI JOIN asked USING (id) GROUP BY ALL",
             asked=asked,
         )
@@ -113,18 +116,18 @@ class Selection:
         }
 
 
-def _place(column: str) -> str:
-    """SQL: an index up to one after MAX_PLACE; -1 for none, over which `least` would pass."""
-    return (
-        f"(CASE WHEN {column} IS NULL THEN -1 ELSE least({column}, {MAX_PLACE + 1}) END)::TINYINT"
-    )
+def _place(column: str, known: str) -> str:
+    """SQL: an index up to one after MAX_PLACE, or one of `_NAMES`."""
+    none = f"CASE WHEN {known} THEN -1 ELSE -2 END"
+    place = f"least({column}, {MAX_PLACE + 1})"  # passes over NULL
+    return f"(CASE WHEN {column} IS NULL THEN {none} ELSE {place} END)::TINYINT"
 
 
 def _totals(groups: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
-    """Solutions by what `name` is in their group; -1 is `none`."""
+    """Solutions by what `name` is in their group."""
     totals: Counter[str] = Counter()
     for group in groups:
-        totals["none" if group[name] == -1 else str(group[name])] += group["total"]
+        totals[_NAMES.get(group[name], str(group[name]))] += group["total"]
     return dict(totals)
 
 
@@ -136,6 +139,7 @@ def _exported(row: Mapping[str, Any]) -> dict[str, Any]:
         "sample_index": row["sample_index"],
         "outcome": row["outcome"],
         "first_error": row["first_error"],
+        "decided": row["decided"],
         **({"true_first_error": row["truth"]} if row["has_truth"] else {}),
         "hard": [None if hard is None else bool(hard) for hard in row["hard"]],
         "values": [None if value is None else round(value, 6) for value in row["vals"]],

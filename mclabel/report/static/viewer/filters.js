@@ -8,9 +8,10 @@ export const MARKS = {
   runs: "label differs between runs",
   truncated: "cut solution or rollouts",
   unknown: "unknown verdicts",
-  undecided: "steps without a label",
+  undecided: "graded, first error undecided",
   unkept: "not kept: opinions disagree",
 };
+const ERRORS = { any: "has one", none: "has none", undecided: "undecided" };
 const NAMES = {
   mark: "Look at", outcome: "Outcome", error: "First error", width: "Interval", sort: "Order",
   answer_type: "Answer type", family: "Family", level: "Level", subject: "Subject",
@@ -51,22 +52,21 @@ export function setFilters() {
   byId("clear").hidden = FILTERS.every((name) => name === "sort" || now[name] === "");
 }
 
-function choices({ total, marks, by }) {
+function choices({ marks, errors, by }) {
   const numbered = (entries, name = (value) => value) =>
     entries.map(([value, count]) => [value, `${name(value)} (${count.toLocaleString("en")})`]);
-  const errors = Object.entries(by.first_error ?? {});
-  const some = errors.reduce((sum, [, count]) => sum + count, 0);
+  const found = (counts) => Object.entries(counts).filter(([, count]) => count);
   const listed = (name) => [["", "all"], ...numbered(Object.entries(by[name] ?? {}))];
   return {
     outcome: listed("outcome"),
     error: [
       ["", "any or none"],
-      ...numbered([["any", some], ["none", total - some]], (kind) => ({ any: "has one", none: "has none" })[kind]),
-      ...numbered(errors, (step) => `at step ${step}`),
+      ...numbered(found(errors), (kind) => ERRORS[kind]),
+      ...numbered(Object.entries(by.first_error ?? {}), (step) => `at step ${step}`),
     ],
     mark: [
       ["", "everything"],
-      ...numbered(Object.entries(marks).filter(([, count]) => count), (mark) => MARKS[mark]),
+      ...numbered(found(marks), (mark) => MARKS[mark]),
     ],
     answer_type: listed("answer_type"), family: listed("family"), level: listed("level"),
     subject: listed("subject"), ...FIXED,

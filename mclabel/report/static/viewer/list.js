@@ -3,7 +3,7 @@ import { get } from "./api.js";
 import { byId, h, plural, say } from "./dom.js";
 import { noteOf, onNotes } from "./notes.js";
 import { address, go, question, view } from "./state.js";
-import { OUTCOMES, chip, strip } from "./values.js";
+import { OUTCOMES, chip, errorWords, strip } from "./values.js";
 
 const PAGE = 50;
 let offset = 0;
@@ -59,12 +59,8 @@ export const isListed = (at) => at >= offset && at < offset + PAGE;
 
 function item(row) {
   const chips = [chip(row.outcome, OUTCOMES[row.outcome])];
-  chips.push(
-    row.first_error === null
-      ? chip("", "no error")
-      : chip("error", `error at ${row.first_error}`),
-  );
-  if (row.has_truth && row.truth !== row.first_error) {
+  chips.push(chip(row.first_error === null ? "" : "error", errorWords(row)));
+  if (row.decided && row.has_truth && row.truth !== row.first_error) {
     chips.push(chip("differs", `truth: ${row.truth === null ? "none" : `at ${row.truth}`}`));
   }
   if (row.lucky) chips.push(chip("lucky", "lucky"));

@@ -4,7 +4,7 @@ import { opinionFacts } from "./opinions.js";
 import { go } from "./state.js";
 import { stepList } from "./steps.js";
 import { prose } from "./text.js";
-import { OUTCOMES, chip } from "./values.js";
+import { OUTCOMES, chip, errorWords, labelled, stepName } from "./values.js";
 
 /** Both solutions under one heading; `row` is the one that the list has open. */
 export function pair(row, other) {
@@ -35,8 +35,8 @@ export function nextSample(row, chosen) {
   return ids[ids.indexOf(chosen) + 1] ?? "";
 }
 
-function name({ sample_index, outcome, first_error }) {
-  return `sample ${sample_index}: ${OUTCOMES[outcome]}, ${first_error === null ? "no error" : `error at ${first_error}`}`;
+function name(sample) {
+  return `sample ${sample.sample_index}: ${OUTCOMES[sample.outcome]}, ${errorWords(sample)}`;
 }
 
 function sharedSteps(row, other) {
@@ -50,13 +50,12 @@ function sharedSteps(row, other) {
 
 function side(row, shared, left, right) {
   const marks = Object.fromEntries(row.steps.slice(0, shared).map((_, index) => [index, [chip("", "same in both")]]));
-  const error = (index) => (index === null ? "none" : `step ${index}`);
   const partner = row === left ? right : left;
   const facts = [
     ["Answer", [prose(row.prediction, "prediction", row.solution_id), chip(row.outcome, OUTCOMES[row.outcome])]],
-    ["First error, labelled", [error(row.first_error)]],
+    ["First error, labelled", [labelled(row)]],
   ];
-  if (row.has_truth) facts.push(["In truth", [error(row.truth)]]);
+  if (row.has_truth) facts.push(["In truth", [stepName(row.truth)]]);
   facts.push(...opinionFacts(row));
   const head = h("div", { class: "side-head" },
     h("div", { class: "title" }, h("h4", {}, `Sample ${row.sample_index}`),

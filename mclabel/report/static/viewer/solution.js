@@ -12,7 +12,7 @@ import { address, go, question, view } from "./state.js";
 import { addScores, steps } from "./steps.js";
 import { showSummary } from "./summary.js";
 import { prose } from "./text.js";
-import { OUTCOMES, chip, share, strip } from "./values.js";
+import { OUTCOMES, chip, labelled, share, stepName, strip } from "./values.js";
 
 let newest = 0;
 let place = null;
@@ -148,7 +148,7 @@ async function copySolution(row, runs, button) {
   const line = {
     run: runs[Number(run || 0)], problem_id: row.problem_id.text, solution_id: row.solution_id, sample_index: row.sample_index,
     problem: row.problem.text, answer: row.answer.text, prediction: row.prediction?.text ?? null, outcome: row.outcome,
-    first_error: row.first_error, ...(row.has_truth ? { true_first_error: row.truth } : {}),
+    first_error: row.first_error, decided: row.decided, ...(row.has_truth ? { true_first_error: row.truth } : {}),
     ...(row.consensus === null ? {} : { consensus: row.consensus }),
     steps: row.steps.map(({ text, ...label }) => ({ text: text.text, ...label })), ...own(run, row),
   };
@@ -160,15 +160,15 @@ async function copySolution(row, runs, button) {
 }
 
 function head(row, runs, { compared = false } = {}) {
-  const error = (index) => (index === null ? "none" : `step ${index}`);
   const facts = [
     ["Answer", [prose(row.prediction, "prediction", row.solution_id), chip(row.outcome, OUTCOMES[row.outcome])]],
     ["Gold", [prose(row.answer, "answer", row.solution_id)]],
-    ["First error, labelled", [error(row.first_error)]],
+    ["First error, labelled", [labelled(row)]],
   ];
   if (row.has_truth) {
     const same = row.truth === row.first_error;
-    facts.push(["First error, in truth", [error(row.truth), " ", chip(same ? "" : "differs", same ? "agrees" : "differs")]]);
+    const verdict = row.decided ? [" ", chip(same ? "" : "differs", same ? "agrees" : "differs")] : [];
+    facts.push(["First error, in truth", [stepName(row.truth), ...verdict]]);
   }
   if (row.no_error !== null) facts.push(["Chance of no error", [share(row.no_error)]]);
   if (row.root_value !== null) facts.push(["Bare problem's value", [share(row.root_value)]]);
@@ -206,8 +206,8 @@ function others(row, runs) {
   const rows = row.others.map((other) =>
     h("tr", {},
       h("th", { scope: "row" }, h("a", { href: address({ run: other.run, id: other.solution_id, step: "", with: "" }) }, runs[other.run])),
-      h("td", {}, other.first_error === null ? "none" : `step ${other.first_error}`,
-        other.first_error === row.first_error ? "" : " (differs)"),
+      h("td", {}, labelled(other),
+        row.decided && other.decided && other.first_error !== row.first_error ? " (differs)" : ""),
       h("td", {}, strip(other))));
   return h("section", { "aria-label": "Other runs" },
     h("h3", {}, "The same solution in other runs"),

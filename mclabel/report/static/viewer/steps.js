@@ -35,7 +35,7 @@ function oneStep(row, step, index, id, marks) {
   if (value !== null) node.style.setProperty("--v", value);
   const flags = [...marks];
   if (index === row.first_error) flags.push(chip("error", row.truth === index ? "first error, also in truth" : "first error by label"));
-  if (row.has_truth && index === row.truth && index !== row.first_error) flags.push(chip("differs", "first error in truth"));
+  if (row.has_truth && index === row.truth && index !== row.first_error) flags.push(chip(row.decided ? "differs" : "", "first error in truth"));
   const kind = step.value === null && step.mean !== null ? "expected value" : "value";
   const facts = h("div", { class: "measures" },
     h("div", { class: "line" },

@@ -28,13 +28,14 @@ function outcomes({ outcomes: counts, total }) {
 }
 
 function errors({ errors: labelled, truths, total, num_with_truth }) {
-  const places = [...new Set([...Object.keys(labelled), ...Object.keys(truths)])].filter((place) => place !== "none");
+  const places = [...new Set([...Object.keys(labelled), ...Object.keys(truths)])].filter((place) => /^\d+$/.test(place));
   const last = Math.max(-1, ...places.map(Number));
   const rows = Array.from({ length: last + 1 }, (_, step) => ({
     name: step === 12 ? "step 12 and later" : `step ${step}`, filter: step === 12 ? null : { error: String(step) },
     count: labelled[step] ?? 0, truth: truths[step] ?? 0, kind: "wrong",
   }));
   rows.push({ name: "none", filter: { error: "none" }, count: labelled.none ?? 0, truth: truths.none ?? 0, kind: "right" });
+  if (labelled.undecided) rows.push({ name: "undecided", filter: { error: "undecided" }, count: labelled.undecided, truth: 0 });
   return chart("First errors", "first error", rows, total, num_with_truth, num_with_truth ? "Thin lines: in truth." : "");
 }
 

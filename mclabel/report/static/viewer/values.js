@@ -10,6 +10,16 @@ export const share = (value) => (value === null ? "?" : value.toFixed(2));
 const SOUND = { 1: "sound", 0: "wrong" };
 export const decision = (hard) => SOUND[Number(hard ?? NaN)] ?? "no verdict";
 
+/** Where a first error is in truth, and where a label puts it, if the label says so. */
+export const stepName = (index) => (index === null ? "none" : `step ${index}`);
+export const labelled = ({ first_error, decided }) => (first_error === null && !decided ? "undecided" : stepName(first_error));
+
+/** The same in words that stand alone. */
+export function errorWords({ first_error, decided }) {
+  if (first_error !== null) return `error at ${first_error}`;
+  return decided ? "no error" : "undecided";
+}
+
 export function chip(kind, text) {
   return h("span", { class: `chip ${kind}` }, text);
 }

@@ -1,0 +1,122 @@
+"""What the viewer, and the example in the report, say of an unknown first error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count, product
+from pathlib import Path
+
+from mclabel.arith.problems import generate
+from mclabel.arith.program import Program, reference_solution
+from mclabel.records import LabeledSolution, Outcome
+from mclabel.report.page.report import write_report
+from mclabel.report.runs import find_runs
+from mclabel.report.viewer.detail import Details
+from mclabel.report.viewer.index import Index
+from mclabel.report.viewer.listing import ERRORS, Listing, Question, counts
+from mclabel.report.viewer.selection import Selection
+from tests.support.shown import solution, write_run
+
+
+@contextmanager
+def indexed(folder: Path, *runs: list[LabeledSolution]) -> Iterator[Index]:
+    index = Index(find_runs([write_run(folder / str(n), run, None) for n, run in enumerate(runs)]))
+    try:
+        index.refresh()
+        yield index
+    finally:
+        index.close()
+
+
+def labelled(
+    number: int, *hard: bool | None, outcome: Outcome = Outcome.RIGHT, error: int | None = None
+) -> LabeledSolution:
+    """A solution to a problem with a known truth, which is that it has no error."""
+    [problem] = generate(1, seed=0, split="test")
+    worked = reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
+    steps = [*worked, *["\n"] * len(hard)][: len(hard)]
+    row = solution(number, steps, [4] * len(hard), outcome=outcome, meta=dict(problem.meta))
+    labels = tuple(replace(s, hard=h) for s, h in zip(row.steps, hard, strict=True))
+    return replace(row, steps=labels, first_error=error)
+
+
+def found(index: Index, **asked: str) -> list[str]:
+    page = Listing(index).page(Question(**asked), 0, 100)  # type: ignore[arg-type]
+    return [row["solution_id"].removeprefix("solution-") for row in page["rows"]]
+
+
+def test_the_index_holds_what_the_records_say(tmp_path: Path) -> None:
+    kinds = [hard for size in range(4) for hard in product((True, False, None), repeat=size)]
+    errors = [[None, *(i for i, one in enumerate(hard) if one is False)] for hard in kinds]
+    number = count()
+    rows = [
+        labelled(next(number), *hard, outcome=outcome, error=error)
+        for hard, places in zip(kinds, errors, strict=True)
+        for outcome in Outcome
+        for error in places
+    ]
+    with indexed(tmp_path, rows) as index:
+        known = {r["solution_id"]: r["decided"] for r in index.query("FROM solutions")}
+    assert known == {row.solution.id: row.is_decided for row in rows}
+    assert set(known.values()) == {True, False}
+
+
+def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path: Path) -> None:
+    rows = [
+        labelled(0, True, True),
+        labelled(1, False, True, error=0),
+        labelled(2, None, True),
+        labelled(3, True, None, outcome=Outcome.UNGRADED),  # unknown, though labels are complete
+        labelled(4, True, None),  # of the last step, which says nothing of errors, alone
+    ]
+    with indexed(tmp_path, rows) as index:
+        assert {name: found(index, error=name) for name in ERRORS} == {
+            "any": ["1"],
+            "none": ["0", "4"],
+            "undecided": ["2", "3"],
+        }
+        assert found(index, mark="undecided") == ["2"]
+        assert found(index, mark="truth") == ["1"]
+        told = counts(index, 0)
+        assert told["total"] == 5 and told["errors"] == {"any": 1, "none": 2, "undecided": 2}
+        assert {name: told["marks"][name] for name in ("undecided", "truth")} == {
+            "undecided": 1,
+            "truth": 1,
+        }
+        listing = Listing(index)
+        selection = Selection(index, listing)
+        summary = selection.summary(Question())
+        assert summary["errors"] == {"0": 1, "none": 2, "undecided": 2}
+        assert summary["truths"] == {"none": 5}
+        served = [
+            listing.page(Question(), 0, 9)["rows"],
+            selection.part(Question(), 0)["rows"],
+            [Details(index).solution(0, row.solution.id) for row in rows],
+        ]
+        for one in served:
+            assert [row["decided"] for row in one] == [True, True, False, False, True]
+
+
+def test_runs_are_compared_where_both_are_decided(tmp_path: Path) -> None:
+    first = [labelled(0, True, False, True, error=1), labelled(1, *[True] * 4)]
+    other = [labelled(0, None, True, True), labelled(1, True, False, True, True, error=1)]
+    with indexed(tmp_path, first, other) as index:
+        assert found(index, mark="runs") == ["1"]
+        seen = Details(index).solution(0, "solution-0")
+        assert [one["decided"] for one in seen["others"]] == [False]
+        assert seen["samples"][0]["decided"] is True
+
+
+def test_the_example_in_the_report_is_not_said_to_differ_from_truth(tmp_path: Path) -> None:
+    said = {}
+    for name, row in (
+        ("open", labelled(0, None, True)),
+        ("off", labelled(0, False, True, error=0)),
+    ):
+        run = write_run(tmp_path / name, [row], None)
+        page = write_report([run], str(tmp_path / f"{name}.html")).read_text(encoding="utf-8")
+        said[name] = re.findall(r"First error, in truth</dt><dd>none *(?:<span[^>]*>)?(\w*)", page)
+    assert said == {"open": [""], "off": ["differs"]}
