@@ -28,6 +28,7 @@ from mclabel.data.shards.labels import (
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.records import LabeledSolution, Rollout
+from mclabel.seeds import prefix_id
 from mclabel.work.tally import JobReport
 from tests.support.exactness import check_exact
 
@@ -128,7 +129,9 @@ def test_five_hundred_shards_row_by_row(out: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # 7 ms, 1,000 times
     source = Store(str(out))
     base = next(row for row in read_labels(source) if row.steps)
-    ours = [r for r in read_rollouts(source) if r.problem_id == base.problem.id]
+    bare = prefix_id(base.problem.id, ())
+    held = {bare, *(step.prefix_id for step in base.steps)}
+    ours = [r for r in read_rollouts(source) if r.prefix_id in held]
     store = Store(str(out.parent / "large"), create=True)
     rows, rollouts = {}, Counter[Rollout]()
     for i in range(500):
@@ -136,7 +139,11 @@ def test_five_hundred_shards_row_by_row(out: Path, monkeypatch: pytest.MonkeyPat
         solution = replace(base.solution, id=f"s{i}", problem_id=name, text=f"{i}")
         row = replace(base, problem=replace(base.problem, id=name), solution=solution)
         rows[solution.id] = row
-        its = [replace(r, problem_id=name, seed=i) for r in ours]
+        ids = [prefix_id(name, ()) if r.prefix_id == bare else r.prefix_id for r in ours]
+        its = [
+            replace(r, problem_id=name, prefix_id=own, seed=i, through=None)
+            for r, own in zip(ours, ids, strict=True)
+        ]
         rollouts.update(its)
         assert commit_block(store, f"{i:016x}", "one", [row], its, {})
     assert compact(store, rows=50).num_after == 10

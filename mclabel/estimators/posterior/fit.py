@@ -97,7 +97,8 @@ def fit_priors(
     """
     if agreement:
         found = fit_priors(agreement, rounds=rounds)
-        return replace(fit_priors(evidence, once, rounds=rounds), agreement=found)
+        outcomes = fit_priors(evidence, once, rounds=rounds)
+        return replace(outcomes, agreement=found, rates=found.rates)
     if once:
         return _with_values(fit_priors(evidence, rounds=rounds), fit_priors(once, rounds=rounds))
     stacked = {
