@@ -27,7 +27,7 @@ NUM_SOLUTIONS = 200
 
 def policy_of(model: str, template: str | None = None) -> PolicySettings:
     return PolicySettings(
-        model=model, template=template, temperature=TEMPERATURE, max_tokens=40, engine="hf"
+        model=model, template=template, temperature=TEMPERATURE, max_tokens=96, engine="hf"
     )
 
 

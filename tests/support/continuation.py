@@ -21,6 +21,7 @@ from mclabel.estimators.fixed import FixedEstimator
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
+from mclabel.records import NO_ROOM
 from tests.support.one_engine import on_one_engine
 
 CHATML = (
@@ -72,7 +73,8 @@ async def label_all(policy: Policy, num_solutions: int = NUM_SOLUTIONS) -> list[
 def count_exact(
     results: Sequence[ProblemLabels], calls: Calls, num_solutions: int = NUM_SOLUTIONS
 ) -> int:
-    """Number of prefixes that were continued, each by the very ids of its solution.
+    """Number of prefixes that were continued, each by the very ids of its solution: all that leave
+    room for that.
 
     Raises:
         AssertionError: a solution is not what the engine sampled, or the engine was given
@@ -82,12 +84,14 @@ def count_exact(
     for context, ids in calls.made:
         sampled[context].append(ids)
     rows = [row for result in results for row in result.labeled]
+    closed = {one.prefix_id for r in results for one in r.rollouts if one.reason == NO_ROOM}
     assert len(rows) == num_solutions
     wanted = {row.prompt_ids for row in rows}
     for row in rows:
         ids = row.solution.ids
         assert any(ids in (one, one[:-1]) for one in sampled[row.prompt_ids])
-        wanted |= {row.prompt_ids + ids[: step.end] for step in row.solution.steps[:-1]}
+        steps = zip(row.solution.steps[:-1], row.steps, strict=False)
+        wanted |= {row.prompt_ids + ids[: s.end] for s, own in steps if own.prefix_id not in closed}
     given = {context for context, _ in calls.made}
     assert given <= wanted, f"{len(given - wanted)} contexts are no prefix of a solution"
     assert wanted <= given, f"{len(wanted - given)} prefixes were not continued as they are"

@@ -95,7 +95,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
             calls.made.append((tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])))
         return completion(one, answer, context, stop)
 
-    one = policy(model, url, temperature=TEMPERATURE, max_tokens=40)
+    one = policy(model, url, temperature=TEMPERATURE, max_tokens=96)
     probe = asyncio.run(_probe_context(one))
     monkeypatch.setattr(OpenAIEngine, "_completion", recording)
     results = asyncio.run(label_all(one))

@@ -105,7 +105,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     monkeypatch.setattr(AsyncLLM, "generate", recording)
     model = chat_model(tmp_path) if kind == "chat" else FOLDER
     template = None if kind == "chat" else "{problem}\n"
-    policy = engine(model=model, template=template, temperature=TEMPERATURE, max_tokens=40)
+    policy = engine(model=model, template=template, temperature=TEMPERATURE, max_tokens=96)
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 1000
     assert num_other_tokens(policy, results) > 10
