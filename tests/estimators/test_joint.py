@@ -515,7 +515,7 @@ def alone_with(case: Case, completer: int) -> Case:
 
 def run_over(cases: Sequence[Case], **settings: object) -> tuple[SimulatedRun, Measurement]:
     """A run that learns as it goes."""
-    chosen = {"rollouts": 32, "min_gain_per_token": 2e-4, "min_belief": 0.0, **settings}
+    chosen = {"rollouts": 32, "min_gain_per_token": 1e-4, "min_belief": 0.0, **settings}
     run = SimulatedRun(settings_of("posterior", **chosen))
 
     def learn(case: Case, checked: ProblemEstimator, done: Replay) -> None:
@@ -573,7 +573,7 @@ def test_luck_is_learned_from_where_the_search_rolled_out_and_all_are_not_worse(
 )
 def test_blindness_is_learned_from_where_the_search_rolled_out() -> None:
     problems = simulated(FOUR, 150, seed=1)
-    run, _ = run_over([one.case for one in problems])
+    run, _ = run_over([one.case for one in problems], min_gain_per_token=1e-3)
     measured, learned = rates_of(problems, run)
     assert np.abs(learned - measured)[:, 0].max() < 0.05
 
@@ -602,4 +602,4 @@ def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(
     later = measure(run.begin, cases, on_done=count)
     plain_later = measure(plain_run.begin, [alone_with(case, 0) for case in cases])
     assert abs(later.first_error_accuracy - plain_later.first_error_accuracy) < 0.05
-    assert asked[1] < 0.1 * asked.sum()
+    assert asked[1] < 0.05 * asked.sum()
