@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from inspect import isfunction, ismodule
+from inspect import isfunction, ismethod, ismodule
 from typing import Any
 
 from mclabel.errors import ConfigError
@@ -135,7 +135,7 @@ def find_component(kind: str, name: str) -> Any:
         ConfigError: there is none of that name, or it cannot be imported.
     """
     target = find_target(kind, name)
-    if kind in FUNCTIONS and isfunction(target):
+    if kind in FUNCTIONS and (isfunction(target) or ismethod(target)):
         return _imported(FUNCTIONS[kind])
     return target
 

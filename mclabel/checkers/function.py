@@ -10,6 +10,8 @@ The function's parameters are filled by name, so it takes what it needs of
 and keyword arguments from the configuration. It returns True (right), False (wrong), None (cannot
 be decided) or a `Grade`, and may be a coroutine function. An exception counts as "cannot be
 decided", and is the reason; what comes of a function that only raises is `guarded`'s.
+
+A reward function of TRL, verl or reasoning-gym is taken as it stands (`mclabel.checkers.rewards`).
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pydantic import Field
+
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.checkers.guarded import nonsense_grade, raised_grade
+from mclabel.checkers.rewards import reward_form, reward_grade
 from mclabel.components import find_target
 from mclabel.errors import ConfigError
 from mclabel.records import Verdict
@@ -39,6 +44,11 @@ class FunctionChecker(Checker):
 
         arguments: Mapping[str, Any] = {}
         """Keyword arguments of the function, beside what is given by name."""
+        right_from: float = Field(1.0, allow_inf_nan=False)
+        """Smallest reward of a right completion, for a reward function in the form of TRL, verl or
+        reasoning-gym."""
+        chat: bool = False
+        """Whether a reward function in TRL's form takes messages in place of texts."""
 
     def __init__(self, settings: Settings) -> None:
         """Find the function and see which parameters it has.
@@ -52,7 +62,13 @@ class FunctionChecker(Checker):
         self.name = settings.kind
         self._function: Callable[..., Any] = find_target("checkers", settings.kind)
         self._arguments = dict(settings.arguments)
-        self._given = _parameters(self.name, self._function, self._arguments)
+        code = getattr(self._function, "__code__", None) or type(self._function).__call__.__code__
+        self._file = code.co_filename
+        self._right_from = settings.right_from
+        self._reward = reward_form(self._function, self._arguments, settings.chat)
+        self._given = (
+            () if self._reward else _parameters(self.name, self._function, self._arguments)
+        )
         self.version = _version(self._function)
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
@@ -60,25 +76,29 @@ class FunctionChecker(Checker):
         return [await self._grade(item, aside) for item in items]
 
     async def _grade(self, item: GradeItem, aside: Aside) -> Grade:
-        problem = item.problem
-        values = {
-            "completion": item.completion,
-            "gold": problem.gold,
-            "problem": problem,
-            "meta": dict(problem.meta),
-        }
-        call = partial(
-            self._function, **{name: values[name] for name in self._given}, **self._arguments
-        )
+        call = partial(self._call(item), **self._arguments)
         try:
             found = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
+            if self._reward is not None:
+                return reward_grade(found, self._right_from)
         except Exception as error:  # whatever the user's code raises: it did not decide
-            return raised_grade(error, call.func.__code__.co_filename)
+            return raised_grade(error, self._file)
         if isinstance(found, Grade):
             return found
         if found is None or isinstance(found, bool):
             return Grade(verdict=_VERDICTS[found], layer="function")
         return nonsense_grade(found, "True, False, None or a Grade")
+
+    def _call(self, item: GradeItem) -> Callable[[], Any]:
+        if self._reward is not None:
+            return self._reward(item)
+        values = {
+            "completion": item.completion,
+            "gold": item.problem.gold,
+            "problem": item.problem,
+            "meta": dict(item.problem.meta),
+        }
+        return partial(self._function, **{name: values[name] for name in self._given})
 
 
 def _version(function: Callable[..., Any]) -> str:

@@ -22,7 +22,7 @@ from mclabel.report.terminal.solutions import best_of_n_table, show_solution
 
 LABEL: dict[Size, list[str]] = {
     "small": ["problems.limit=5", "solutions.per_problem=2", "estimator.rollouts=4"],
-    "full": ["estimator.min_gain_per_token=0.0003"],
+    "full": ["estimator.min_gain_per_token=0.0006"],
 }
 EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=5", "samples=4"], "full": []}
 SCORERS: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}

@@ -62,7 +62,7 @@ DAPO: dict[str, Any] = {
 def test_rows_of_chat_messages_are_problems(tmp_path: Path, suffix: str) -> None:
     (found,) = read_problems(write(tmp_path / f"p{suffix}", [DAPO]))
     assert found.text.startswith("Solve it") and "1+33?" in found.text and found.answer == "34"
-    assert found.meta == {"data_source": "math_dapo"}
+    assert found.meta == {"data_source": "math_dapo", "extra_info": '{"index": "0-1"}'}
 
 
 def test_rows_of_chat_messages_in_a_data_frame(tmp_path: Path) -> None:

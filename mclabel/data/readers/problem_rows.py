@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import Any
@@ -17,6 +18,8 @@ PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
 MAX_ANSWER = 1 << 20
 """Characters of a gold, or of the solution that it is the end of."""
+KEPT = (str, int, float, Mapping)
+"""Types of the other columns that are kept, as texts; an object as its JSON."""
 
 Columns = tuple[str | None, str | None]
 """Names of the columns of problem and answer; None for the usual ones."""
@@ -47,7 +50,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
             "remove the row",
         )
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
-    meta = {k: str(v) for k, v in row.items() if k not in used and isinstance(v, str | int | float)}
+    meta = {k: _kept(v) for k, v in row.items() if k not in used and isinstance(v, KEPT)}
     if isinstance(row.get("meta"), Mapping):
         meta |= {str(k): str(v) for k, v in row["meta"].items()}
     identity = given_id(row)
@@ -62,6 +65,12 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
         meta=meta,
         answer_is_json=gold.is_json,
     )
+
+
+def _kept(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value), ensure_ascii=False, default=str)
+    return str(value)
 
 
 def given_id(row: Any) -> str | None:

@@ -1,0 +1,110 @@
+"""Reward functions of TRL, verl and reasoning-gym as checkers, taken as they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mclabel.checkers import Grade
+from mclabel.data.readers.problem_rows import problem_in
+from mclabel.records import Problem
+from tests.checkers.test_checkers import graded
+
+ROW = {
+    "question": "How many?",
+    "answer": "12",
+    "level": 3,
+    "data_source": "gsm",
+    "extra_info": {"index": 7, "unit": "cm"},
+    "metadata": {"seed": [1, 2]},
+}
+OWN = """
+import math
+import numpy as np
+
+def trl(prompts, completions, level, **columns):
+    assert prompts == ["How many?"] and level == ["3"], (prompts, level)
+    assert columns["extra_info"] == [{"index": 7, "unit": "cm"}]
+    return [None if "?" in one else float("12" in one) for one in completions]
+
+async def trl_chat(completions, solution):
+    return [float(one[0]["content"].endswith(gold)) for one, gold in zip(completions, solution)]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    assert (data_source, extra_info["index"]) == ("gsm", 7)
+    if "?" in solution_str:
+        return {"score": math.nan, "acc": False}
+    return {"score": float(ground_truth in solution_str), "acc": True}
+
+def plain_score(solution_str, ground_truth, *, bonus):
+    return np.float32(bonus * (ground_truth in solution_str))
+
+class Gym:
+    def score_answer(self, answer, entry):
+        assert entry["metadata"] == {"seed": [1, 2]} and entry["question"] == "How many?"
+        return 1.0 if answer == entry["answer"] else 0.01
+
+score_answer = Gym().score_answer
+
+def wrong_shape(completions, **columns):
+    return [1.0, 0.0]
+
+def raises(solution_str, ground_truth):
+    return {}[solution_str]
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"rewards_{abs(hash(tmp_path)) % 10**9}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def problem() -> Problem:
+    found = problem_in(ROW)
+    assert isinstance(found, Problem)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "completion", "settings", "verdict"),
+    [
+        ("trl", "It is 12", {}, "right"),
+        ("trl", "It is 13", {}, "wrong"),
+        ("trl", "It is 12?", {}, "unknown"),
+        ("trl_chat", "It is 12", {"chat": True}, "right"),
+        ("trl_chat", "It is 12.", {"chat": True}, "wrong"),
+        ("compute_score", "It is 12", {}, "right"),
+        ("compute_score", "It is 13", {}, "wrong"),
+        ("compute_score", "It is 12?", {}, "unknown"),
+        ("plain_score", "12", {"arguments": {"bonus": 0.5}}, "wrong"),
+        ("plain_score", "12", {"arguments": {"bonus": 0.5}, "right_from": 0.5}, "right"),
+        ("score_answer", "So <answer> 11 </answer> or <answer> 12 </answer>", {}, "right"),
+        ("score_answer", "12", {}, "right"),
+        ("score_answer", "It is 12", {}, "wrong"),
+    ],
+)
+def test_a_reward_is_a_verdict(
+    module: str, name: str, completion: str, settings: dict[str, object], verdict: str
+) -> None:
+    grade = graded(f"{module}:{name}", completion, problem(), **settings)
+    assert (grade.verdict, grade.failure) == (verdict, None)
+
+
+def test_a_reward_that_is_none_decides_nothing(module: str) -> None:
+    grade = graded(f"{module}:wrong_shape", "12", problem())
+    assert (grade.verdict, grade.failure) == ("unknown", "returned list")
+    grade = graded(f"{module}:raises", "12", problem())
+    assert grade.verdict == "unknown"
+    assert grade.failure == f"KeyError at {module}.py:33"
+
+
+def test_trls_own_reward_is_taken_as_it_stands() -> None:
+    def trl(completion: str) -> Grade:
+        return graded("trl.rewards:accuracy_reward", completion, problem(), chat=True)
+
+    assert trl(r"So it is $\boxed{12}$").verdict == "right"
+    assert trl(r"So it is $\boxed{13}$").verdict == "wrong"
