@@ -20,6 +20,7 @@ def refused(place: Place) -> Figures:
     raise ValueError(f"no {place.device} today")
 
 
+@pytest.mark.slow
 def test_steps_that_fail_are_named_and_the_others_are_measured(tmp_path: Path) -> None:
     steps = steps_of(TINY)
     steps["tests"] = (60.0, refused)

@@ -127,6 +127,7 @@ def job(folder: Path, *overrides: str) -> list[str]:
     return ["label", str(folder / "empty.yaml"), *base, *overrides]
 
 
+@pytest.mark.slow
 def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Path) -> None:
     write_problems(tmp_path, 4)
     own = ["estimator={kind: last, rollouts: 5}", "checker=box"]

@@ -298,6 +298,7 @@ def test_the_host_can_be_tried_by_hand() -> None:
     assert (tried.returncode, tried.stdout) == (0, "the answer checker's workers can start here\n")
 
 
+@pytest.mark.slow
 def test_the_caller_never_imports_sympy() -> None:
     script = (
         "import sys; from mclabel.answers import grade; grade('x+1', '1+x'); "

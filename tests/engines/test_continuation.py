@@ -55,6 +55,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return recorded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["chat", "plain"])
 def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     kind: str, calls: Calls, tmp_path: Path
@@ -69,6 +70,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     assert num_other_tokens(policy, results) > 1  # so that tokenising anew would be seen
 
 
+@pytest.mark.slow
 def test_tokenising_anew_is_seen(calls: Calls) -> None:
     policy = Retokenising(policy_of("arith:policy"))
     results = asyncio.run(label_all(policy, NUM_SOLUTIONS))

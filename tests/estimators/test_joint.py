@@ -566,6 +566,7 @@ def test_luck_is_learned_from_where_the_search_rolled_out_and_all_are_not_worse(
     assert found.first_error_accuracy > min(one.first_error_accuracy for one in single) + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(
     strict=True,
     reason="values of prefixes that the search did not roll out stay near the wide priors' for the "

@@ -200,6 +200,7 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     assert invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl")).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_combined_run_is_measured_source_by_source(run: str, tmp_path: Path) -> None:
     rows = list(read_labels(Store(run)))
     knowing = write_opinions(tmp_path / "knowing", rows, truth)

@@ -147,6 +147,7 @@ def test_the_distance_from_the_first_policy_is_that_of_their_distributions() -> 
     assert kl_divergence(first, first, [group], temperature=1.0) == 0
 
 
+@pytest.mark.slow
 def test_a_prm_gives_credit_and_what_it_says_is_measured(tmp_path: Path) -> None:
     prm = trained_prm(tmp_path, "head=likelihood", "backbone_lr=0")
     out = tmp_path / "out"

@@ -120,6 +120,7 @@ def test_an_outcome_is_no_evidence_of_its_own_solution() -> None:
             assert own.values[-1] == rewards[number]
 
 
+@pytest.mark.slow
 def test_a_posterior_learns_within_the_call_and_costs_less() -> None:
     groups, fixed = estimated(60, {"kind": "fixed", "rollouts": 8})
     _, found = estimated(60, {"kind": "posterior", "rollouts": 8, "pilot": 60})

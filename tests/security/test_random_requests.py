@@ -106,6 +106,7 @@ def look(draw: random.Random, ids: list[str]) -> str:
     return f"/{folder}/{draw.choice(NAMES)}{more}?{query}"
 
 
+@pytest.mark.slow
 def test_the_viewer_stands_random_requests(tmp_path: Path) -> None:
     with ViewerProcess(plain_run(tmp_path / "run")) as viewer:
         viewer.wait_for(3)

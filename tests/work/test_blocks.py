@@ -332,6 +332,7 @@ NUM_SEQUENCES = int(os.environ.get("MCLABEL_TEST_SEQUENCES", "5"))
 STEPS = st.sampled_from(["add", "remove", "change", "reorder", "kill", "compact", "regrade"])
 
 
+@pytest.mark.slow
 @settings(max_examples=NUM_SEQUENCES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=3, max_size=7), seed=st.integers(0, 10**6))
 def test_any_sequence_labels_the_current_problems_once(steps: list[str], seed: int) -> None:

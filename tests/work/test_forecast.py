@@ -141,6 +141,7 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     assert done.num_rollouts.expected == rollouts
 
 
+@pytest.mark.slow
 def test_a_pilot_first_learns_priors_where_the_job_will(tmp_path: Path) -> None:
     more = ["estimator.kind=posterior", "estimator.pilot=40"]
     config = load_config(LabelConfig, None, overrides(tmp_path, *more))
@@ -152,6 +153,7 @@ def test_a_pilot_first_learns_priors_where_the_job_will(tmp_path: Path) -> None:
     assert read_spent(Store(config.out)).num_tokens < 1.5 * found.num_tokens.expected
 
 
+@pytest.mark.slow
 def test_blocks_under_wide_priors_say_little_of_later_ones(tmp_path: Path) -> None:
     more = ["estimator.kind=posterior", "estimator.pilot=1000000"]
     config = load_config(LabelConfig, None, overrides(tmp_path, *more))

@@ -279,6 +279,7 @@ def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
     assert json.loads(lines[-1])["num_replayed"] >= len(solutions)
 
 
+@pytest.mark.slow
 def test_a_polite_kill_writes_the_journal(tmp_path: Path) -> None:
     out = tmp_path / "out"
     slow = "policy.engine={kind: scripted, repeatable: false, delay_s: 3}"

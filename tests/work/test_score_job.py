@@ -117,6 +117,7 @@ def test_killed_at_random_moments_every_row_is_scored_once(prm: str, tmp_path: P
     assert not [path for path in (run / ".partial").glob("*")]
 
 
+@pytest.mark.slow
 def test_a_file_is_whole_or_not_there_and_ctrl_c_keeps_what_is_done(
     prm: str, tmp_path: Path
 ) -> None:
