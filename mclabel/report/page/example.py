@@ -264,7 +264,8 @@ def _chip(kind: str, words: str) -> Html:
 
 
 def _labelled(row: LabeledSolution) -> str:
-    return _place(row.first_error) if row.is_decided else "undecided"
+    is_unknown = row.first_error is None and not row.is_decided
+    return "undecided" if is_unknown else _place(row.first_error)
 
 
 def _place(index: int | None) -> str:
