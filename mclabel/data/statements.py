@@ -17,7 +17,10 @@ from collections.abc import Sequence
 
 from mclabel.data.blocks import MAX_CODE, Span
 
-_FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)[`~]*([^`\n]*)\n?")
+MAX_FIRST = 500
+"""Characters of a text's first line by which it is code or not."""
+
+_FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)[`~]*+([^`\n]*+)\n?")
 _PYTHON = re.compile(r"(?i)(?:\{?[ \t]*\.?(?:python|py)[\d.]*\b.*)?")
 """What stands behind the mark of a fence that opens Python, or code of a language not named."""
 _MARKS = {
@@ -39,7 +42,7 @@ _BEGINS_CODE = re.compile(
     r"""(?x)
     (?:[ ]{2,}|\t)\s*(?![-*+>][ ]|\d+[.)][ ]|[A-Z][a-z]*[ ][a-z]+[ ])\S
     | @[A-Za-z_] | (?:async[ ]+)?def[ ]+\w+[ ]*[(\[] | class[ ]+\w+[ ]*[(\[:]
-    | import[ ]+[\w.]+[ ]*(?:$|[,#;]|as[ ]) | from[ ]+[\w.]+[ ]+import\b
+    | import[ ]+[\w.]+[ ]*(?:$|[,#;]|as[ ]) | from[ ]+[\w.]+[ ]+(?:import\b|\\)
     | (?:for|while|if|elif|else|with|try|except|finally|match|case|async)\b.*[:(\[{\\][ ]*(?:\#.*)?$
     | (?:return|raise|assert|global|nonlocal|del|yield|await|pass|break|continue)\b(?!.*[.!?:]$)
     | [rRuU]?(?:'''|\""")
@@ -113,7 +116,7 @@ class Statements:
             if fence is None and _is_alone(_FENCE.fullmatch(line)):
                 fence = number
                 continue
-            is_code = _BEGINS_CODE.match(line.rstrip()) is not None
+            is_code = _BEGINS_CODE.match(line[:MAX_FIRST].rstrip()) is not None
             if fence is None:
                 return 0, is_code
             return 0 if is_code else fence + 1, False
@@ -156,6 +159,7 @@ class _Block:
     def _begin_statement(self, first: int | None) -> None:
         self._first = first  # the line on which the open statement began
         self._fence: int | None = None  # the line of the first fence within its open string
+        self._may_end = False  # whether that is the last fence so far, and may end the block
         self._depth, self._quote = 0, ""
 
     def read(self) -> int:
@@ -176,7 +180,12 @@ class _Block:
                     self._give_up(number)
                     return self._end(number + _is_alone(fence))
                 if self._fence is None:
-                    self._fence = number
+                    self._fence, self._may_end = number, _is_alone(fence)
+                elif self._may_end and not _is_alone(fence):  # one ends, the other opens
+                    number = self._give_up(number)
+                    continue
+                else:
+                    self._may_end = False
             if self._first is not None and self._has_failed(number, line):
                 number = self._give_up(number)
                 continue
@@ -199,8 +208,9 @@ class _Block:
         assert self._first is not None
         if self._lines[number][1] - self._lines[self._first][0] > MAX_CODE:
             return True
-        is_whole = not self._found._grows(number)
-        return is_whole and not self._quote and _OUTSIDE.match(line) is not None
+        if not self._depth or self._quote or self._found._grows(number):
+            return False
+        return _OUTSIDE.match(line) is not None
 
     def _give_up(self, number: int) -> int:
         """Make the lines of the open statement steps; returns the line to go on with."""
@@ -260,14 +270,14 @@ class _Block:
 
     def _begin_step(self, line: str) -> None:
         """Note the place where a step begins with a statement, if one does."""
-        if self._functions_only(line):
+        if self._is_part(line):
             return
         joins = self._is_decorated or (self._has_header and _DOCSTRING.match(line))
         if self._gap is not None and not joins:
             self._found.places.append(self._gap)
 
-    def _functions_only(self, line: str) -> bool:
-        """Whether a statement begins no step because only functions do."""
+    def _is_part(self, line: str) -> bool:
+        """Whether a statement is a part of a function, or of what stands between two."""
         if not self._found._functions:
             return False
         column = len(line[: len(line) - len(line.lstrip())].expandtabs())

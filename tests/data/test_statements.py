@@ -46,7 +46,13 @@ CASES = [
     ["x = '''\ndef f():\n```\n# no\n'''\n", "y = 1\n"],
     ["if x:\n", "    y()\n", "# then\n\nelif y: z()\n", "  # why\nelse:\n", "    pass\n# end\n"],
     ["try:\n", "    x()\n", "except (A,\n  B):\n", "    y()\n", "finally:\n", "    z()\n"],
-    ["x = 1 + \\\n  2\n", "y = 'a\\\nb'  # \\\n", "z = 'it\\'s' # (\n", "w = r'\\n'\n"],
+    [
+        "from a \\\n  import b\n",
+        "x = 1 + \\\n  2\n",
+        "y = 'a\\\nb'  # \\\n",
+        "z = 'it\\'s' # (\n",
+        "w = r'\\n'\n",
+    ],
     ["def f(x):\r\n", "\tif x:\r\n", "\t\treturn (1,\r\n\t 2)\r\n", "\r\n\treturn '\\\r\n'\r\n"],
     ["import a\n", "\f\ndef f(naïve, π):\n", "    return π ** naïve\n"],
     ["x = f'{y!r:>{n}} # {\"a\"}'\n", "y = ''\n", 'z = """"a""" + \'"\'\n', "w = {**z}"],
@@ -101,6 +107,7 @@ def test_prose_and_code(steps: list[str]) -> None:
         ["x = = 1\n", "y = 2)\n", "z = (\n1)\n```\n"],
         ["x = 'a\n", "y = 2\n```\n"],
         ['x = """a\n', "(b\n```\n", "So it's it.\n", "Yes."],  # the fence ends the code
+        ['x = """a\n', "b\n```\n", "So:\n\n```py\ny = 1\n", 'z = """\n  a"""\n```'],
     ],
 )
 def test_faulty_code_is_split_as_far_as_it_reads_and_by_lines_behind(steps: list[str]) -> None:
@@ -159,6 +166,15 @@ def test_statements_are_those_of_python_in_solutions() -> None:
     assert median(lengths) == 5
 
 
+def test_the_rest_of_a_solution_is_split_as_the_whole_is() -> None:
+    """A rollout begins behind a step, often inside code."""
+    for prompt, solution in golds()[::4]:
+        for text in (solution, f"It is:\n\n```python\n{prompt}{solution}```\n\nThat's it."):
+            steps = split(text, "code")
+            for number in range(1, len(steps)):
+                assert split("".join(steps[number:]), "code") == steps[number:]
+
+
 FRAGMENTS = (
     *("x = 1\n", "if x:\n", "    y\n", "else:\n", "    ", "\t", "\n", "\n\n", "\r\n", "# a\n", "#"),
     *("```", "```python\n", "```\n", "~~~\n", "```bash\n", "'''", '"""', "'", '"', "(", ")", "[\n"),
@@ -208,16 +224,17 @@ def test_code_under_tokenizers(make: Callable[[], Tokenizer], by: Any) -> None:
 
 HOSTILE = """
 from mclabel.data.boundaries import code_ends
-n = 20_000
+n = 10_000
 deep = "".join(" " * min(i, 900) + "if 1:\\n" for i in range(2000))
 texts = [
-    "x = " + "(" * 5 * n, "x = 1\\n" + "(\\n" * n, "x = 1\\n" + "{[(" * n + "\\n" * n, deep,
+    "x = " + "(" * 10 * n, "x = 1\\n" + "(\\n" * n, "x = 1\\n" + "{[(" * n + "\\n" * n, deep,
     "\\0" * n,
-    "x = 1\\n" + "\\0\\n" * n, "x = '" + "a" * 50 * n, "x = 1\\n" + "\\\\\\n" * n, "\\\\" * 10 * n,
+    "x = 1\\n" + "\\0\\n" * n, "x = '" + "a" * 100 * n, "x = 1\\n" + "\\\\\\n" * n, "\\\\" * 10 * n,
     "x = 1\\n" + "'" * 10 * n, "'''\\n```\\n" * n, "x = 1\\n" + "'''\\n\\\\'''\\n```\\n```\\n" * n,
     "x = 1\\n" + "# a\\n" * n, "```bash\\n" * n, "```\\n" * n, "```python\\n" * n, "@\\n" * n,
     "\\t" * 10 * n + "x = 1\\n", "`" * 10 * n, "x = 1\\n" + ("\\t" * 99 + "y\\n") * (n // 10),
     "lambda " * n + "\\n", "x[" * 10 * n, "x: " + "a," * 10 * n, "a," * 10 * n, "\\r" * 10 * n,
+    " " * 100 * n + "- x\\n", "x: a" + " " * 100 * n + "b\\n", "~" * 100 * n + "x`\\n",
     "return" + " x" * 10 * n, "if " + "(" * 10 * n,
 ]
 for text in texts:
