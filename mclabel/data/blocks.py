@@ -38,17 +38,27 @@ def line_spans(text: str) -> list[Span]:
     return [match.span() for match in _LINE.finditer(text)]
 
 
-def blocks(text: str, lines: Sequence[Span], *, ended: bool) -> list[Span]:
+def blocks(
+    text: str,
+    lines: Sequence[Span],
+    *,
+    ended: bool,
+    fenced: Sequence[Span] | None = None,
+    split: Sequence[Span] = (),
+) -> list[Span]:
     """Blocks of a text, rising and apart from each other; ends are exclusive.
 
     Args:
         text: a solution, or a part of one.
         lines: its lines.
         ended: whether the text is whole; of one that grows, an open block counts as a block.
+        fenced: its fenced code, if that is known.
+        split: code inside which steps may end; what reaches into it is no block.
     """
-    code = list(_fenced(text, lines, ended))
-    found = [*code, *_marked(text, code, ended), *_tables(text, lines, ended)]
-    return merged(found)
+    fenced = list(_fenced(text, lines, ended)) if fenced is None else fenced
+    code = sorted([*fenced, *split])
+    found = [*_marked(text, code, ended), *_tables(text, lines, ended)]
+    return merged([*fenced, *(span for span in found if not overlaps(span, split))])
 
 
 def is_inside(place: int, spans: Sequence[Span]) -> bool:
@@ -63,6 +73,12 @@ def span_around(place: int, spans: Sequence[Span]) -> Span | None:
     """The span inside which a place lies; see `is_inside`."""
     at = bisect_left(spans, (place,)) - 1
     return spans[at] if at >= 0 and place < spans[at][1] else None
+
+
+def overlaps(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a span shares a place with one of others, which rise and are apart."""
+    at = bisect_left(others, (span[1],)) - 1
+    return at >= 0 and span[0] < others[at][1]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

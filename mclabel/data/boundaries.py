@@ -1,9 +1,10 @@
-r"""Where steps end in a text: character positions, by line, paragraph, "Step k" or pattern.
+r"""Where steps end in a text: by line, paragraph, sentence, "Step k", pattern or statement of code.
 
+Ends are character positions.
 Whatever the rule, a step ends at the end of a line, never behind the next line's indentation; a
 heading or a bare mark belongs to what follows it (`headings`); and no step ends inside a display,
-an environment, a block of code or a table (`blocks`). `sentences` has the rule for sentences, and
-`steps` moves ends to token boundaries.
+an environment, a block of code or a table (`blocks`). `sentences` has the rule for sentences,
+`statements` that for code, and `steps` moves ends to token boundaries.
 
 A text may be whole or still grow. Of one that grows (`ended=False`), an end that what follows could
 undo is left out: whatever is added, all steps but the last stay as they are.
@@ -21,9 +22,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from mclabel.data.blocks import Span, blocks, is_inside, line_spans
+from mclabel.data.blocks import Span, blocks, is_inside, line_spans, merged
 from mclabel.data.headings import is_closing, is_heading, may_become_closing
 from mclabel.data.sentences import sentence_places
+from mclabel.data.statements import Statements
 
 SPLITTER_VERSION = "2"
 """Version of all rules by which steps end. It is a part of a run's identity: with another one, the
@@ -52,6 +54,21 @@ def sentence_ends(text: str, *, ended: bool = True) -> list[int]:
     """Character positions where steps end, one step a sentence."""
     spans = blocks(text, line_spans(text), ended=ended)
     return _closed(text, sentence_places(text, spans, ended=ended), ended)
+
+
+def code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
+    """Character positions where steps end, one step a statement of Python.
+
+    What is no Python is split by lines. With `functions`, whole functions and classes are steps.
+    """
+    lines = line_spans(text)
+    code = Statements(text, lines, ended=ended, functions=functions)
+    if not code.is_known:
+        return [len(text)]
+    spans = blocks(text, lines, ended=ended, fenced=code.others, split=code.spans)
+    places = (match.end() for match in LINE.finditer(text))
+    outside = [place for place in places if not is_inside(place, code.spans)]
+    return _closed(text, [*outside, *code.places], ended, spans=spans, code=code.spans)
 
 
 def step_word_ends(text: str, *, ended: bool = True) -> list[int]:
@@ -135,19 +152,27 @@ def thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
 
 
 def _closed(
-    text: str, places: Iterable[int], ended: bool, *, may_end_with_heading: bool = False
+    text: str,
+    places: Iterable[int],
+    ended: bool,
+    *,
+    may_end_with_heading: bool = False,
+    spans: Sequence[Span] | None = None,
+    code: Sequence[Span] = (),
 ) -> list[int]:
     """Ends of steps from the places that a rule has found, and the end of the text.
 
     None lies before the first letter or behind the last, inside a block, or between a heading and
     what follows it. A heading that nothing follows belongs to the step before, unless a text still
-    grows or a pattern of the user's finds it.
+    grows or a pattern of the user's finds it. `spans` are the blocks, if they are known; in `code`,
+    steps may end, but no line is a heading.
     """
     if not text:
         return []
     lines = line_spans(text)
-    spans = blocks(text, lines, ended=ended)
-    begins, last = _begins(text, lines, spans, ended)
+    if spans is None:
+        spans = blocks(text, lines, ended=ended)
+    begins, last = _begins(text, lines, merged([*spans, *code]), ended)
     if may_end_with_heading or not ended:
         last = len(text.rstrip())
     starts = [start for start, _ in lines]

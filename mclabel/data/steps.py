@@ -19,6 +19,7 @@ from pydantic import Field
 
 from mclabel.data.boundaries import (
     check_pattern,
+    code_ends,
     newline_ends,
     paragraph_ends,
     pattern_ends,
@@ -40,11 +41,13 @@ MAX_FORWARD = 64
 class StepSplitter(Settings):
     """Where the steps of a solution end."""
 
-    by: Literal["line", "blank_line", "sentence", "step", "pattern"] = "line"
+    by: Literal["line", "blank_line", "sentence", "step", "pattern", "code", "function"] = "line"
     """How a solution is split into steps. `line`: every line is a step. `blank_line`: every
     paragraph is. `sentence`: every sentence is. `step`: a step begins at a line that starts with
-    "Step k". `pattern`: a step begins at every match of `pattern`. Headings and bare marks ("---")
-    belong to what follows them, and no step ends inside a display, a block of code or a table."""
+    "Step k". `pattern`: a step begins at every match of `pattern`. `code`: in Python code, every
+    statement and every header of a block is; `function`: every whole function or class is, and what
+    stands between two; both split what is not Python by lines. Headings and bare marks ("---")
+    belong to what follows them, and no step ends inside a display, other code or a table."""
     pattern: str | None = None
     """Regular expression in RE2 syntax; required by, and only allowed with, by=pattern. A step
     begins where it matches, or where its first group begins: `;()` splits after semicolons."""
@@ -139,6 +142,8 @@ class StepSplitter(Settings):
                 ends = sentence_ends(text, ended=ended)
             case "step":
                 ends = step_word_ends(text, ended=ended)
+            case "code" | "function":
+                ends = code_ends(text, ended=ended, functions=self.by == "function")
             case "pattern":
                 ends = pattern_ends(text, self.pattern or "", ended=ended)
         return [start + end for end in ends]
