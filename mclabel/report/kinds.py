@@ -9,6 +9,7 @@ MAX_READ = 200
 
 _PLAIN = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)"
 _KINDS = (
+    ("data", re.compile(r'\{\s*".*')),
     ("integer", re.compile(rf"{_PLAIN}(?:\.0*)?")),
     ("decimal", re.compile(r"[-+]?[\d,]*\.\d+")),
     ("percent", re.compile(r"[-+]?[\d,.]+\s*\\?%")),

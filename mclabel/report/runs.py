@@ -103,6 +103,11 @@ def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
     return result
 
 
+def is_code(config: Mapping[str, Any]) -> bool:
+    """Whether the steps of a run are statements of code, by its configuration, flat or not."""
+    return flat(config).get("split.by") in ("code", "function")
+
+
 def _runs_at(place: str) -> list[tuple[str, RunKind]]:
     if "://" in place:
         return [(place.rstrip("/"), "labels")]

@@ -86,12 +86,13 @@ def shown_value(step: StepLabel) -> float | None:
     return step.mean if step.value is None else step.value
 
 
-def example_part(example: Example, *, run: str = "") -> Html:
+def example_part(example: Example, *, run: str = "", is_code: bool = False) -> Html:
     """The solution with its problem and, of every step, value, interval, counts and decision.
 
     Args:
         example: which one.
         run: its run, where there are several.
+        is_code: whether its steps are of code.
     """
     row = example.row
     start, end = _window(row)
@@ -104,7 +105,7 @@ def example_part(example: Example, *, run: str = "") -> Html:
         tag("h3", "One solution, step by step"),
         tag("p", row.problem.text, class_="prose problem"),
         _verdicts(example),
-        tag("ol", *steps, class_="steps", start=str(start)),
+        tag("ol", *steps, class_="steps code" if is_code else "steps", start=str(start)),
         tag("p", left_out, _reading(example), class_="quiet"),
         tag("p", _rule(example), f" Run {run}." if run else "", class_="quiet"),
         class_="example",

@@ -24,6 +24,7 @@ from mclabel.report.page.wording import (
     points,
     points_range,
 )
+from mclabel.report.runs import is_code
 
 MAX_CHOICES = 3
 """Evaluations that stand at the head; the others have sections of their own."""
@@ -53,7 +54,8 @@ def headline(
     example = next((run for run in runs if run.example is not None), None)
     below = []
     if example is not None and example.example is not None:
-        below.append(example_part(example.example, run=example.name if len(runs) > 1 else ""))
+        name = example.name if len(runs) > 1 else ""
+        below.append(example_part(example.example, run=name, is_code=is_code(example.config)))
     if choices:
         name, choice = next(iter(choices.items()))
         below.append(choice_plot(choice, "choice", name if len(evaluations) > 1 else ""))

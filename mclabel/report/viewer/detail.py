@@ -26,6 +26,7 @@ from mclabel.errors import DataError
 from mclabel.evaluation.grouping import GROUP_KEYS
 from mclabel.records import Consensus, Step
 from mclabel.report.opinions import kept_word, opinions_words, places_by_step, rule_name
+from mclabel.report.runs import is_code
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import is_number
 from mclabel.seeds import content_id
@@ -93,6 +94,7 @@ class Details:
             "decided": known["decided"],
             "truth": known["truth"],
             "has_truth": known["has_truth"],
+            "is_code": is_code(claimed_config(self._index.runs[run].store, MANIFEST) or {}),
             "meta": {name: known[name] for name in GROUP_KEYS if known[name] is not None},
             "root": row["root"],
             "siblings": row["siblings"],

@@ -21,7 +21,7 @@ export function steps(row, id) {
 /** The list alone. `marks` names, by index, what is to be said of a step besides. */
 export function stepList(row, id, marks = {}) {
   const items = row.steps.map((step, index) => oneStep(row, step, index, id, marks[index] ?? []));
-  return h("ol", { class: "steps", start: "0" }, items);
+  return h("ol", { class: row.is_code ? "steps code" : "steps", start: "0" }, items);
 }
 
 function oneStep(row, step, index, id, marks) {

@@ -38,7 +38,7 @@ const sight = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
     sight.unobserve(entry.target);
-    typeset(entry.target);
+    if (!entry.target.closest(".code")) typeset(entry.target);
   }
 }, { rootMargin: "200px" });
 
