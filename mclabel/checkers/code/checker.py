@@ -27,6 +27,7 @@ from mclabel.settings import MAX_CORES, OPERATIONAL, Harmless
 VERSION = "1"
 ATTEMPTS = 2
 """Runs of a program before a failure of the machine leaves it without a verdict."""
+_SANDBOX = "sandbox: "
 _RISK = "runs programs of models without a sandbox"
 
 
@@ -69,26 +70,25 @@ class CodeChecker(Checker):
             disk_mib=settings.disk_mib,
             output_kib=settings.output_kib,
         )
-        self._num = settings.processes or len(os.sched_getaffinity(0))
+        self._num = settings.processes or _num_cores()
         self._pools: dict[int, queue.LifoQueue[Pair]] = {}
         probe(is_fenced=self._is_fenced, disk_mib=settings.disk_mib)
-        self._refusal = lru_cache(256)(self._refusal_of)
         weakref.finalize(self, _close, self._pools)
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
         """Say why a gold cannot be used; see `Checker`. A solution that it holds must pass."""
-        return await aside(partial(self._refusal, problem.answer, problem.answer_is_json))
+        return await aside(partial(self._refusal, problem))
 
-    def _refusal_of(self, answer: str, is_json: bool) -> str | None:
+    def _refusal(self, problem: Problem) -> str | None:
         try:
-            gold = _gold(answer, is_json)
+            gold = _gold(problem.answer, problem.answer_is_json)
         except BadGold as error:
             return str(error)
         if gold.solution is None:
             return None
         found = self._graded(gold, gold.solution)
-        if found.verdict is Verdict.RIGHT:
-            return None
+        if found.verdict is Verdict.RIGHT or found.reason.startswith(_SANDBOX):
+            return None  # of the latter nothing is known
         return f"the gold's own solution does not pass its tests: {found.reason}"
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
@@ -117,7 +117,7 @@ class CodeChecker(Checker):
                 with self._pair() as pair:
                     found = pair.run(gold, code)
             except BoxFailed as error:
-                reason = f"sandbox: {error}"
+                reason = f"{_SANDBOX}{error}"
             except GoldFails as error:
                 return grade(verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
             else:
@@ -144,6 +144,11 @@ class CodeChecker(Checker):
     @property
     def _box(self) -> Any:
         return partial(Box, is_fenced=self._is_fenced, disk_mib=self._limits.disk_mib)
+
+
+def _num_cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # of Linux
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @lru_cache(256)

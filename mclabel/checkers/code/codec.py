@@ -90,6 +90,14 @@ class _Writer:
         """The JSON values of a container's values."""
         return (self.plain(value, depth + 1) for value in values)
 
+    def text(self, value: str, _: int) -> Any:
+        text = str.__str__(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # JSON joins halves of a pair
+            return ["u", self.sized(text.encode("utf-32-le", "surrogatepass").hex())]
+        return self.sized(text)
+
     def sized(self, text: Any) -> Any:
         """A text or bytes, counted."""
         self._bytes -= len(text)
@@ -128,7 +136,7 @@ _WRITERS: dict[type, _Write] = {
     bool: lambda writer, value, depth: value,
     int: _Writer.integer,
     float: lambda writer, value, depth: float.__add__(value, -0.0),  # -0.0 leaves 0.0 and -0.0
-    str: lambda writer, value, depth: writer.sized(str.__str__(value)),
+    str: _Writer.text,
     complex: lambda writer, value, depth: [
         "c",
         complex.real.__get__(value),
@@ -187,6 +195,7 @@ _READERS: dict[str, tuple[Callable[[list[Any]], Any], bool]] = {
     "i": (lambda values: int(_of_type(values, str)[0], 16), False),
     "c": (lambda values: complex(*_of_type(values, float, float)), False),
     "b": (_hex, False),
+    "u": (lambda values: _hex(values).decode("utf-32-le", "surrogatepass"), False),
     "a": (lambda values: bytearray(_hex(values)), False),
     "D": (lambda values: Decimal(*_of_type(values, str)), False),
     "f": (lambda values: Fraction(*_of_type(values, int, int)), True),

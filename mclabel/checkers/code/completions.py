@@ -66,7 +66,19 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def _tree(source: str) -> ast.Module | None:
+    """The syntax tree of a whole module: None if it is none, as a body that stands alone."""
     try:
-        return ast.parse(source)
+        tree = ast.parse(source)
+        return None if _returns(tree) else tree
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _returns(node: ast.AST) -> bool:
+    """Whether there is a `return` outside of functions, which the parser does not mind."""
+    return any(
+        isinstance(one, ast.Return)
+        or (not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and _returns(one))
+        for one in ast.iter_child_nodes(node)
+        if isinstance(one, ast.stmt | ast.ExceptHandler | ast.match_case)
+    )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import symtable
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +70,7 @@ def read_gold(found: Any) -> Gold:
     Raises:
         BadGold: it is in none, or its tests cannot be run or test nothing.
     """
-    content = {"tests": found} if isinstance(found, str) else found
+    content = _parsed(found) if isinstance(found, str) else found
     if not isinstance(content, Mapping):
         raise BadGold("the gold is neither a text nor an object")
     form = next((name for name in _FORMS if name in content), None)
@@ -82,6 +84,14 @@ def read_gold(found: Any) -> Gold:
         return _pairs(content) if form == "inputs" else _assertions(content, form)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadGold(f"the tests do not parse ({type(error).__name__}: {error})") from error
+
+
+def _parsed(text: str) -> Any:
+    """A text as data: an object as JSON, such as a column `input_output`, or lines of tests."""
+    if text.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    return {"tests": text}
 
 
 def _human_eval(content: Mapping[str, Any]) -> Gold:
@@ -120,7 +130,7 @@ def _assertions(content: Mapping[str, Any], form: str) -> Gold:
         raise BadGold("no tests: nothing is asserted")
     imports = content.get("test_imports") or []
     lines = [imports] if isinstance(imports, str) else list(map(str, imports))
-    setup = "\n".join([*lines, _text(content, "test_setup_code", "")])
+    setup = "\n".join([*lines, _optional(content, "test_setup_code") or ""])
     solution = _optional(content, "solution") or _optional(content, "code")
     gold = Gold(tests=tests, setup=setup, solution=solution)
     return _judged(gold, content, source="\n".join([setup, *tests]), given="")
@@ -136,9 +146,8 @@ def _pairs(content: Mapping[str, Any]) -> Gold:
         raise BadGold(f"{len(inputs):,} tests, more than {MAX_TESTS:,}")
     solution, name = _optional(content, "solution"), _optional(content, "fn_name")
     if name is None:
-        if not all(isinstance(one, str) for one in [*inputs, *outputs]):
-            raise BadGold("inputs and outputs of whole programs must be texts")
-        return Gold(scripts=tuple(zip(inputs, outputs, strict=True)), solution=solution)
+        scripts = tuple(zip(map(_joined, inputs), map(_joined, outputs), strict=True))
+        return Gold(scripts=scripts, solution=solution)
     if not name.isidentifier() or not all(isinstance(one, list) for one in inputs):
         raise BadGold("fn_name must be a name, and each of its inputs a list of arguments")
     tests = tuple(
@@ -155,6 +164,14 @@ def _pairs(content: Mapping[str, Any]) -> Gold:
         "    return value\n"
     )
     return Gold(tests=tests, setup=setup, names=(name,), solution=solution)
+
+
+def _joined(lines: Any) -> str:
+    if isinstance(lines, str):
+        return lines
+    if isinstance(lines, list) and all(isinstance(one, str) for one in lines):
+        return "\n".join(lines)
+    raise BadGold("inputs and outputs of whole programs must be texts, or lists of lines")
 
 
 def _judged(gold: Gold, content: Mapping[str, Any], *, source: str, given: str) -> Gold:

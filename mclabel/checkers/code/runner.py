@@ -25,7 +25,7 @@ from mclabel.checkers.code.fence import install, limit, prepare, program_filter
 from mclabel.checkers.code.programs import run_program
 
 _HEADER = struct.Struct(">cI")
-_CHUNK = 1 << 16
+_CHUNK, _MAX_PIPE = 1 << 16, 1 << 20
 _NEEDED = ("AS", "FSIZE", "NPROC", "NOFILE", "CORE", "CPU")
 _PRELOADED = (
     "bisect", "collections", "copy", "datetime", "functools", "hashlib", "heapq", "io",
@@ -74,7 +74,7 @@ class Zygote:
             self._become(job, to_child[0], from_child[1], output[1])
         for descriptor in (to_child[0], from_child[1], output[1]):
             os.close(descriptor)
-        watched = _Watched(pid, job["limits"], to_child[1], from_child[0], output[0])
+        watched = _Watched(pid, job, to_child[1], from_child[0], output[0])
         try:
             ended = watched.watch(self._channel)
         finally:
@@ -127,10 +127,11 @@ class _Watched:
     """A child, the time it may take, and its pipes."""
 
     def __init__(
-        self, pid: int, limits: dict[str, Any], to_child: int, from_child: int, output: int
+        self, pid: int, job: dict[str, Any], to_child: int, from_child: int, output: int
     ) -> None:
-        self._pid, self._time_s = pid, limits["time_s"]
-        self._max_bytes = limits["output_bytes"]
+        self._pid, self._time_s = pid, job["limits"]["time_s"]
+        self._max_bytes = job["limits"]["output_bytes"]
+        self._waits = job["kind"] in ("calls", "tests")  # for an answer to each of its frames
         self._in, self._frames, self._output = to_child, from_child, output
         self._ended = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
         os.set_blocking(to_child, False)
@@ -237,7 +238,8 @@ class _Watched:
                 frame = self._partial[:whole]
                 del self._partial[:whole]
                 self._to_caller += _HEADER.pack(b"D", whole) + frame
-                self._busy_s, self._is_busy = self._wall(), False
+                if self._waits:
+                    self._busy_s, self._is_busy = self._wall(), False
 
     def _fault(self) -> str | None:
         if self._num_out > self._max_bytes:
@@ -256,8 +258,8 @@ class _Watched:
         if found is None:
             return None
         for descriptor in (self._frames, self._output):  # what it wrote before it ended
-            while descriptor in self._open and self._num_out <= self._max_bytes:
-                if not select.select([descriptor], [], [], 0)[0]:
+            for _ in range(_MAX_PIPE // _CHUNK):  # others may write for ever
+                if descriptor not in self._open or not select.select([descriptor], [], [], 0)[0]:
                     break
                 self._collect(descriptor)
         return int(found.si_status) if found.si_code == os.CLD_EXITED else -int(found.si_status)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mclabel.checkers.code.boxes import Box, BoxFailed
@@ -20,6 +21,8 @@ from mclabel.checkers.code.golds import Gold
 _HEADER = struct.Struct(">cI")
 PATIENCE, PATIENCE_S = 4, 20
 """A program's time times the first and with the second is the machine's, not the program's."""
+CLEAN_S = 10
+"""Seconds in which a box must be clean again."""
 MAX_CALLS = 1_000_000
 _MODULE = "solution"
 
@@ -103,7 +106,7 @@ class Pair:
             ended = job.ended
             assert ended is not None
             if ended["why"] or ended["status"] != 0:
-                return _memory(raised) if raised and not ended["why"] else _reason(ended)
+                return _named(raised) if raised and not ended["why"] else _reason(ended)
             if _lines(output.decode("utf-8", "replace")) != _lines(wanted):
                 return f"test_failed:{index}"
         return "passed"
@@ -111,8 +114,7 @@ class Pair:
     def _inside(self, gold: Gold, code: str, deadline: float) -> str:
         job = self._job("solution", "inside", code=code, **_tests(gold))
         kind, content = job.frame(deadline)
-        if kind in (b"P", b"F"):
-            job.stop(deadline)
+        job.stop()
         return _verdict(kind, content, gold) if kind else _reason(content)
 
     def _split(self, gold: Gold, code: str, deadline: float) -> str:
@@ -125,7 +127,7 @@ class Pair:
             for _ in range(MAX_CALLS):
                 kind, content = tests.frame(deadline)
                 if kind != b"C":
-                    return _verdict(kind, content, gold) if kind else _of_tests(content)
+                    return _verdict(kind, content, gold) if kind else _reason(content)
                 solution.send(b"C", content)
                 kind, content = solution.frame(deadline)
                 if kind not in (b"V", b"E"):
@@ -134,13 +136,17 @@ class Pair:
             raise GoldFails("more calls than may be")
         finally:
             for job in (solution, tests):
-                job.stop(deadline)
+                job.stop()
 
     def _job(self, place: str, kind: str, **content: Any) -> _Job:
         job = {"kind": kind, "name": _MODULE, "stdin": None, "limits": self._limits.job()}
         if place not in self._boxes:
             self._boxes[place] = self._start()
-        return _Job(self._boxes[place], {**job, **content}, lambda: self._boxes.pop(place).close())
+        return _Job(self._boxes[place], {**job, **content}, partial(self._drop, place))
+
+    def _drop(self, place: str) -> None:
+        if (box := self._boxes.pop(place, None)) is not None:
+            box.close()
 
 
 class _Job:
@@ -175,12 +181,16 @@ class _Job:
         if self.ended is None:
             self._box.send(b"D", _HEADER.pack(kind, len(content)) + content)
 
-    def stop(self, deadline: float) -> None:
-        """End the program, and wait until the box is clean."""
-        if self.ended is None:
-            self._box.send(b"K", b"")
-        while self.ended is None:
-            self.receive(deadline)
+    def stop(self) -> None:
+        """End the program, and wait until the box is clean; else the box is thrown away."""
+        deadline = time.monotonic() + CLEAN_S
+        try:
+            if self.ended is None:
+                self._box.send(b"K", b"")
+            while self.ended is None:
+                self.receive(deadline)
+        except BoxFailed:  # what the program did is known by now
+            self._drop()
 
 
 def _tests(gold: Gold) -> dict[str, Any]:
@@ -210,12 +220,7 @@ def _verdict(kind: bytes, content: bytes, gold: Gold) -> str:
         return f"test_failed:{int(found['failed'])}"
     if not found.get("called", True):
         raise GoldFails(f"the tests raise {found['raised']} before they call the solution")
-    return _memory(f"raised:{_word(str(found.get('raised', '')).encode())}")
-
-
-def _of_tests(ended: dict[str, Any]) -> str:
-    """The reason if the tests' process ended: they may take long by what the solution returned."""
-    return _reason(ended)
+    return _named(f"raised:{_word(str(found.get('raised', '')).encode())}")
 
 
 def _of_solution(kind: bytes, content: Any) -> str:
@@ -223,7 +228,7 @@ def _of_solution(kind: bytes, content: Any) -> str:
     if not kind:
         return _reason(content)
     if kind == b"X":
-        return _memory(f"raised:{_word(content)}")
+        return _named(f"raised:{_word(content)}")
     return {b"O": "opaque_result", b"B": "output", b"M": "no_function"}.get(kind, "protocol")
 
 
@@ -234,8 +239,10 @@ def _reason(ended: dict[str, Any]) -> str:
     return f"signal:{-status}" if status < 0 else "exited"
 
 
-def _memory(reason: str) -> str:
-    return "memory" if reason == "raised:MemoryError" else reason
+def _named(reason: str) -> str:
+    return {"raised:MemoryError": "memory", "raised:SyntaxError": "syntax_error"}.get(
+        reason, reason
+    )
 
 
 def _word(name: bytes) -> str:

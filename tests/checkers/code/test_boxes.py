@@ -106,6 +106,7 @@ def _is_alive(pid: int) -> bool:
 def test_without_a_sandbox_it_refuses_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    tmp_path.chmod(0o755)
     refusing = tmp_path / "bwrap"
     refusing.write_text(
         "#!/bin/sh\necho bwrap: No permissions to create new namespace >&2\nexit 1\n"
