@@ -125,7 +125,7 @@ class Box:
             self._errors.seek(0)
             said = self._errors.read(10_000).decode(errors="replace").strip()
             self.close()
-            raise BoxFailed(said[-500:] or str(error)) from error
+            raise BoxFailed(said.rpartition("\n")[2][-500:] or str(error)) from error
 
     @property
     def pid(self) -> int:

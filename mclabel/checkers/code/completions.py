@@ -44,7 +44,8 @@ def program_in(completion: str, *, prompt: str = "", name: str | None = None) ->
         bodies = (found, textwrap.indent(textwrap.dedent(found), "    "))
         if (joined := _first([prompt + body for body in bodies])) is not None:
             return joined
-    if (whole := _first([f"{prompt}\n\n{textwrap.dedent(found)}", found])) is not None:
+    wholes = [f"{prompt}\n\n{textwrap.dedent(found)}"] if prompt else [textwrap.dedent(found)]
+    if (whole := _first([*wholes, found])) is not None:
         return whole
     raise NoCode("syntax_error" if blocks or prompt else "no_code")
 

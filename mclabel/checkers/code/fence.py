@@ -153,7 +153,8 @@ def program_filter(machine: str | None = None) -> bytes:
     """
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
-        raise UnknownMachine(machine)
+        known = " and ".join(_ARCHITECTURES)
+        raise UnknownMachine(f"there is a filter of system calls for {known}, not for {machine}")
     refused = [numbers[machine] for name, numbers in _NUMBERS.items() if name not in _WATCHED]
     if machine == "x86_64":
         refused += _X86_ONLY

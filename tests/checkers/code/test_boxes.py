@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mclabel.checkers.code import boxes
+from mclabel.checkers.code.fence import UnknownMachine, program_filter
 from mclabel.errors import CheckerError
 from mclabel.records import Verdict
 from tests.support.code_checks import code_checker, grades
@@ -122,6 +124,34 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("own_cluster")
+def test_from_a_ray_actor() -> None:
+    import ray
+
+    class Grader:
+        def verdicts(self) -> list[str]:
+            checker = code_checker(processes=2)
+            programs = ["def f(x): return x", "def f(x): return 2"]
+            return [one.verdict.value for one in grades(checker, "assert f(1) == 1", programs)]
+
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        actor: Any = ray.remote(Grader).options(num_cpus=0, max_concurrency=2).remote()
+        calls = [actor.verdicts.remote() for _ in range(2)]
+        assert ray.get(calls, timeout=120) == 2 * [["right", "wrong"]]
+    finally:
+        ray.shutdown()
+
+
+def test_the_filter_is_there_for_two_architectures_alone() -> None:
+    for machine in ("x86_64", "aarch64"):
+        instructions = program_filter(machine)
+        assert len(instructions) % 8 == 0 and len(instructions) // 8 < 4096
+    with pytest.raises(UnknownMachine, match="x86_64 and aarch64, not for riscv64"):
+        program_filter("riscv64")
 
 
 def test_without_a_sandbox_it_refuses_with_the_remedy(
