@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.boundary import clipped
+from mclabel.checkers.base import INSIDE, Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.checkers.code.boxes import Box, BoxFailed, probe
 from mclabel.checkers.code.completions import NoCode, program_in
 from mclabel.checkers.code.golds import BadGold, Gold, read_gold
@@ -27,6 +28,8 @@ from mclabel.settings import MAX_CORES, OPERATIONAL, Harmless
 VERSION = "1"
 ATTEMPTS = 2
 """Runs of a program before a failure of the machine leaves it without a verdict."""
+MAX_BEHAVIOUR = 500
+"""Characters of what a program gives for the examples of its problem."""
 _SANDBOX = "sandbox: "
 _RISK = "runs programs of models without a sandbox"
 
@@ -109,21 +112,24 @@ class CodeChecker(Checker):
         return self._graded(gold, code)
 
     def _graded(self, gold: Gold, code: str) -> Grade:
-        layer = "inside" if gold.inside else "split"
-        grade = partial(Grade, answer=code, layer=layer)
+        grade = partial(Grade, layer="inside" if gold.inside else "split")
         reason = ""
         for _ in range(ATTEMPTS):
             try:
                 with self._pair() as pair:
                     found = pair.run(gold, code)
+                    answer = code
+                    if gold.examples:
+                        answer = clipped(pair.behaviour(gold, code), MAX_BEHAVIOUR)
             except BoxFailed as error:
                 reason = f"{_SANDBOX}{error}"
             except GoldFails as error:
-                return grade(verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
+                return grade(answer=code, verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
             else:
                 verdict = Verdict.RIGHT if found == "passed" else Verdict.WRONG
-                return grade(verdict=verdict, reason=found)
-        return grade(verdict=Verdict.UNKNOWN, reason=reason)
+                found = INSIDE + found if gold.inside else found
+                return grade(answer=answer, verdict=verdict, reason=found)
+        return grade(answer=code, verdict=Verdict.UNKNOWN, reason=reason)
 
     @contextmanager
     def _pair(self) -> Iterator[Pair]:

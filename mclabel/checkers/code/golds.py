@@ -45,6 +45,8 @@ class Gold:
     """Modules that the tests use without importing them."""
     scripts: tuple[tuple[str, str], ...] = ()
     """Standard input and output of each run of a whole program."""
+    examples: tuple[tuple[Any, ...], ...] = ()
+    """Arguments that the problem shows, for the one function of `names`."""
     inside: bool = False
     """Whether the tests run in the solution's process."""
     solution: str | None = None
@@ -55,7 +57,7 @@ _FORMS: Mapping[str, frozenset[str]] = {
     "test": frozenset({"entry_point", "prompt", "canonical_solution"}),
     "test_list": frozenset({"test_setup_code", "test_imports", "code"}),
     "tests": frozenset({"test_setup_code", "test_imports", "code"}),
-    "inputs": frozenset({"outputs", "fn_name"}),
+    "inputs": frozenset({"outputs", "fn_name", "examples"}),
 }
 """By the key that tells a form: the other keys that it may have."""
 _COMMON = {"solution", "inside", "task_id"}
@@ -163,7 +165,16 @@ def _pairs(content: Mapping[str, Any]) -> Gold:
         "        return [_plain(one) for one in value]\n"
         "    return value\n"
     )
-    return Gold(tests=tests, setup=setup, names=(name,), solution=solution)
+    return Gold(
+        tests=tests, setup=setup, names=(name,), solution=solution, examples=_examples(content)
+    )
+
+
+def _examples(content: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+    found = content.get("examples", [])
+    if not isinstance(found, list) or not all(isinstance(one, list) for one in found):
+        raise BadGold("examples must be a list of lists of arguments")
+    return tuple(tuple(one) for one in found)
 
 
 def _joined(lines: Any) -> str:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from mclabel.checkers.code.boxes import Box, BoxFailed
+from mclabel.checkers.code.codec import encode
 from mclabel.checkers.code.golds import Gold
 
 _HEADER = struct.Struct(">cI")
@@ -40,11 +41,16 @@ class Limits:
     disk_mib: int
     output_kib: int
 
+    @property
+    def output_bytes(self) -> int:
+        """Largest value that a program may give."""
+        return self.output_kib << 10
+
     def job(self) -> dict[str, Any]:
         """As a box takes them."""
         return {
             "time_s": self.time_s,
-            "output_bytes": self.output_kib << 10,
+            "output_bytes": self.output_bytes,
             "AS": self.memory_mib << 20,
             "FSIZE": self.disk_mib << 20,
             "NPROC": 32,
@@ -92,6 +98,32 @@ class Pair:
         except BaseException:
             self.close()  # what they were doing is unknown
             raise
+
+    def behaviour(self, gold: Gold, code: str) -> str:
+        """What a solution gives for the gold's examples: a text, equal where it behaves alike.
+
+        Raises:
+            BoxFailed: the machine failed, not the program.
+        """
+        deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
+        job = self._job("solution", "calls", code=code)
+        try:
+            kind, content = job.frame(deadline)
+            if kind != b"R":
+                return _of_solution(kind, content)
+            said = []
+            for arguments in gold.examples:
+                job.send(b"C", encode([gold.names[0], [*arguments], {}], self._limits.output_bytes))
+                kind, content = job.frame(deadline)
+                if kind not in (b"V", b"E"):
+                    return "; ".join([*said, _of_solution(kind, content)])
+                said.append(content.decode())
+            return "; ".join(said)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            job.stop()
 
     def _scripts(self, gold: Gold, code: str) -> str:
         for index, (given, wanted) in enumerate(gold.scripts):

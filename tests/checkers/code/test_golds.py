@@ -14,6 +14,7 @@ from mclabel.checkers import GradeItem
 from mclabel.checkers.code.checker import CodeChecker
 from mclabel.checkers.code.completions import NoCode, program_in
 from mclabel.checkers.code.golds import read_gold
+from mclabel.checkers.guarded import is_weak
 from mclabel.records import Verdict
 from tests.support.code_checks import code_checker, grades, problem, refusal
 
@@ -109,7 +110,23 @@ CASES: list[tuple[Any, str, Verdict, str, str]] = [
 def test_verdicts(checker: CodeChecker) -> None:
     for gold, code, *wanted in CASES:
         (found,) = grades(checker, gold, [code])
-        assert [found.verdict, found.reason, found.layer] == wanted, (gold, code)
+        weak = "inside: " if found.layer == "inside" else ""
+        verdict, reason, layer = wanted
+        assert [found.verdict, found.reason, found.layer] == [verdict, weak + reason, layer]
+        assert is_weak(found.reason) == (layer == "inside")
+
+
+def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeChecker) -> None:
+    gold = {"fn_name": "f", "inputs": [[2], [3]], "outputs": [4, 6], "examples": [[2], [-1]]}
+    codes = ["def f(x): return 2 * x", "def f(x):\n    return x + x", "def f(x): return 4"]
+    codes += [
+        "def f(x): return 1 / 0",
+        "def f(x):\n    return [] * 1 + 1 / 0",
+        "def g(x): return 4",
+    ]
+    found = [one.answer for one in grades(checker, gold, codes)]
+    assert checker.group([found]) == [[0, 0, 1, 2, 2, 3]]
+    assert found[0] == "[4]; [-2]" and found[-1] == "no_function"
 
 
 @pytest.mark.parametrize(
