@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from mclabel.checkers.code.boxes import Box, BoxFailed
-from mclabel.checkers.code.codec import encode
+from mclabel.checkers.code.codec import Malformed, decode, encode
 from mclabel.checkers.code.golds import Gold
 
 _HEADER = struct.Struct(">cI")
@@ -111,13 +111,13 @@ class Pair:
             kind, content = job.frame(deadline)
             if kind != b"R":
                 return _of_solution(kind, content)
-            said = []
+            said: list[str] = []
             for arguments in gold.examples:
                 job.send(b"C", encode([gold.names[0], [*arguments], {}], self._limits.output_bytes))
                 kind, content = job.frame(deadline)
                 if kind not in (b"V", b"E"):
                     return "; ".join([*said, _of_solution(kind, content)])
-                said.append(content.decode())
+                said.append(_told(kind, content, self._limits.output_bytes))
             return "; ".join(said)
         except BaseException:
             self.close()
@@ -272,6 +272,15 @@ def _reason(ended: dict[str, Any]) -> str:
         return str(ended["why"])
     status = ended["status"]
     return f"signal:{-status}" if status < 0 else "exited"
+
+
+def _told(kind: bytes, content: bytes, max_bytes: int) -> str:
+    """A value or an exception as text."""
+    try:
+        found = decode(content, max_bytes)
+        return repr(found[0]) if kind == b"V" else str(found[0][0])
+    except (Malformed, LookupError, TypeError):  # the solution wrote it itself
+        return "protocol"
 
 
 def _named(reason: str) -> str:

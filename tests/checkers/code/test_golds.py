@@ -126,7 +126,7 @@ def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeC
     ]
     found = [one.answer for one in grades(checker, gold, codes)]
     assert checker.group([found]) == [[0, 0, 1, 2, 2, 3]]
-    assert found[0] == "[4]; [-2]" and found[-1] == "no_function"
+    assert found[2:] == ["4; 4", *2 * ["ZeroDivisionError; ZeroDivisionError"], "no_function"]
 
 
 @pytest.mark.parametrize(
