@@ -56,6 +56,7 @@ from mclabel.seeds import sampling_seed
 from mclabel.stats.values import clopper_pearson
 
 IGNORE = -100
+MAX_TOKENS = 240  # of a sampled solution
 CHUNK = 2048  # documents sorted by length together
 STEPS = {"first": 7000, "strong": 4500, "policy": 600}
 MUON_LR = {"first": 0.02, "strong": 0.006, "policy": 0.003}
@@ -90,7 +91,9 @@ def main() -> None:
     add_settings(parser)
     args = parser.parse_args()
     if args.task == "card":
-        write_card(args.out, args.title or args.out.name)
+        title = args.title or args.out.name
+        about = INTRODUCTION.format(title=title, about=ABOUT.get(title, ABOUT["strong"]))
+        write_card(args.out, about, generate=generate, judge=_judge)
         return
     if (args.task == "first") == (args.start is not None):
         parser.error("`strong` and `policy` need --start, `first` takes none")
@@ -315,13 +318,27 @@ def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path
     tokenizer.save_pretrained(out)
 
 
-def write_card(folder: Path, title: str) -> None:
-    """Measure a model on test problems and write its card."""
+def write_card(
+    folder: Path,
+    introduction: str,
+    *,
+    generate: Callable[..., list[Problem]],
+    judge: Callable[[Problem, str], tuple[bool, str]],
+) -> None:
+    """Measure a model on test problems and write its card.
+
+    Args:
+        folder: of the model.
+        introduction: title and first paragraph.
+        generate: gives the problems of a domain.
+        judge: whether a solution is right, and the kind of its first wrong step ("none").
+    """
     rows = []
     for name, families in (("training families", None), ("held out", list(HELD_OUT_FAMILIES))):
         problems = generate(400, seed=99, split="test", families=families)
         for temperature in (0.8, 1.0):
-            samples = asyncio.run(_sample(folder, problems, temperature))
+            texts = asyncio.run(_sample(folder, problems, temperature))
+            samples = [(*judge(problem, text), problem) for problem, text in texts]
             rows.append((name, temperature, samples))
     lines = []
     for name, temperature, samples in rows:
@@ -341,8 +358,7 @@ def write_card(folder: Path, title: str) -> None:
     steps = ", ".join(f"{k}: {sum(v) / len(v):.2f}" for k, v in sorted(by_steps.items()))
     config = json.loads((folder / "config.json").read_text())
     card = CARD.format(
-        title=title,
-        about=ABOUT.get(title, ABOUT["strong"]),
+        introduction=introduction,
         width=config["hidden_size"],
         layers=config["num_hidden_layers"],
         vocabulary=config["vocab_size"],
@@ -357,13 +373,13 @@ def write_card(folder: Path, title: str) -> None:
 
 async def _sample(
     folder: Path, problems: list[Problem], temperature: float
-) -> list[tuple[bool, str, Problem]]:
-    """Four solutions a problem: right or not, kind of the first wrong step, the problem."""
+) -> list[tuple[Problem, str]]:
+    """Four solutions a problem."""
     policy = HfEngine(
         PolicySettings(
             model=str(folder),
             temperature=temperature,
-            max_tokens=200,
+            max_tokens=MAX_TOKENS,
             engine=HfEngine.Settings(threads=1),
         )
     )
@@ -375,15 +391,14 @@ async def _sample(
     ]
     completions = await asyncio.gather(*work)
     await policy.close()
-    rows = []
-    for number, completion in enumerate(completions):
-        problem = problems[number // 4]
-        _, grade = grade_completion(completion.text, problem.answer)
-        program = Program.from_json(problem.meta["program"])
-        truths = verify_steps(program, completion.text.split("\n"))
-        kind = next((str(t) for t in truths if t is not StepTruth.RIGHT), "none")
-        rows.append((grade.verdict is Verdict.RIGHT, kind, problem))
-    return rows
+    return [(problems[number // 4], one.text) for number, one in enumerate(completions)]
+
+
+def _judge(problem: Problem, text: str) -> tuple[bool, str]:
+    _, grade = grade_completion(text, problem.answer)
+    truths = verify_steps(Program.from_json(problem.meta["program"]), text.split("\n"))
+    kind = next((str(t) for t in truths if t is not StepTruth.RIGHT), "none")
+    return grade.verdict is Verdict.RIGHT, kind
 
 
 ABOUT = {
@@ -398,15 +413,18 @@ ABOUT = {
     ),
 }
 
+INTRODUCTION = """# arith {title}
+
+A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
+scratch on generated text by `jobs/train_arith.py`. {about}
+"""
+
 CARD = """---
 license: apache-2.0
 library_name: transformers
 pipeline_tag: text-generation
 ---
-# arith {title}
-
-A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
-scratch on generated text by `jobs/train_arith.py`. {about}
+{introduction}
 
 Llama, width {width}, {layers} layers, {vocabulary} tokens (words of the domain, single digits,
 bytes for any other text), bfloat16. It knows nothing but this domain.
