@@ -73,6 +73,9 @@ def _follow(function: Function, rng: random.Random, forms: bool, strength: float
         rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
         if rng.random() < rate * strength:
             kind = MISCONCEPTIONS[node.event]
+            others = [name for name in function.parameters if name not in (left, right)]
+            if kind == "operand" and not others:
+                return None
             misread.add(index)
             if kind == "skip":
                 names[index] = right if node.right[0] == "#" and node.left[0] != "#" else left
@@ -80,9 +83,9 @@ def _follow(function: Function, rng: random.Random, forms: bool, strength: float
             if kind == "flip":
                 op = FLIPPED[op]
             elif node.left[0] == "#":
-                right = rng.choice([name for name in function.parameters if name != right])
+                right = rng.choice(others)
             else:
-                left = rng.choice([name for name in function.parameters if name != left])
+                left = rng.choice(others)
         # The exactness of a share is a matter of the story, not of what its reader writes.
         whole: Operation = "//" if op == "/" else op
         value = apply(whole, *(values[o] if o in values else int(o) for o in (left, right)))
