@@ -45,8 +45,8 @@ from mclabel.pyarith.solutions import write
 from mclabel.pyarith.truth import Judge
 from mclabel.records import Problem
 
-STEPS = {"strong": 1100, "policy": 250}
-MUON_LR = {"strong": 0.012, "policy": 0.003}
+STEPS = {"strong": 1100, "policy": 450}
+MUON_LR = {"strong": 0.012, "policy": 0.005}
 ARITH_SHARE = 0.15
 
 
@@ -158,8 +158,7 @@ A tiny language model for mclabel's built-in domain of functions in Python, trai
 strong model on generated text by `jobs/train_pyarith.py`, and fine-tuned on functions written under
 misconceptions (a wrong operand, a flipped operation, a skipped step): a few kinds of events it
 misunderstands more often than not, the others seldom. It errs on purpose, consistently, and mostly
-in logic. It has not forgotten arith. A solution is right if it passes the hidden tests.
-"""
+in logic. It still solves problems of arith. A solution is right if it passes the hidden tests."""
 
 
 if __name__ == "__main__":
