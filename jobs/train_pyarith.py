@@ -45,8 +45,8 @@ from mclabel.pyarith.solutions import write
 from mclabel.pyarith.truth import Judge
 from mclabel.records import Problem
 
-STEPS = {"strong": 1100, "policy": 450}
-MUON_LR = {"strong": 0.012, "policy": 0.005}
+STEPS = {"strong": 1100, "policy": 250}
+MUON_LR = {"strong": 0.012, "policy": 0.003}
 ARITH_SHARE = 0.15
 
 
