@@ -81,7 +81,7 @@ class Problem:
     answer: str
     """The gold answer, as the source writes it."""
     meta: Mapping[str, str] = field(default_factory=dict)
-    """Carried to the label shards untouched (level, subject; arith's hidden program)."""
+    """Carried to the label shards untouched (level, subject, a problem's hidden truth)."""
     answer_is_json: bool = False
     """Whether the source holds an object or a list as the gold: `answer` is its JSON text."""
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from mclabel.arith.truth import true_first_error
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import read_labels
@@ -19,6 +18,7 @@ from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
 from mclabel.data.shards.opinions import commit_opinions
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.run import verify
+from mclabel.domains import true_first_error
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.judges.consensus.models import Locations
 from mclabel.judges.consensus.posterior import fuse
