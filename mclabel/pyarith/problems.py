@@ -41,9 +41,8 @@ def generate(
         families: as of arith, with the same ones kept out of training.
 
     Returns:
-        Problems whose `meta` holds `family`, `num_steps`, `function` (JSON, see
-        `Function.from_json`) and `examples`: JSON of the inputs of the first two tests, for
-        whoever votes by behaviour.
+        Problems whose `meta` holds `family`, `num_steps` and `function` (JSON, see
+        `Function.from_json`). The gold's `examples` are the inputs of its first two tests.
 
     Raises:
         ValueError: an unknown family, or one kept out of training asked for in `train`.
@@ -59,10 +58,12 @@ def generate(
         kept = Function(
             nodes=function.nodes, target=function.target, story=function.story, states=states
         )
+        inputs = [list(values) for values in tests]
         gold = {
             "fn_name": "solve",
-            "inputs": [list(inputs) for inputs in tests],
-            "outputs": [_values(function, inputs)[function.target] for inputs in tests],
+            "inputs": inputs,
+            "outputs": [_values(function, values)[function.target] for values in tests],
+            "examples": inputs[:NUM_EXAMPLES],
         }
         problems.append(
             Problem(
@@ -70,11 +71,7 @@ def generate(
                 text=text,
                 answer=json.dumps(gold),
                 answer_is_json=True,
-                meta={
-                    **meta,
-                    "function": kept.to_json(),
-                    "examples": json.dumps(gold["inputs"][:NUM_EXAMPLES]),
-                },
+                meta={**meta, "function": kept.to_json()},
             )
         )
     return problems
