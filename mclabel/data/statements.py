@@ -43,7 +43,8 @@ _BEGINS_CODE = re.compile(
     (?:[ ]{2,}+|\t)\s*+(?![-*+>][ ]|\d+[.)][ ]|[A-Z][a-z]*[ ][a-z]+[ ])\S
     | @[A-Za-z_] | (?:async[ ]++)?def[ ]++\w++[ ]*+[(\[] | class[ ]++\w++[ ]*+[(\[:]
     | import[ ]++[\w.]++[ ]*+(?:$|[,#;]|as[ ]) | from[ ]++[\w.]++[ ]++(?:import\b|\\)
-    | (?:for|while|if|elif|else|with|try|except|finally|match|case|async)\b.*[:(\[{\\][ ]*+(?:\#.*+)?$
+    | (?:for|while|if|elif|else|with|try|except|finally|match|case|async)\b
+      .*[:(\[{\\][ ]*+(?:\#.*+)?$
     | (?:return|raise|assert|global|nonlocal|del|yield|await|pass|break|continue)\b(?!.*[.!?:]$)
     | [rRuU]?(?:'''|\""")
     | [A-Za-z_][\w.]*+(?:,[ ]*+\w++)*+(?:\(
