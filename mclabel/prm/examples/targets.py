@@ -219,7 +219,9 @@ def interval_weights(row: LabeledSolution) -> tuple[float, ...]:
 
 
 def _rests_on_rollouts(step: StepLabel) -> bool:
-    return step.source not in ("outcome", "implied", "given") and step.counts.num_rollouts > 0
+    return (
+        step.source not in ("outcome", "implied", "given", "judge") and step.counts.num_rollouts > 0
+    )
 
 
 WEIGHTS: Mapping[str, str] = {
