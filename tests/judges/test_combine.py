@@ -140,7 +140,8 @@ def write_opinions(
                 "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
                 "num_steps": len(row.steps),
                 "is_known": True, "first_error": say(row), "sureness": None, "reason": "",
-                "votes": [], "scores": [], "flags": [], "answers": [], "num_tokens": 0,
+                "votes": [], "scores": [], "concentrations": [], "flags": [], "answers": [],
+                "num_tokens": 0,
             }
             for number, row in enumerate(rows, 1)
             if row.steps
