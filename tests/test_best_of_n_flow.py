@@ -210,3 +210,5 @@ def test_best_of_n_that_stops_early_needs_a_prm_that_knows_how_sure_it_is(world:
     assert 1 <= early["num_samples"]["value"] <= 6 and 0 < early["tokens"]["value"] <= 1
     less = early["accuracy"]["value"] - early["full"]["value"]
     assert early["less"]["value"] == pytest.approx(less)
+    run("report", f"{world}/early", "-o", f"{world}/early.html")
+    assert "Stopping early" in (world / "early.html").read_text()
