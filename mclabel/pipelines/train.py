@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mclabel.config import TrainConfig
 from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.manifest import MANIFEST, read_claim
+from mclabel.data.shards.manifest import MANIFEST, claimed_config
 from mclabel.data.shards.store import Store
 from mclabel.data.trainings import MODEL, check_finished, model_remedy
 from mclabel.engines.devices import check_device
@@ -164,9 +164,8 @@ def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
 
 def _leaves_out_cuts(run: str) -> bool:
     """Whether the estimator of a run counts no rollouts that were cut; most count them as wrong."""
-    manifest = read_claim(Store(run), MANIFEST) or {}
-    estimator = manifest.get("config", {}).get("estimator") or {}
-    return bool(estimator.get("truncated") == "exclude")
+    config = claimed_config(Store(run), MANIFEST) or {}
+    return bool(config.get("estimator", {}).get("truncated") == "exclude")
 
 
 def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:

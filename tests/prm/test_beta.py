@@ -18,6 +18,8 @@ from transformers import AutoModelForTokenClassification
 from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import TrainConfig, load_config
+from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.train import preflight
 from mclabel.prm.examples.targets import step_targets, step_trials, without_truncated
@@ -120,6 +122,31 @@ def test_trials_are_those_that_count_of_the_completer_that_values_are_of() -> No
     ruled = replace(row, completers=(own,), values_of="strong")
     assert step_trials(ruled, "beta") == (*[2] * (len(steps) - 1), 1)
     assert step_trials(replace(ruled, values_of="any"), "beta") == trials
+
+
+def test_a_run_that_leaves_out_cut_rollouts_has_fewer_trials(base: str, tmp_path: Path) -> None:
+    rows = [
+        replace(
+            row,
+            steps=(
+                *[
+                    label(Counts(num_right=1, num_wrong=n % 2, num_truncated=2))
+                    for n, _ in enumerate(row.steps[:-1])
+                ],
+                row.steps[-1],
+            ),
+        )
+        for row in arith_rows(12)
+    ]
+    shown = []
+    for truncated in ("wrong", "exclude"):
+        labels = write_run(tmp_path / truncated, rows)
+        config = {"estimator": {"truncated": truncated}}
+        claim(Store(labels), MANIFEST, Semantic(identity=config, config=config), {})
+        overrides = [f"out={tmp_path}/prm", f"labels=[{labels}]", f"base={base}", "target=beta"]
+        shown.append("".join(preflight(load_config(TrainConfig, None, overrides)).shown))
+    assert "0.33 of 3" in shown[0] and "0.25 of 4" in shown[0]
+    assert "1.00 of 1" in shown[1] and "0.50 of 2" in shown[1] and " of 3" not in shown[1]
 
 
 def test_a_head_recovers_means_and_how_much_counts_agree(base: str) -> None:

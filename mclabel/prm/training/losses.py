@@ -46,6 +46,9 @@ def beta_binomial_loss(
     with rollouts are then a selection. What depends on their value beyond the text is learned as
     if it were of all steps. `fixed`, and `sequential` at every step, select none.
 
+    Of one trial it is the cross-entropy of the mean: the concentration has no part in it, so the
+    last step, whose only trial is the outcome, teaches none.
+
     Computed in float64; log (a)_k is taken as log a + lgamma(a + k) - lgamma(a + 1), so that
     neither it nor its gradient overflows as a goes to 0.
 
