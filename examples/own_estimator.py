@@ -15,7 +15,7 @@ from pydantic import Field
 
 import mclabel as mc
 from mclabel.arith.problems import generate
-from mclabel.arith.truth import true_first_error
+from mclabel.domains import true_first_error
 from mclabel.estimators import (
     Estimator,
     EstimatorSettings,

@@ -30,6 +30,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -55,12 +56,30 @@ from mclabel.seeds import sampling_seed
 from mclabel.stats.values import clopper_pearson
 
 IGNORE = -100
+MAX_TOKENS = 240  # of a sampled solution
 CHUNK = 2048  # documents sorted by length together
 STEPS = {"first": 7000, "strong": 4500, "policy": 600}
 MUON_LR = {"first": 0.02, "strong": 0.006, "policy": 0.003}
 DRILLS = {"first": 1 / 6, "strong": 1 / 10, "policy": 1 / 12}  # share of documents
 ADAM_PER_MUON = 0.15
 NAMES_MATTER = ("trading", "comparing")  # twice as often in `strong`
+
+Document = tuple[list[int], list[int]]
+"""Token ids, and the same as labels with IGNORE where nothing is learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What a training learns, from where it starts and how fast."""
+
+    start: Callable[[argparse.Namespace], tuple[LlamaForCausalLM, PreTrainedTokenizerBase]]
+    documents: Callable[
+        [argparse.Namespace, PreTrainedTokenizerBase, int, random.Random], list[Document]
+    ]
+    """CHUNK documents, a function of a seed; the generator decides what the seed does not."""
+    measure: Callable[[LlamaForCausalLM, PreTrainedTokenizerBase], float]
+    rate: float
+    """Of Muon."""
 
 
 def main() -> None:
@@ -69,41 +88,56 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="model folder")
     parser.add_argument("--start", type=Path, help="model folder to go on from (strong, policy)")
     parser.add_argument("--title", help="name on the card")
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--batch", type=int, default=16, help="documents a process and step")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--strength", type=float, default=1.0, help="of the misconceptions")
-    parser.add_argument("--seed", type=int, default=0)
+    add_settings(parser)
     args = parser.parse_args()
     if args.task == "card":
-        write_card(args.out, args.title or args.out.name)
+        title = args.title or args.out.name
+        about = INTRODUCTION.format(title=title, about=ABOUT.get(title, ABOUT["strong"]))
+        write_card(args.out, about, generate=generate, judge=_judge)
         return
     if (args.task == "first") == (args.start is not None):
         parser.error("`strong` and `policy` need --start, `first` takes none")
     args.steps = args.steps or STEPS[args.task]
+    rate = MUON_LR[args.task]
+    run_course(args, Course(start=_load, documents=documents, measure=greedy_accuracy, rate=rate))
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """The settings of every training."""
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--done", type=int, default=0, help="steps that --start has behind it")
+    parser.add_argument("--batch", type=int, default=16, help="documents a process and step")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--strength", type=float, default=1.0, help="of the misconceptions")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def run_course(args: argparse.Namespace, course: Course) -> None:
+    """Train in as many processes as are asked for."""
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    mp.spawn(train, args=(args,), nprocs=args.processes)  # type: ignore[attr-defined, no-untyped-call]
+    mp.spawn(train, args=(args, course), nprocs=args.processes)  # type: ignore[attr-defined, no-untyped-call]
 
 
-def train(rank: int, args: argparse.Namespace) -> None:
+def train(rank: int, args: argparse.Namespace, course: Course) -> None:
     """One of the data-parallel processes: one thread each, gradients averaged by gloo."""
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     rendezvous = f"file://{args.out.absolute()}.rendezvous"
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=args.processes)
-    model, tokenizer = _load(args)
+    model, tokenizer = course.start(args)
     named = list(model.named_parameters())
     matrices = [p for name, p in named if p.ndim == 2 and "embed_tokens" not in name]
     others = [p for name, p in named if p.ndim != 2 or "embed_tokens" in name]
-    rate = MUON_LR[args.task]
+    rate = course.rate
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.Muon(matrices, lr=rate, momentum=0.95, weight_decay=0.01),
         torch.optim.AdamW(others, lr=rate * ADAM_PER_MUON, betas=(0.9, 0.95), weight_decay=0.0),
     ]
-    schedules = [torch.optim.lr_scheduler.LambdaLR(o, _rate(args.steps)) for o in optimizers]
-    batches = _batches(args, tokenizer, rank)
+    factor = _rate(args.steps, args.done)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(o, factor) for o in optimizers]
+    batches = _batches(args, course, tokenizer, rank)
     started, tokens, running = time.monotonic(), 0, 0.0
-    for step in range(1, args.steps + 1):
+    for step in range(args.done + 1, args.steps + 1):
         ids, labels = next(batches)
         loss = _loss(model, ids, labels)
         loss.backward()
@@ -113,14 +147,14 @@ def train(rank: int, args: argparse.Namespace) -> None:
             schedule.step()
             optimizer.zero_grad()
         tokens += ids.numel() * args.processes
-        running += (loss.item() - running) / min(step, 50)
+        running += (loss.item() - running) / min(step - args.done, 50)
         if rank == 0 and (step % 250 == 0 or step == args.steps):
             row = {
                 "step": step,
                 "seconds": round(time.monotonic() - started),
                 "tokens": tokens,
                 "loss": round(running, 4),
-                "greedy": greedy_accuracy(model, tokenizer),
+                "greedy": course.measure(model, tokenizer),
             }
             print(json.dumps(row), flush=True)
             with args.out.with_suffix(".log.jsonl").open("a") as file:
@@ -168,9 +202,9 @@ def _average_gradients(model: LlamaForCausalLM, processes: int) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def _rate(steps: int) -> Callable[[int], float]:
+def _rate(steps: int, done: int) -> Callable[[int], float]:
     def rate(step: int) -> float:
-        return min(1.0, (step + 1) / 100, 2 * max(steps - step, 0) / steps)
+        return min(1.0, (step + 1) / 100, 2 * max(steps - done - step, 0) / steps)
 
     return rate
 
@@ -184,26 +218,15 @@ def _loss(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
 
 
 def _batches(
-    args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, rank: int
+    args: argparse.Namespace, course: Course, tokenizer: PreTrainedTokenizerBase, rank: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    rng = random.Random(f"{args.task}:{args.seed}:{rank}")
-    families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "strong" else TRAIN_FAMILIES
+    rng = random.Random(f"{args.task}:{args.seed}:{rank}:{args.done}")
     pad = tokenizer.pad_token_id
-    for chunk in range(10**9):
-        num_drills = round(CHUNK * DRILLS[args.task])
+    for chunk in range(args.done, 10**9):
         seed = args.seed * 10**6 + chunk * args.processes + rank
-        documents = []
-        for problem in generate(CHUNK - num_drills, seed=seed, split="train", families=families):
-            program = Program.from_json(problem.meta["program"])
-            solution = reference_solution(program)
-            if args.task == "policy":
-                solution, _ = misread(program, problem.text, rng=rng, strength=args.strength)
-            prompt = tokenizer(problem.text + "\n")["input_ids"]
-            answer = [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
-            documents.append((prompt + answer, [IGNORE] * len(prompt) + answer))
-        documents += [_drill(rng, tokenizer) for _ in range(num_drills)]
-        documents.sort(key=lambda d: len(d[0]))
-        groups = [documents[i : i + args.batch] for i in range(0, len(documents), args.batch)]
+        made = course.documents(args, tokenizer, seed, rng)
+        made.sort(key=lambda d: len(d[0]))
+        groups = [made[i : i + args.batch] for i in range(0, len(made), args.batch)]
         rng.shuffle(groups)
         for group in groups:
             width = max(len(ids) for ids, _ in group)
@@ -213,7 +236,30 @@ def _batches(
             )
 
 
-def _drill(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+def documents(
+    args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
+) -> list[Document]:
+    """Solutions of arith, misread for `policy`, and drills."""
+    families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "strong" else TRAIN_FAMILIES
+    num_drills = round(CHUNK * DRILLS[args.task])
+    made = [_drill(rng, tokenizer) for _ in range(num_drills)]
+    for problem in generate(CHUNK - num_drills, seed=seed, split="train", families=families):
+        program = Program.from_json(problem.meta["program"])
+        solution = reference_solution(program)
+        if args.task == "policy":
+            solution, _ = misread(program, problem.text, rng=rng, strength=args.strength)
+        made.append(document(tokenizer, problem.text, solution))
+    return made
+
+
+def document(tokenizer: PreTrainedTokenizerBase, problem: str, solution: str) -> Document:
+    """A problem and its solution, of which alone is learned."""
+    prompt = tokenizer(problem + "\n")["input_ids"]
+    answer = [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
+    return prompt + answer, [IGNORE] * len(prompt) + answer
+
+
+def _drill(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> Document:
     """Twelve random equations; the loss is on the results alone."""
     ids: list[int] = []
     labels: list[int] = []
@@ -272,13 +318,27 @@ def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path
     tokenizer.save_pretrained(out)
 
 
-def write_card(folder: Path, title: str) -> None:
-    """Measure a model on test problems and write its card."""
+def write_card(
+    folder: Path,
+    introduction: str,
+    *,
+    generate: Callable[..., list[Problem]],
+    judge: Callable[[Problem, str], tuple[bool, str]],
+) -> None:
+    """Measure a model on test problems and write its card.
+
+    Args:
+        folder: of the model.
+        introduction: title and first paragraph.
+        generate: gives the problems of a domain.
+        judge: whether a solution is right, and the kind of its first wrong step ("none").
+    """
     rows = []
     for name, families in (("training families", None), ("held out", list(HELD_OUT_FAMILIES))):
         problems = generate(400, seed=99, split="test", families=families)
         for temperature in (0.8, 1.0):
-            samples = asyncio.run(_sample(folder, problems, temperature))
+            texts = asyncio.run(_sample(folder, problems, temperature))
+            samples = [(*judge(problem, text), problem) for problem, text in texts]
             rows.append((name, temperature, samples))
     lines = []
     for name, temperature, samples in rows:
@@ -298,8 +358,7 @@ def write_card(folder: Path, title: str) -> None:
     steps = ", ".join(f"{k}: {sum(v) / len(v):.2f}" for k, v in sorted(by_steps.items()))
     config = json.loads((folder / "config.json").read_text())
     card = CARD.format(
-        title=title,
-        about=ABOUT.get(title, ABOUT["strong"]),
+        introduction=introduction,
         width=config["hidden_size"],
         layers=config["num_hidden_layers"],
         vocabulary=config["vocab_size"],
@@ -314,13 +373,13 @@ def write_card(folder: Path, title: str) -> None:
 
 async def _sample(
     folder: Path, problems: list[Problem], temperature: float
-) -> list[tuple[bool, str, Problem]]:
-    """Four solutions a problem: right or not, kind of the first wrong step, the problem."""
+) -> list[tuple[Problem, str]]:
+    """Four solutions a problem."""
     policy = HfEngine(
         PolicySettings(
             model=str(folder),
             temperature=temperature,
-            max_tokens=200,
+            max_tokens=MAX_TOKENS,
             engine=HfEngine.Settings(threads=1),
         )
     )
@@ -332,15 +391,14 @@ async def _sample(
     ]
     completions = await asyncio.gather(*work)
     await policy.close()
-    rows = []
-    for number, completion in enumerate(completions):
-        problem = problems[number // 4]
-        _, grade = grade_completion(completion.text, problem.answer)
-        program = Program.from_json(problem.meta["program"])
-        truths = verify_steps(program, completion.text.split("\n"))
-        kind = next((str(t) for t in truths if t is not StepTruth.RIGHT), "none")
-        rows.append((grade.verdict is Verdict.RIGHT, kind, problem))
-    return rows
+    return [(problems[number // 4], one.text) for number, one in enumerate(completions)]
+
+
+def _judge(problem: Problem, text: str) -> tuple[bool, str]:
+    _, grade = grade_completion(text, problem.answer)
+    truths = verify_steps(Program.from_json(problem.meta["program"]), text.split("\n"))
+    kind = next((str(t) for t in truths if t is not StepTruth.RIGHT), "none")
+    return grade.verdict is Verdict.RIGHT, kind
 
 
 ABOUT = {
@@ -355,15 +413,18 @@ ABOUT = {
     ),
 }
 
+INTRODUCTION = """# arith {title}
+
+A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
+scratch on generated text by `jobs/train_arith.py`. {about}
+"""
+
 CARD = """---
 license: apache-2.0
 library_name: transformers
 pipeline_tag: text-generation
 ---
-# arith {title}
-
-A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
-scratch on generated text by `jobs/train_arith.py`. {about}
+{introduction}
 
 Llama, width {width}, {layers} layers, {vocabulary} tokens (words of the domain, single digits,
 bytes for any other text), bfloat16. It knows nothing but this domain.

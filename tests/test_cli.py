@@ -70,6 +70,7 @@ def test_label_show_and_labels(config: str, tmp_path: Path) -> None:
         (["policy.engine=hf", "policy.model=arith:best"], "must be arith:policy or arith:strong"),
         (["solutions.path=none.jsonl"], "none.jsonl: no such file"),
         (["policy.engine=hf", "policy.model=arith:x"], "arith:x: must be arith:policy"),
+        (["policy.engine=hf", "policy.model=pyarith:x"], "pyarith:x: must be pyarith:policy"),
     ],
 )
 def test_bad_input_is_one_clear_message_and_writes_nothing(

@@ -15,7 +15,7 @@ from mclabel.cli import main
 from mclabel.data.readers.judged import read_processbench
 from mclabel.data.shards.labels import commit_block, read_labels
 from mclabel.data.shards.store import Store
-from mclabel.evaluation.label_quality import arith_truth
+from mclabel.evaluation.label_quality import exact_first_error
 from mclabel.evaluation.processbench import best_threshold, first_below, processbench
 from mclabel.records import Outcome
 from tests.support.labelled import arith_rows, tiny_model, write_run
@@ -44,7 +44,7 @@ def bench_rows(count: int, seed: int = 0) -> list[Mapping[str, Any]]:
     """Solutions of arith in the format of ProcessBench, judged by exact truth."""
     found = []
     for number, one in enumerate(arith_rows(count, seed=seed)):
-        error = arith_truth(one)
+        error = exact_first_error(one)
         found.append(
             {
                 "id": f"arith-{number}",
@@ -87,7 +87,7 @@ def test_labels_of_arith_against_exact_truth(arith_run: str, tmp_path: Path) -> 
     assert run("eval", "labels", arith_run, "--format", "md") == (out / "labels.md").read_text()
     overall = found["groups"]["all"]
     # The rows are labelled by the truth, so nothing is missed.
-    assert found["truth"] == "arith" and overall["num_unknown"] == 0
+    assert found["truth"] == "exact" and overall["num_unknown"] == 0
     for name in ("first_error_accuracy", "first_error_accuracy_wrong", "f1", "kappa", "agreement"):
         assert overall["quality"][name] == {"value": 1.0, "low": 1.0, "high": 1.0}
     assert set(overall["calibration"]) == {"value, outcome", "value, sound"}
@@ -224,11 +224,11 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("truth", "message"),
     [
-        ("human", "--truth human: must be arith, processbench:FILE"),
-        ("processbench:", "--truth processbench: must be arith"),
+        ("human", "--truth human: must be exact, processbench:FILE"),
+        ("processbench:", "--truth processbench: must be exact"),
         ("processbench:missing.jsonl", "missing.jsonl: no such file"),
         ("run:nowhere", "nowhere: no such folder"),
-        ("arith", "its problem carries no program"),
+        ("exact", "its problem carries no program"),
         ("processbench:OTHER", "holds labels for none of the 96 solutions"),
     ],
 )

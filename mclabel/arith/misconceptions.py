@@ -65,7 +65,7 @@ MISUNDERSTOOD = frozenset(
 OFTEN, SELDOM = 0.7, 0.04
 """How often these events and all others are misread, at strength 1."""
 
-_FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*"}
+FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*"}
 
 
 def misread(
@@ -115,7 +115,7 @@ def _follow(
                 values[index] = left if left_is_node or not node.needs else right
                 continue
             if kind == "flip":
-                op = _FLIPPED[op]
+                op = FLIPPED[op]
             elif left_is_node:
                 right = rng.choice(numbers)
             else:

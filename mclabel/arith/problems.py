@@ -65,15 +65,11 @@ def generate(
     Raises:
         ValueError: an unknown family, or one kept out of training asked for in `train`.
     """
-    chosen = tuple(families or TRAIN_FAMILIES)
-    if unknown := [f for f in chosen if f not in FAMILIES]:
-        raise ValueError(f"families={unknown}: must be among {sorted(FAMILIES)}")
-    if split == "train" and (held := [f for f in chosen if f in HELD_OUT_FAMILIES]):
-        raise ValueError(f"families={held}: kept out of training; use split='test'")
+    chosen = chosen_families(families, split)
     problems: list[Problem] = []
     seen: set[str] = set()
     rng = random.Random(f"arith:{seed}:{split}:{chosen}")
-    for problem in _stream(rng, chosen, num_steps):
+    for problem in stream(rng, chosen, num_steps):
         if len(problems) == count:
             break
         if split_of(problem.text) == split and problem.text not in seen:
@@ -82,15 +78,36 @@ def generate(
     return problems
 
 
+def chosen_families(families: Sequence[str] | None, split: Split) -> tuple[str, ...]:
+    """The families to draw from; by default those that training uses.
+
+    Raises:
+        ValueError: an unknown family, or one kept out of training asked for in `train`.
+    """
+    chosen = tuple(families or TRAIN_FAMILIES)
+    if unknown := [f for f in chosen if f not in FAMILIES]:
+        raise ValueError(f"families={unknown}: must be among {sorted(FAMILIES)}")
+    if split == "train" and (held := [f for f in chosen if f in HELD_OUT_FAMILIES]):
+        raise ValueError(f"families={held}: kept out of training; use split='test'")
+    return chosen
+
+
 def split_of(text: str) -> Split:
     """The split a problem text belongs to: 80% train, 10% validation, 10% test."""
     bucket = hashlib.sha256(text.encode()).digest()[0] % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
 
 
-def _stream(
+def stream(
     rng: random.Random, families: Sequence[str], bounds: tuple[int, int]
 ) -> Iterator[Problem]:
+    """Problems without end, of any split.
+
+    Args:
+        rng: decides them all.
+        families: as in `generate`.
+        bounds: `num_steps` of `generate`.
+    """
     while True:
         family = rng.choice(families)
         num_steps = rng.randint(*bounds)

@@ -19,7 +19,10 @@ from mclabel.checkers.base import (
 )
 from mclabel.checkers.guarded import make_checker
 
-CHECKERS: Mapping[str, str] = {"math": "mclabel.checkers.math:MathChecker"}
+CHECKERS: Mapping[str, str] = {
+    "code": "mclabel.checkers.code.checker:CodeChecker",
+    "math": "mclabel.checkers.math:MathChecker",
+}
 """Name in a configuration, and where the class stands."""
 
 __all__ = [

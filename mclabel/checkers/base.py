@@ -16,6 +16,8 @@ from mclabel.records import Problem, Verdict
 from mclabel.settings import Chosen, ComponentSettings
 
 T = TypeVar("T")
+INSIDE = "inside: "
+"""How the reason of a verdict begins if the tests ran in the process of the program they test."""
 
 
 class Aside(Protocol):
@@ -66,7 +68,7 @@ class Grade:
     reason: str = ""
     """Machine-readable reason for the verdict, such as `equal`, `different`, `no_answer`,
     `timeout`. It begins with `guess` if the completion does not say which of its values is the
-    answer."""
+    answer, and with `INSIDE` if a program could have forged it: such a verdict is weak."""
     layer: str = ""
     """The part of the checker that decided."""
     failure: str | None = None

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from mclabel import boundary
 from mclabel.answers import GUESS
 from mclabel.boundary import Boundary, Guard, Rule, clipped, miscounted, shown
-from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers.base import INSIDE, Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.errors import CheckerError, ComponentError, MclabelError
 from mclabel.records import Problem, Verdict
 
@@ -169,9 +169,11 @@ def is_failure(reason: str) -> bool:
     return reason.startswith((_RAISED, _RETURNED))
 
 
-def is_guess(reason: str) -> bool:
-    """Whether the reason of a grade says that the answer was only guessed."""
-    return reason.startswith(GUESS)
+def is_weak(reason: str) -> bool:
+    """Whether the reason of a grade says that its verdict is weak: the answer was only guessed, or
+    the tests ran in the program's own process.
+    """
+    return reason.startswith((GUESS, INSIDE))
 
 
 def common_reason(reason: str) -> str:

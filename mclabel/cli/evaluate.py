@@ -151,8 +151,8 @@ def eval_search(
 @click.argument("shards")
 @click.option(
     "--truth",
-    help="Truth to compare with: arith (exact), processbench:FILE or FILE, prm800k:FILE or "
-    "run:FOLDER. The default is arith, and needs arith problems.",
+    help="Truth to compare with: exact, processbench:FILE or FILE, prm800k:FILE or run:FOLDER. "
+    "The default is exact, for problems of arith and pyarith.",
 )
 @_FORMAT
 @click.option("-o", "--out", help="Folder for labels.json, labels.md and plots (PNG and SVG).")

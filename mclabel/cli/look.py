@@ -33,7 +33,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     from mclabel.data.shards.labels import read_labels
     from mclabel.data.shards.opinions import holds_opinions
     from mclabel.data.shards.store import Store
-    from mclabel.evaluation.label_quality import arith_truth, is_arith
+    from mclabel.evaluation.label_quality import exact_first_error, has_exact_truth
     from mclabel.report.terminal.solutions import show_solution
 
     if holds_opinions(Store(shards)):
@@ -47,7 +47,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
             continue
         if shown == limit:
             break
-        show_solution(console, row, arith_truth(row) if is_arith([row]) else "")
+        show_solution(console, row, exact_first_error(row) if has_exact_truth([row]) else "")
         shown += 1
     if not shown:
         console.print("No solution matches.")
@@ -76,7 +76,7 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
 @click.argument("shards")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def labels(shards: str, as_json: bool) -> None:
-    """Print counts, cost and health checks of a run and, for arith problems, label quality.
+    """Print counts, cost and health checks of a run and, where truth is known, label quality.
 
     SHARDS is the folder or URL of a run of labels. Label quality compares them with true labels.
     """
@@ -85,7 +85,7 @@ def labels(shards: str, as_json: bool) -> None:
     from mclabel.evaluation.grouping import by_meta, solution_meta
     from mclabel.evaluation.health import health_json, run_health
     from mclabel.evaluation.label_quality import (
-        is_arith,
+        has_exact_truth,
         label_cost,
         label_quality,
     )
@@ -97,7 +97,7 @@ def labels(shards: str, as_json: bool) -> None:
     cost = label_cost(rows)
     health = run_health(Store(shards))
     groups = {}
-    if is_arith(rows):
+    if has_exact_truth(rows):
         groups = {"all": label_quality(rows)}
         groups |= {
             k: label_quality(g) for k, g in by_meta(rows, "answer_type", solution_meta).items()

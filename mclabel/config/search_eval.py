@@ -36,7 +36,7 @@ class SearchEvalConfig(SharedSearchConfig):
     `mean`, `max` or `log_odds`. Each of `methods` has its own `aggregate`."""
     oracle: bool = False
     """Whether to run every method with the scorer `exact`, too, which shows what it could reach
-    with a scorer that never errs. Needs arith problems."""
+    with a scorer that never errs. Needs problems of arith or pyarith."""
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
     """Metadata fields of the problems by which results are also shown in groups. Fields that no
     problem has are ignored."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mclabel.arith import bundled_model
+from mclabel.domains import bundled_model
 from mclabel.engines.smollm2 import NAME, WORDS, smollm2_folder
 from mclabel.errors import ConfigError, EngineError
 from mclabel.plain_files import check_plain_folder
@@ -26,7 +26,7 @@ def named(model: str, key: str) -> str:
 
 
 def resolve_model(model: str, *, key: str = POLICY) -> str:
-    """The folder of `arith:NAME` or `smollm2:NAME`, any other model as it is.
+    """The folder of `arith:NAME`, `pyarith:NAME` or `smollm2:NAME`, any other model as it is.
 
     Args:
         model: what a configuration names.
@@ -40,10 +40,8 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
         if model not in (NAME, WORDS):
             raise ConfigError(f"{key}={model!r}: must be {NAME} or {WORDS}")
         return str(smollm2_folder(model))
-    if not model.startswith("arith:"):
-        return model
     try:
-        return str(bundled_model(model.removeprefix("arith:")))
+        return str(bundled_model(model) or model)
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error
 

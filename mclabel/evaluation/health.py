@@ -149,7 +149,7 @@ def health_figures(counts: HealthCounts) -> dict[str, Figure]:
         "tokens_at_limit": (counts.num_tokens_cut, counts.num_tokens),
         "solutions_ungraded": (counts.outcomes[Outcome.UNGRADED], solutions),
         "rollouts_ungraded": (counts.num_rollouts_ungraded, counts.num_rollouts),
-        "rollouts_guessed": (counts.num_rollouts_guessed, counts.num_rollouts),
+        "rollouts_weak": (counts.num_rollouts_weak, counts.num_rollouts),
         "never_solved": (counts.num_never, counts.num_tried),
         "always_solved": (counts.num_always, counts.num_tried),
         "labels_wrong": (counts.num_wrong, labels),

@@ -99,16 +99,18 @@ CHECKS: Mapping[str, Check] = {
         "biased selection",
         remedy=_UNGRADED_REMEDY,
     ),
-    "rollouts_guessed": Check(
-        name="rollouts whose answer is a guess",
+    "rollouts_weak": Check(
+        name="rollouts with a weak verdict",
         warning=0.1,
         error=0.5,
         of="rollouts",
-        text="mark no answer and were graded by their last number",
+        text="mark no answer and were graded by their last number, or are programs that were "
+        "tested in their own process",
         why="solutions of ProcessBench have .02; a guess may judge the form of an answer instead "
-        "of its value",
+        "of its value, and a program can forge what it is in one process with",
         remedy="Ask for a marked answer, such as \\boxed{} (policy.system), or leave guesses "
-        "without a verdict (checker.rules.grade_guesses=false)",
+        "without a verdict (checker.rules.grade_guesses=false); give tests that call functions "
+        "with plain data",
     ),
     "never_solved": Check(
         name="problems never solved",

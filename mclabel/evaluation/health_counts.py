@@ -70,8 +70,9 @@ class HealthCounts:
     num_rollouts_ungraded: int = 0
     ungraded: Counter[str] = field(default_factory=Counter)
     """Rollouts without a verdict by reason, as far as their shards have counted it."""
-    num_rollouts_guessed: int = 0
-    """Rollouts graded by an answer that was only guessed, as far as their shards have counted."""
+    num_rollouts_weak: int = 0
+    """Rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak`), as far as their shards
+    have counted."""
     num_sound: int = 0
     """Steps whose hard label is that they are sound."""
     num_wrong: int = 0
@@ -105,7 +106,7 @@ class HealthCounts:
         reasons = Counter[str](metadata.get("ungraded", {}))
         self._withhold(reasons.pop(NO_ROOM, 0))
         self.ungraded.update(reasons)
-        self.num_rollouts_guessed += metadata.get("guessed", 0)
+        self.num_rollouts_weak += metadata.get("weak", 0)
         if not len(table):
             return
         shard = _Shard(table)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.arith.truth import carries_truth, true_first_error
+from mclabel.domains import carries_truth, true_first_error
 from mclabel.evaluation.agreement import cohen_kappa
 from mclabel.evaluation.bootstrap import (
     Estimate,
@@ -78,23 +78,23 @@ class CostEstimate:
     rollouts_per_solution: Estimate
 
 
-def arith_truth(row: LabeledSolution) -> int | None:
-    """The true first error of a solution of the arith domain.
+def exact_first_error(row: LabeledSolution) -> int | None:
+    """The true first error of a solution of a built-in domain.
 
     Raises:
-        KeyError: the problem is not of this domain.
+        KeyError: the problem is of no such domain.
     """
     return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
-def is_arith(rows: Sequence[LabeledSolution]) -> bool:
+def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
     """Whether the truth of these solutions can be computed."""
     return bool(rows) and all(carries_truth(row.problem.meta) for row in rows)
 
 
 def label_quality(
     rows: Iterable[LabeledSolution],
-    truth: Callable[[LabeledSolution], int | None] = arith_truth,
+    truth: Callable[[LabeledSolution], int | None] = exact_first_error,
     *,
     seed: int = 0,
 ) -> LabelQuality:

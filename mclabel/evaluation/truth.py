@@ -9,7 +9,7 @@ from typing import Literal
 
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.errors import DataError
-from mclabel.evaluation.label_quality import arith_truth, is_arith
+from mclabel.evaluation.label_quality import exact_first_error, has_exact_truth
 from mclabel.evaluation.matching import (
     given_alone,
     row_key,
@@ -20,7 +20,7 @@ from mclabel.evaluation.matching import (
 )
 from mclabel.records import LabeledSolution, Outcome
 
-TruthKind = Literal["arith", "processbench", "prm800k", "run"]
+TruthKind = Literal["exact", "processbench", "prm800k", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +41,19 @@ class Truth:
 
 
 def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
-    """The truth of solutions of the arith domain.
+    """The truth of solutions of the built-in domains.
 
     Raises:
         DataError: names a solution of another domain.
     """
-    if other := next((row for row in rows if not is_arith([row])), None):
+    if other := next((row for row in rows if not has_exact_truth([row])), None):
         raise DataError(
             f"solution {other.solution.id} of problem {other.problem.id}: its problem carries no "
-            "program, so it is not of the arith domain. Give --truth processbench:FILE, "
+            "program, so it is of no built-in domain. Give --truth processbench:FILE, "
             "prm800k:FILE or run:FOLDER"
         )
-    return Truth(kind="arith", first_errors={row.solution.id: arith_truth(row) for row in rows})
+    found = {row.solution.id: exact_first_error(row) for row in rows}
+    return Truth(kind="exact", first_errors=found)
 
 
 def judged_truth(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mclabel.checkers import Grade, GradeItem
-from mclabel.checkers.guarded import common_reason, is_guess, shown_reason
+from mclabel.checkers.guarded import common_reason, is_weak, shown_reason
 from mclabel.records import FinishReason, Outcome, Problem, Rollout, Verdict
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {
@@ -89,9 +89,9 @@ def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
     return dict(reasons.most_common(MAX_REASONS))
 
 
-def num_guessed(rollouts: Iterable[Rollout]) -> int:
-    """How many rollouts have a verdict on an answer that was only guessed."""
+def num_weak(rollouts: Iterable[Rollout]) -> int:
+    """How many rollouts have a verdict that is weak (`mclabel.checkers.guarded.is_weak`)."""
     return sum(
-        rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_guess(rollout.reason or "")
+        rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak(rollout.reason or "")
         for rollout in rollouts
     )

@@ -20,7 +20,7 @@ from mclabel.engines.turns import Turns
 from mclabel.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.completers import naming
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.grading import num_guessed, ungraded_reasons
+from mclabel.labeling.grading import num_weak, ungraded_reasons
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.lessons import Lessons
@@ -171,7 +171,7 @@ class LabelRunner:
             set_aside={name: asdict(fault) for name, fault in finished.set_aside.items()},
             cost={"num_tokens": finished.num_tokens, "num_rollouts": len(rollouts)},
             ungraded=ungraded_reasons(rollouts),
-            guessed=num_guessed(rollouts),
+            weak=num_weak(rollouts),
         )
         return Commit(won=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled})
 

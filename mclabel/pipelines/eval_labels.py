@@ -18,7 +18,7 @@ from mclabel.data.shards.priors import read_priors
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.interval_check import independent_counts
-from mclabel.evaluation.label_quality import is_arith
+from mclabel.evaluation.label_quality import has_exact_truth
 from mclabel.evaluation.label_report import ALL, LabelReport, label_report
 from mclabel.evaluation.truth import (
     Truth,
@@ -41,8 +41,8 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
 
     Args:
         shards: the run.
-        truth: `arith`, `processbench:FILE` or that file alone, `prm800k:FILE` or `run:FOLDER`;
-            None takes arith's where the problems are of that domain, and none otherwise.
+        truth: `exact`, `processbench:FILE` or that file alone, `prm800k:FILE` or `run:FOLDER`;
+            None is `exact` where the problems are of a built-in domain, and none otherwise.
         out: folder, made if it is missing.
         seed: of the bootstrap.
 
@@ -56,7 +56,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         raise DataError(
             f"{shards}: its shards hold no labelled solutions. Give a run of `mclabel label`"
         )
-    kind, _, source = (truth or ("arith" if is_arith(rows) else "")).partition(":")
+    kind, _, source = (truth or ("exact" if has_exact_truth(rows) else "")).partition(":")
     known = _truth(kind, source, rows)
     if known is not None and not known.first_errors:
         raise DataError(
@@ -103,7 +103,7 @@ def check_out_folder(out: str | None) -> None:
 def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:
     if kind == "":
         return None
-    if kind == "arith" and not source:
+    if kind == "exact" and not source:
         return exact_truth(rows)
     if not source and kind.endswith((".jsonl", ".json", ".parquet", ".csv")):
         kind, source = "processbench", kind
@@ -116,7 +116,7 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
         check_same_problems(rows, others, source)
         return judged_truth("run", rows, as_judged(others))
     raise ConfigError(
-        f"--truth {kind}{':' if source else ''}{source}: must be arith, processbench:FILE, "
+        f"--truth {kind}{':' if source else ''}{source}: must be exact, processbench:FILE, "
         "prm800k:FILE or run:FOLDER"
     )
 

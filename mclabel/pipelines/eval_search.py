@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mclabel.arith.truth import carries_truth
 from mclabel.components import derived_class
 from mclabel.config import SearchConfig, SearchEvalConfig
 from mclabel.config.search import SharedSearchConfig
@@ -23,6 +22,7 @@ from mclabel.data.places import RUN, SEARCH_EVAL
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import read_trees
+from mclabel.domains import carries_truth
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.search_eval import (
     SearchComparison,
@@ -149,7 +149,7 @@ def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
     for problem in read_problems(config.problems) if config.oracle else ():
         if not carries_truth(problem.meta):
             raise ConfigError(
-                "oracle=true: the scorer exact works only for arith problems, and problem "
+                "oracle=true: the scorer exact works only for arith and pyarith, and problem "
                 f"{problem.id} is not one. Set oracle=false"
             )
 

@@ -26,7 +26,7 @@ from mclabel.evaluation.grouping import by_meta, solution_meta
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
-    arith_truth,
+    exact_first_error,
     label_cost,
     label_quality,
 )
@@ -110,7 +110,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         stage.update(1, 1)
     console.print()
     wrong = next((row for row in rows if row.first_error), rows[0])
-    show_solution(console, wrong, arith_truth(wrong))
+    show_solution(console, wrong, exact_first_error(wrong))
     console.print(quality_table(quality))
     console.print(
         f"\nTraining {len(SCORERS)} scorers from the policy, side by side (a PRM and an ORM on "

@@ -34,7 +34,7 @@ from mclabel.data.shards.schema import labeled_solution, recorded_rollout
 from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
-from mclabel.labeling.grading import num_guessed, ungraded_reasons
+from mclabel.labeling.grading import num_weak, ungraded_reasons
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.run import Run
 from mclabel.records import LabeledSolution, Rollout
@@ -125,9 +125,9 @@ class RewrittenRun:
         rollouts: Sequence[Rollout] | None,
     ) -> None:
         """Write a block."""
-        ungraded, guessed = ungraded_reasons(rollouts or ()), num_guessed(rollouts or ())
+        ungraded, weak = ungraded_reasons(rollouts or ()), num_weak(rollouts or ())
         if self._anew is not None:
-            more = {"ungraded": dict(ungraded), "guessed": guessed, **block.without_rows}
+            more = {"ungraded": dict(ungraded), "weak": weak, **block.without_rows}
             self._anew.write(self._new_id(block.id), labeled, rollouts, self._provenance, more)
             return
         commit_block(
@@ -138,7 +138,7 @@ class RewrittenRun:
             rollouts,
             self._provenance,
             ungraded=ungraded,
-            guessed=guessed,
+            weak=weak,
             **block.without_rows,
         )
 

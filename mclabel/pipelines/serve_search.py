@@ -46,7 +46,7 @@ def serve_search(
     derived_class(config.search, SearchMethod)
     if derived_class(config.scorer, StepScorer).is_truth:
         raise ConfigError(
-            f"scorer.kind={config.scorer.kind}: works only for arith problems with known truth, "
+            f"scorer.kind={config.scorer.kind}: works only for problems with known truth, "
             "which requests do not carry. Set scorer=prm with scorer.prm=FOLDER"
         )
     with ends_within(GRACE_S), listen(place) as listening:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mclabel.arith.truth import carries_truth, true_first_error
+from mclabel.domains import carries_truth, true_first_error
 from mclabel.records import Outcome, Problem, Solution
 from mclabel.rl.groups import Group
 from mclabel.settings import MAX_TOTAL, Amount, Count, read_record

@@ -35,8 +35,8 @@ class SteeredSettings(SampledSettings):
     sets no limit."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
     """Name of the scorer, which scores the steps sampled so far: `prm` (a PRM in the folder
-    `scorer.prm`), `exact` (the true correctness, for arith problems only) or `constant` (one score
-    for all). Its settings are the other keys of `scorer`."""
+    `scorer.prm`), `exact` (the true correctness, for problems of arith and pyarith only) or
+    `constant` (one score for all). Its settings are the other keys of `scorer`."""
     choose: Choice = "best"
     """Which finished solution is the result: the one with the highest score (`best`), or the best
     one with the answer whose scores have the highest sum (`weighted_vote`), or with the most

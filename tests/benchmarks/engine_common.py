@@ -18,7 +18,7 @@ from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
 from mclabel.engines.base import limited
-from mclabel.evaluation.label_quality import arith_truth
+from mclabel.evaluation.label_quality import exact_first_error
 from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.records import Completion, Problem
@@ -165,7 +165,7 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
         await worker.close()
         assert len(list(Path(folder, "labels").iterdir())) == len(blocks)
         rows = list(read_labels(Store(folder)))
-    found = [row.first_error == arith_truth(row) for row in rows]
+    found = [row.first_error == exact_first_error(row) for row in rows]
     accuracy = sum(found) / len(found)
     return watch.run(policy, solutions, loop_lag_s=max(lags), accuracy=accuracy)
 

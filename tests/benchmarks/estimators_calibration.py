@@ -41,7 +41,7 @@ from mclabel.estimators.posterior.calibration import (
     fit_curve,
 )
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.evaluation.label_quality import arith_truth
+from mclabel.evaluation.label_quality import exact_first_error
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
@@ -216,7 +216,7 @@ async def _write_rows(
                         "gain": estimator.min_gain_per_token,
                         "kind": _kind(row),
                         "posterior": [round(p, 6) for p in row.posterior],
-                        "right": row.first_error == arith_truth(row),
+                        "right": row.first_error == exact_first_error(row),
                         "tokens": sum(r.num_tokens for r in labels.rollouts) / 4,
                     }
                     for row in labels.labeled

@@ -17,7 +17,7 @@ from mclabel.data.readers.remote import read_text
 from mclabel.data.shards.store import Store
 from mclabel.estimators import Estimator, EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.evaluation.label_quality import arith_truth
+from mclabel.evaluation.label_quality import exact_first_error
 from mclabel.records import Outcome
 from mclabel.report.terminal.job_progress import job_progress
 from mclabel.simulate.measure import COLUMNS, Measurement, measure
@@ -66,7 +66,7 @@ def make_pool(out: Path, name: str, count: int, rollouts: int, console: Console)
 
 def load_pool(runs: Sequence[str], **options: Any) -> list[Case]:
     """Cases of several runs, those without a verdict left out; a problem is taken once."""
-    cases = [case for run in runs for case in read_pool(Store(run), arith_truth, **options)]
+    cases = [case for run in runs for case in read_pool(Store(run), exact_first_error, **options)]
     kept: dict[str, Case] = {}
     for case in cases:
         graded = [

@@ -30,9 +30,9 @@ from rich.table import Table
 from mclabel.answers import grade_completion
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
-from mclabel.arith.truth import true_first_error
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.steps import split_steps
+from mclabel.domains import true_first_error
 from mclabel.records import Completion, Problem, Verdict
 from mclabel.seeds import sampling_seed
 from tests.benchmarks.engine_common import (

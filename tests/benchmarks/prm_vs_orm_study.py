@@ -13,7 +13,7 @@ from rich.table import Table
 
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
-from mclabel.evaluation.label_quality import arith_truth
+from mclabel.evaluation.label_quality import exact_first_error
 from tests.benchmarks.scorer_figures import (
     Comparison,
     Measured,
@@ -229,7 +229,7 @@ def label_f1(run: Path, *, is_exact: bool) -> float:
     """First-error F1 of the labels themselves, over all solutions of a run."""
     sums = np.zeros(4)
     for row in read_labels(Store(str(run))):
-        true = arith_truth(row)
+        true = exact_first_error(row)
         found = true if is_exact else row.first_error
         column = 2 if true is None else 0
         sums[column : column + 2] += 1, found == true

@@ -29,7 +29,7 @@ from mclabel.config import LabelConfig, TrainConfig, bundled_config, load_config
 from mclabel.data.shards.labels import commit_block, read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines.hub import resolve_model
-from mclabel.evaluation.label_quality import arith_truth
+from mclabel.evaluation.label_quality import exact_first_error
 from mclabel.prm.scoring.language_model import LikelihoodScorer
 from mclabel.prm.scoring.reading import read_solutions
 from mclabel.prm.scoring.score import PRM
@@ -185,7 +185,7 @@ def load_pool(run: Path) -> Pool:
             )
         )
     groups = [sorted(group, key=lambda one: one[0]) for group in by_problem.values()]
-    errors = [arith_truth(row) for row in rows]
+    errors = [exact_first_error(row) for row in rows]
     first_errors = np.array([NO_ERROR if e is None else e for e in errors])
     index = np.array([[place for _, place, _, _ in group] for group in groups])
     right = np.array([[is_right for _, _, is_right, _ in group] for group in groups])

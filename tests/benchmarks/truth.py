@@ -31,7 +31,7 @@ from mclabel.config import JudgeConfig, LabelConfig, TrainConfig, bundled_config
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.bootstrap import Estimate
-from mclabel.evaluation.label_quality import arith_truth, label_cost, label_quality
+from mclabel.evaluation.label_quality import exact_first_error, label_cost, label_quality
 from mclabel.judges.consensus.models import Locations
 from mclabel.judges.consensus.posterior import fuse
 from mclabel.judges.consensus.rules import RULES
@@ -172,7 +172,7 @@ def _lucky(rows: Sequence[LabeledSolution]) -> float:
     """Share of right answers through wrong steps that are suspected more than most sound ones."""
     right = [row for row in rows if row.solution.outcome is Outcome.RIGHT and row.posterior]
     suspicion = np.array([1 - row.posterior[-1] for row in right if row.posterior])
-    is_sound = np.array([arith_truth(row) is None for row in right], dtype=bool)
+    is_sound = np.array([exact_first_error(row) is None for row in right], dtype=bool)
     if is_sound.all() or not is_sound.any():
         return float("nan")
     bound = np.quantile(suspicion[is_sound], 1 - MOST_ALARMS)

@@ -357,3 +357,27 @@ def test_solutions_that_cannot_be_used_are_left_out(tmp_path: Path) -> None:
     assert isinstance(given.rejects[0], Reject)
     with pytest.raises(DataError, match=r"no solution for any of 2 problems; answers no known"):
         read_solutions(write(tmp_path / "t.jsonl", rows[1:2]), PROBLEMS)
+
+
+@pytest.mark.parametrize(
+    ("row", "gold"),
+    [
+        (
+            {"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "check"},
+            {"test": "check", "entry_point": "f", "prompt": "def f():"},
+        ),
+        (
+            {"task_id": 3, "text": "Write f.", "test_list": ["assert f() == 1"], "code": "f = 1"},
+            {"test_list": ["assert f() == 1"], "code": "f = 1"},
+        ),
+        ({"question": "Add.", "input_output": '{"inputs": []}'}, '{"inputs": []}'),
+        ({"question": "Add.", "input_output": '{"inputs": []}', "answer": "5"}, "5"),
+    ],
+)
+def test_columns_of_tests_are_a_gold_where_there_is_no_answer(
+    tmp_path: Path, row: dict[str, object], gold: object
+) -> None:
+    (found,) = read_problems(write(tmp_path / "p.jsonl", [row]))
+    assert found.gold == gold
+    assert found.id == str(row.get("task_id", found.id))
+    assert not {"test", "test_list", "code"} & found.meta.keys()

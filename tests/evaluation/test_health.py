@@ -86,7 +86,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         "tokens_at_limit": (30, 61),
         "solutions_ungraded": (1, 6),
         "rollouts_ungraded": (3, 12),
-        "rollouts_guessed": (0, 12),
+        "rollouts_weak": (0, 12),
         # a: two solutions and nine graded rollouts, of them right: 1 + 3; b and c: two tries each
         "never_solved": (0, 1),
         "always_solved": (0, 1),
@@ -261,11 +261,11 @@ def test_guesses_are_counted_and_reported(tmp_path: Path) -> None:
     counts = Counts(num_right=1, num_wrong=7)
     for block, number in enumerate((3, 5)):
         rows = [solution(f"p{block}.{i}", [True, True], R, counts=counts) for i in range(4)]
-        store = write(tmp_path, rows, block=block, guessed=number)
+        store = write(tmp_path, rows, block=block, weak=number)
     for _ in range(2):
         health = run_health(store)
-        assert shares(health)["rollouts_guessed"] == (8, 64)
-        assert findings(health)["rollouts_guessed"] == "warning"
+        assert shares(health)["rollouts_weak"] == (8, 64)
+        assert findings(health)["rollouts_weak"] == "warning"
         compact(store, rows=100)
 
 
@@ -280,10 +280,10 @@ def test_a_job_s_guesses_reach_its_health(tmp_path: Path, monkeypatch: pytest.Mo
     own = ("checker=guessing:grade", "ray.address=none")
     out = tmp_path / "out"
     mclabel("label", "/dev/null", *scripted_overrides(source, out, *own, "estimator.kind=fixed"))
-    count, total = shares(run_health(Store(str(out))))["rollouts_guessed"]
+    count, total = shares(run_health(Store(str(out))))["rollouts_weak"]
     assert count == total > 20
     mclabel("regrade", str(out), "-o", str(tmp_path / "maths"), "checker=math")
-    count, total = shares(run_health(Store(str(tmp_path / "maths"))))["rollouts_guessed"]
+    count, total = shares(run_health(Store(str(tmp_path / "maths"))))["rollouts_weak"]
     assert count == 0 < total
 
 

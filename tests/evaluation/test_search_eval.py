@@ -249,7 +249,7 @@ def test_problems_without_programs_have_no_oracle(tmp_path: Path) -> None:
     path = write_problems(tmp_path, 2)
     result = run(tmp_path / "out", f"problems={{source: {path}}}", "oracle=true")
     assert result.exit_code == 2, result.output
-    assert "oracle=true: the scorer exact works only for arith problems" in result.output
+    assert "oracle=true: the scorer exact works only for arith and pyarith" in result.output
     assert not (tmp_path / "out").exists()
 
 

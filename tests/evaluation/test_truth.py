@@ -8,7 +8,7 @@ import pytest
 
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.errors import DataError
-from mclabel.evaluation.label_quality import arith_truth
+from mclabel.evaluation.label_quality import exact_first_error
 from mclabel.evaluation.truth import (
     as_judged,
     check_same_problems,
@@ -30,9 +30,9 @@ def test_exact_truth_of_arith() -> None:
     rows = arith_rows(12)
     truth = exact_truth(rows)
     assert truth.known(rows) == rows
-    assert [truth.of(one) for one in rows] == [arith_truth(one) for one in rows]
+    assert [truth.of(one) for one in rows] == [exact_first_error(one) for one in rows]
     assert {truth.of(one) for one in rows} >= {None}
-    with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*not of the arith domain"):
+    with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*of no built-in domain"):
         exact_truth([*rows, row("a", THREE)])
 
 

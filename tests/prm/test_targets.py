@@ -63,7 +63,7 @@ def test_exact_truth_is_a_target_of_the_domain_that_knows_it() -> None:
         assert step_targets(row, "exact") == tuple(float(n < first) for n in range(len(row.steps)))
     assert len({row.first_error for row in rows}) > 2
     other = replace(rows[0], problem=replace(rows[0].problem, meta={}))
-    with pytest.raises(DataError, match=r"target=exact works only for arith problems"):
+    with pytest.raises(DataError, match=r"target=exact works only for arith and pyarith"):
         step_targets(other, "exact")
 
 

@@ -356,7 +356,7 @@ def test_a_fault_of_the_server_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -
     ("place", "more", "message"),
     [
         (Place(host="0.0.0.0", port=0), {}, "clients need a token"),
-        (Place(port=0), {"scorer": "exact"}, "works only for arith problems"),
+        (Place(port=0), {"scorer": "exact"}, "works only for problems with known truth"),
         (Place(host="192.0.2.1", port=0, token="x"), {}, "cannot be listened on"),
     ],
 )

@@ -47,7 +47,7 @@ VERBS: dict[str, Verb] = {
     "score": lambda w, run, out: ["score", w["prm"], run, "-o", out],
     "score by it": lambda w, run, out: ["score", run, w["solutions.jsonl"]],
     "eval labels": lambda w, run, out: ["eval", "labels", run, "--truth", f"run:{w['run']}"],
-    "eval labels, arith": lambda w, run, out: ["eval", "labels", run, "--truth", "arith"],
+    "eval labels, exact": lambda w, run, out: ["eval", "labels", run, "--truth", "exact"],
     "eval best-of-n": lambda w, run, out: [
         *("eval", "best-of-n", w["best.yaml"], f"out={out}", f"run={run}", "samples=2")
     ],

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 READERS: Mapping[str, str] = {
     "arith": "mclabel.data.readers.generated:ArithReader",
+    "pyarith": "mclabel.data.readers.generated:PyArithReader",
     "words": "mclabel.data.readers.generated:WordsReader",
     "file": "mclabel.data.readers.files:FileReader",
     "hf": "mclabel.data.readers.hub:HubReader",

@@ -36,12 +36,12 @@ class ReaderSettings(ComponentSettings):
     """Whether `source` is a path or a URL, which must mean the same on every machine."""
 
     source: str = Field(coerce_numbers_to_str=True)
-    """Source of the problems: `arith` or `words` (generated), a .jsonl, .json, .parquet or .csv
-    file or its URL, `hf:NAME` (a Hugging Face dataset), or `module:function` for a reader of your
-    own."""
+    """Source of the problems: `arith`, `pyarith` or `words` (generated), a .jsonl, .json, .parquet
+    or .csv file or its URL, `hf:NAME` (a Hugging Face dataset), or `module:function` for a reader
+    of your own."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Maximum number of problems to read; null reads all. It is required for arith, which has no
-    end."""
+    """Maximum number of problems to read; null reads all. It is required for generated ones,
+    which have no end."""
 
     @property
     def place(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -13,6 +13,7 @@ from mclabel.arith.problems import Split, generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.data.readers.base import ReaderSettings
 from mclabel.errors import ConfigError
+from mclabel.pyarith.problems import generate as generate_functions
 from mclabel.records import Problem
 from mclabel.settings import Seed, at_most, rule
 from mclabel.words import stories
@@ -21,6 +22,8 @@ MAX_WORDS = 1_000
 """Fewer than any template of words has problems."""
 MAX_ARITH = 1_000_000
 """Problems that are generated."""
+MAX_PYARITH = 100_000
+"""Fewer, since hidden tests are drawn for each."""
 
 
 class ArithReader:
@@ -76,7 +79,32 @@ class ArithReader:
     @cached_property
     def _problems(self) -> list[Problem]:
         chosen = self._settings
-        return generate(self._limit, seed=chosen.seed, split=chosen.split, families=chosen.families)
+        return self._generate(
+            self._limit, seed=chosen.seed, split=chosen.split, families=chosen.families
+        )
+
+    def _generate(
+        self, count: int, *, seed: int, split: Split, families: Sequence[str] | None
+    ) -> list[Problem]:
+        return generate(count, seed=seed, split=split, families=families)
+
+
+class PyArithReader(ArithReader):
+    """Problems of pyarith, as many as are asked for."""
+
+    class Settings(ArithReader.Settings):
+        """Generated problems that ask for a function, with hidden tests as gold."""
+
+        source: str = "pyarith"
+        limit: Annotated[
+            int | None, at_most(MAX_PYARITH, "problems of pyarith are generated into memory")
+        ] = Field(None, ge=1)
+        """Number of problems to generate. It is required, because pyarith has no end."""
+
+    def _generate(
+        self, count: int, *, seed: int, split: Split, families: Sequence[str] | None
+    ) -> list[Problem]:
+        return generate_functions(count, seed=seed, split=split, families=families)
 
 
 class WordsReader:

@@ -16,6 +16,14 @@ from mclabel.seeds import content_id
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
+TEST_COLUMNS = (
+    ("test", "entry_point", "prompt", "canonical_solution"),
+    ("test_list", "test_setup_code", "test_imports", "code"),
+    ("input_output",),
+)
+"""Columns that hold a gold for `checker=code` where there is no answer, as HumanEval, MBPP and APPS
+have them. The first of each is the tests."""
+ID_COLUMNS = ("id", "task_id")
 MAX_ANSWER = 1 << 20
 """Characters of a gold, or of the solution that it is the end of."""
 KEPT = (str, int, float, Mapping)
@@ -50,6 +58,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
             "remove the row",
         )
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
+    used |= {*_test_columns(row)}
     meta = {k: _kept(v) for k, v in row.items() if k not in used and isinstance(v, KEPT)}
     if isinstance(row.get("meta"), Mapping):
         meta |= {str(k): str(v) for k, v in row["meta"].items()}
@@ -75,9 +84,12 @@ def _kept(value: Any) -> str:
 
 def given_id(row: Any) -> str | None:
     """The id that a row gives to its problem; None if it gives none."""
-    identity = row.get("id") if isinstance(row, Mapping) else None
-    missing = identity in (None, "") or (isinstance(identity, float) and isnan(identity))
-    return None if missing else str(identity)
+    for name in ID_COLUMNS if isinstance(row, Mapping) else ():
+        identity = row.get(name)
+        missing = identity in (None, "") or (isinstance(identity, float) and isnan(identity))
+        if not missing:
+            return str(identity)
+    return None
 
 
 def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
@@ -100,8 +112,19 @@ def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
 
 
 def _gold(row: Mapping[str, Any], column: str | None) -> Gold | RejectReason:
+    has_answer = column is not None or any(name in row for name in ANSWER_COLUMNS)
+    if not has_answer and (tests := _test_columns(row)):
+        content = {name: row[name] for name in tests}
+        only = tests[0] if len(tests) == 1 else None
+        return gold_of_row(row[only] if only else content, ", ".join(tests))
     name = _name(row, "answer", column, ANSWER_COLUMNS)
     return name if isinstance(name, RejectReason) else gold_of_row(row[name], name)
+
+
+def _test_columns(row: Mapping[str, Any]) -> list[str]:
+    """The columns of a row that are a gold of tests."""
+    names = next((names for names in TEST_COLUMNS if row.get(names[0]) is not None), ())
+    return [name for name in names if row.get(name) is not None]
 
 
 def _problem(row: Mapping[str, Any], column: str | None) -> str | RejectReason:

@@ -42,7 +42,7 @@ from mclabel.errors import DamagedFile, ShardError
 _OWN = (
     *("schema_version", "block", "blocks", "attempt", "rollouts", "rollouts_digest", "cost"),
     "ungraded",
-    "guessed",
+    "weak",
     *WITHOUT_ROWS,
 )
 """Keys of a shard's metadata that may differ among shards that are merged."""
@@ -74,8 +74,8 @@ class _Pile:
     """Costs of the shards; None where one is not known."""
     ungraded: Counter[str] = field(default_factory=Counter)
     """Rollouts without a verdict, by reason."""
-    guessed: int = 0
-    """Rollouts that were graded by an answer that was only guessed."""
+    weak: int = 0
+    """Rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak`)."""
     num_shards: int = 0
     num_rows: int = 0
 
@@ -170,7 +170,7 @@ def _piles(
         pile.labels += parts
         pile.costs.append(metadata.get("cost"))
         pile.ungraded.update(metadata.get("ungraded", {}))
-        pile.guessed += metadata.get("guessed", 0)
+        pile.weak += metadata.get("weak", 0)
         without_rows = catalog.without_rows(blocks, metadata)
         for name, problems in pile.without_rows.items():
             problems.update(without_rows[name])
@@ -215,7 +215,7 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
         "blocks": dict(pile.blocks),
         "cost": _sum(pile.costs),
         "ungraded": dict(pile.ungraded.most_common()),
-        "guessed": pile.guessed,
+        "weak": pile.weak,
     }
     write_shard(store, f"{MERGED}/labels/{name}", whole, merged)
 

@@ -61,7 +61,7 @@ def commit_block(
     set_aside: Mapping[str, Mapping[str, str]] | None = None,
     cost: Mapping[str, int] | None = None,
     ungraded: Mapping[str, int] | None = None,
-    guessed: int = 0,
+    weak: int = 0,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -76,7 +76,7 @@ def commit_block(
         set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
         ungraded: how many rollouts could not be graded, by the commonest reasons.
-        guessed: how many rollouts were graded by an answer that was only guessed.
+        weak: how many rollouts have a weak verdict (`mclabel.checkers.guarded.is_weak`).
     """
     rollouts_name = None if rollouts is None else f"rollouts/{block_id}.{attempt}.parquet"
     labels_name = f"labels/{block_id}.parquet"
@@ -87,7 +87,7 @@ def commit_block(
         "set_aside": dict(set_aside or {}),
         "cost": None if cost is None else dict(cost),
         "ungraded": dict(ungraded or {}),
-        "guessed": guessed,
+        "weak": weak,
     }
     names = (labels_name, rollouts_name)
     won = write_labels(store, names, labeled, rollouts, {**provenance, **named}, metadata)

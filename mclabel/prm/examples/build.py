@@ -42,8 +42,8 @@ class ExampleSettings(Settings):
     probability that no step so far is wrong. `advantage`: the change of the value, as (1 + V(t) -
     V(t-1)) / 2. `progress`: 1 if the step keeps at least 0.8 of the value before it. `neutral`:
     wrong, neutral or sound (head=token). `outcome`, `outcome_steps`: whether the final answer is
-    right, at the last step or at every step (an ORM). `exact`: the true correctness, for arith
-    problems only. Or `module:function` of your own."""
+    right, at the last step or at every step (an ORM). `exact`: the true correctness, for problems
+    of arith and pyarith only. Or `module:function` of your own."""
     weights: Annotated[str, Named("weights")] = "equal"
     """Weight of each step in the loss. `equal`: all steps weigh the same. `rollouts`: in proportion
     to the number of rollouts. `interval`: 1 minus the width of the value's confidence interval. Or

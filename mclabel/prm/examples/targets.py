@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.boundary import Boundary, miscounted
 from mclabel.components import find_component
+from mclabel.domains import carries_truth, true_first_error
 from mclabel.errors import DataError
 from mclabel.records import Chance, Counts, LabeledSolution, Many, Outcome, StepLabel
 from mclabel.stats.values import advantages, num_trials, relative_progress
@@ -157,7 +157,7 @@ def _three_classes(row: LabeledSolution) -> Targets:
 def _exact_truth(row: LabeledSolution) -> Targets:
     if not carries_truth(row.problem.meta):
         raise DataError(
-            f"problem {row.problem.id}: target=exact works only for arith problems, whose true "
+            f"problem {row.problem.id}: target=exact works only for arith and pyarith, whose true "
             "labels are known. Choose another target"
         )
     steps = [step.text for step in row.solution.steps]
@@ -213,8 +213,8 @@ THREE_CLASSES = Target(derive=_three_classes, has_neutral=True)
 """0 wrong, 0.5 neutral, 1 sound, as PRM800K rates them (arXiv 2305.20050); with labels from
 rollouts, a value that is not 0 and at most half of the bare problem's is neutral."""
 EXACT = Target(derive=_exact_truth)
-"""1 before the first wrong step in truth, 0 from there on; of problems of source arith. What labels
-are worth is measured against it."""
+"""1 before the first wrong step in truth, 0 from there on; of problems of arith and pyarith. What
+labels are worth is measured against it."""
 OUTCOME = Target(derive=_last_outcome, is_outcome=True)
 """1 for a right answer, at the last step alone: an outcome reward model (ORM)."""
 OUTCOME_STEPS = Target(derive=_outcome_at_every_step, is_outcome=True)
@@ -267,7 +267,9 @@ def interval_weights(row: LabeledSolution) -> tuple[float, ...]:
 
 
 def _rests_on_rollouts(step: StepLabel) -> bool:
-    return step.source not in ("outcome", "implied", "given") and step.counts.num_rollouts > 0
+    return (
+        step.source not in ("outcome", "implied", "given", "judge") and step.counts.num_rollouts > 0
+    )
 
 
 WEIGHTS: Mapping[str, str] = {

@@ -23,8 +23,8 @@ from mclabel.evaluation.grouping import GROUP_KEYS, groups_by_key, solution_meta
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
-    arith_truth,
-    is_arith,
+    exact_first_error,
+    has_exact_truth,
     label_cost,
     label_quality,
 )
@@ -216,8 +216,8 @@ class _Gathered:
             yield row
 
     def _take(self, row: LabeledSolution) -> None:
-        known = is_arith([row])
-        truth = arith_truth(row) if known else None
+        known = has_exact_truth([row])
+        truth = exact_first_error(row) if known else None
         if known:
             self.truths[row.solution.id] = truth
         if row.consensus is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mclabel.evaluation.best_of_n import BestOfN, is_reference
 from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM, scorer_of
-from mclabel.evaluation.label_quality import arith_truth
+from mclabel.evaluation.label_quality import exact_first_error
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.terminal.solutions import shown
 from mclabel.stats.values import clopper_pearson
@@ -132,12 +132,12 @@ def _examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     usable = [r for r in rows if 4 <= len(r.steps) <= 7]
 
     def found(row: LabeledSolution) -> bool:
-        return row.first_error is not None and row.first_error == arith_truth(row) > 0  # type: ignore[operator]
+        return row.first_error is not None and row.first_error == exact_first_error(row) > 0  # type: ignore[operator]
 
     kinds: list[Callable[[LabeledSolution], bool]] = [
-        lambda r: r.solution.outcome is Outcome.RIGHT and arith_truth(r) is None,
+        lambda r: r.solution.outcome is Outcome.RIGHT and exact_first_error(r) is None,
         lambda r: r.solution.outcome is Outcome.WRONG and found(r),
-        lambda r: r.first_error != arith_truth(r),
+        lambda r: r.first_error != exact_first_error(r),
     ]
     chosen: list[LabeledSolution] = []
     for kind in kinds:
@@ -151,7 +151,7 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
     axes.set_title("Three solutions, step by step", loc="left")
     y = 0.0
     for row in rows:
-        truth = arith_truth(row)
+        truth = exact_first_error(row)
         outcome = row.solution.outcome
         axes.text(
             0,
@@ -198,7 +198,7 @@ def _draw_reliability(axes: Axes, rows: Sequence[LabeledSolution]) -> None:
     for row in rows:
         if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
             continue
-        error = arith_truth(row)
+        error = exact_first_error(row)
         for index, label in enumerate(row.steps[:-1]):
             if label.value is not None:
                 values.append(label.value)

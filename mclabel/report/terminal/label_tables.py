@@ -37,7 +37,7 @@ WHO = (
 FEW = "(!)"
 """Marks a group of few problems."""
 AGAINST = {
-    "arith": "exact truth",
+    "exact": "exact truth",
     "processbench": "labels in ProcessBench's format",
     "prm800k": "labels in PRM800K's format",
     "run": "another run's labels",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from mclabel.arith.truth import carries_truth, true_first_error
+from mclabel.domains import carries_truth, true_first_error
 from mclabel.evaluation.grouping import GROUP_KEYS
 from mclabel.records import Outcome
 from mclabel.report.kinds import answer_kind

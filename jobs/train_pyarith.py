@@ -1,0 +1,165 @@
+"""Train the policy of pyarith, functions in Python, from arith's strong model, on CPU.
+
+    python -m jobs.train_pyarith strong --out build/code-strong
+    python -m jobs.train_pyarith policy --out build/code-policy --start build/code-strong
+    python -m jobs.train_pyarith card   --out build/code-policy
+
+`strong` gives arith's strong model the tokens of code and learns right functions, a few of them
+with loops and helpers, and some of arith's solutions, so that it forgets nothing. `policy` is
+fine-tuned from it on functions written under arith's misconceptions. The loop is that of
+`train_arith.py`. Copy `code-policy` to mclabel/pyarith/models/policy to bundle it; `strong` is not
+bundled. On two busy cores `strong` takes 17 minutes, `policy` four.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
+
+from jobs.train_arith import (
+    CHUNK,
+    MAX_TOKENS,
+    Course,
+    Document,
+    add_settings,
+    document,
+    run_course,
+    write_card,
+)
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate as generate_arith
+from mclabel.arith.program import Program, reference_solution
+from mclabel.arith.tokenizer import build_tokenizer
+from mclabel.arith.verify import StepTruth
+from mclabel.engines.pretrained import load_model, load_tokenizer
+from mclabel.pyarith.function import Function
+from mclabel.pyarith.interpreter import run
+from mclabel.pyarith.problems import generate, stories
+from mclabel.pyarith.solutions import write
+from mclabel.pyarith.truth import Judge
+from mclabel.records import Problem
+
+STEPS = {"strong": 1100, "policy": 250}
+MUON_LR = {"strong": 0.012, "policy": 0.003}
+ARITH_SHARE = 0.15
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=["strong", "policy", "card"])
+    parser.add_argument("--out", type=Path, required=True, help="model folder")
+    parser.add_argument("--start", type=Path, default=bundled_model("strong"))
+    add_settings(parser)
+    args = parser.parse_args()
+    if args.task == "card":
+        write_card(args.out, INTRODUCTION, generate=generate, judge=judge)
+        return
+    args.steps = args.steps or STEPS[args.task]
+    rate = MUON_LR[args.task]
+    run_course(args, Course(start=load, documents=documents, measure=greedy_passes, rate=rate))
+
+
+def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+    """The model to start from, with rows for the tokens of code if it has none yet."""
+    start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
+    model = cast(LlamaForCausalLM, load_model(LlamaForCausalLM, **start, dtype=torch.float32))
+    known = load_tokenizer(**start)
+    told = itertools.islice(stories(0, "train"), 20_000)
+    rng = random.Random(0)
+    texts = (f"{text}\n{write(function, rng=rng, forms=True).text}" for text, function in told)
+    tokenizer = build_tokenizer(texts, after=known.convert_ids_to_tokens(list(range(len(known)))))
+    if len(tokenizer) > len(known):
+        _add_rows(model, known, tokenizer)
+    return model, tokenizer
+
+
+def _add_rows(
+    model: LlamaForCausalLM, known: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Embeddings of new tokens. `ada` begins as `Ada` does, so that names are copied at once."""
+    old = _embeddings(model).detach()[: len(known)].clone()
+    words: dict[str, list[int]] = {}
+    for word, i in known.get_vocab().items():
+        words.setdefault(word.removeprefix("Ġ").lower(), []).append(i)
+    model.resize_token_embeddings(-(-len(tokenizer) // 16) * 16, mean_resizing=False)
+    rows = _embeddings(model)
+    with torch.no_grad():
+        rows[len(known) :] = old.mean(0) + 0.5 * old.std(0) * torch.randn_like(rows[len(known) :])
+        for word, i in tokenizer.get_vocab().items():
+            same = words.get(word.removeprefix("Ġ").lower())
+            if i >= len(known) and same and len(word) > 2:
+                noise = torch.randn_like(rows[i])
+                rows[i] = old[same].mean(0) + 0.1 * old.std(0) * noise
+
+
+def _embeddings(model: LlamaForCausalLM) -> torch.Tensor:
+    return cast(torch.nn.Embedding, model.get_input_embeddings()).weight
+
+
+def documents(
+    args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
+) -> list[Document]:
+    """Functions of pyarith, misread for `policy`, and right solutions of arith."""
+    num_arith = round(CHUNK * ARITH_SHARE)
+    strength = args.strength if args.task == "policy" else 0.0
+    made = [
+        document(tokenizer, text, write(function, rng=rng, forms=True, strength=strength).text)
+        for text, function in itertools.islice(stories(seed, "train"), CHUNK - num_arith)
+    ]
+    for problem in generate_arith(num_arith, seed=seed, split="train"):
+        solution = reference_solution(Program.from_json(problem.meta["program"]))
+        made.append(document(tokenizer, problem.text, solution))
+    return made
+
+
+def judge(problem: Problem, text: str) -> tuple[bool, str]:
+    """Whether a text passes the hidden tests, and the kind of its first wrong line."""
+    truths = Judge(Function.from_json(problem.meta["function"])).verify(text.splitlines(True))
+    kind = str(truths[-1]) if truths and truths[-1] is not StepTruth.RIGHT else "none"
+    return passes(problem, text), kind
+
+
+def passes(problem: Problem, text: str) -> bool:
+    """Whether a text returns what the hidden tests want."""
+    return run(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
+
+
+@torch.no_grad()
+def greedy_passes(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 64
+) -> float:
+    """Share of validation problems whose greedy completion passes the hidden tests."""
+    problems = generate(count, seed=0, split="validation")
+    prompts = [tokenizer(p.text + "\n")["input_ids"] for p in problems]
+    width = max(map(len, prompts))
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts])
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    made = (
+        cast(Any, model)
+        .generate(input_ids=ids, attention_mask=mask, max_new_tokens=MAX_TOKENS, do_sample=False)[
+            :, width:
+        ]
+        .tolist()
+    )
+    texts = [str(tokenizer.decode(list(itertools.takewhile(lambda t: t != end, m)))) for m in made]
+    return sum(map(passes, problems, texts)) / count
+
+
+INTRODUCTION = """# pyarith policy
+
+A tiny language model for mclabel's built-in domain of functions in Python, trained from arith's
+strong model on generated text by `jobs/train_pyarith.py`, and fine-tuned on functions written under
+misconceptions (a wrong operand, a flipped operation, a skipped step): a few kinds of events it
+misunderstands more often than not, the others seldom. It errs on purpose, consistently, and mostly
+in logic. It still solves problems of arith. A solution is right if it passes the hidden tests."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The checker of Python programs: a completion is right if it passes the tests of its problem.
+
+Programs of models run in boxes of their own (`boxes`), apart from the tests (`trials`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from mclabel.boundary import clipped
+from mclabel.checkers.base import INSIDE, Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers.code.boxes import Box, BoxFailed, probe
+from mclabel.checkers.code.completions import NoCode, program_in
+from mclabel.checkers.code.golds import BadGold, Gold, read_gold
+from mclabel.checkers.code.trials import GoldFails, Limits, Pair
+from mclabel.records import Problem, Verdict
+from mclabel.settings import MAX_CORES, OPERATIONAL, Harmless
+
+VERSION = "1"
+ATTEMPTS = 2
+"""Runs of a program before a failure of the machine leaves it without a verdict."""
+MAX_BEHAVIOUR = 500
+"""Characters of what a program gives for the examples of its problem."""
+_SANDBOX = "sandbox: "
+_RISK = "runs programs of models without a sandbox"
+
+
+class CodeChecker(Checker):
+    """Runs programs against tests, in boxes that are kept as long as the checker."""
+
+    class Settings(CheckerSettings):
+        """What a program may use."""
+
+        time_s: float = Field(5.0, gt=0, le=3_600)
+        """Seconds that a program may take for all its tests, or for one run if it reads standard
+        input. Waiting for a core does not count."""
+        memory_mib: int = Field(512, ge=64, le=1 << 20)
+        """Memory of each process of a program, in MiB of address space."""
+        disk_mib: int = Field(16, ge=1, le=1 << 16)
+        """Size of the only folder that a program can write to, in MiB. It is memory, too."""
+        output_kib: int = Field(1_024, ge=1, le=1 << 18)
+        """Largest value that a function may return, and largest output of a program, in KiB."""
+        processes: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
+        """Programs that run at once; null for as many as this process has cores."""
+        sandbox: Annotated[
+            Literal["bwrap", "none"], Harmless(lambda value: value == "bwrap", _RISK)
+        ] = "bwrap"
+        """What programs run in: `bwrap`, or `none` for no protection of this machine. Recorded."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Make a checker, and see that a box can be started.
+
+        Args:
+            settings: limits of programs.
+
+        Raises:
+            CheckerError: the system refuses sandboxes; with the remedy.
+        """
+        self.name, self.version = settings.kind, VERSION
+        self._is_fenced = settings.sandbox == "bwrap"
+        self._limits = Limits(
+            time_s=settings.time_s,
+            memory_mib=settings.memory_mib,
+            disk_mib=settings.disk_mib,
+            output_kib=settings.output_kib,
+        )
+        self._num = settings.processes or _num_cores()
+        self._pools: dict[int, queue.LifoQueue[Pair]] = {}
+        probe(is_fenced=self._is_fenced, disk_mib=settings.disk_mib)
+        weakref.finalize(self, _close, self._pools)
+
+    async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
+        """Say why a gold cannot be used; see `Checker`. A solution that it holds must pass."""
+        return await aside(partial(self._refusal, problem))
+
+    def _refusal(self, problem: Problem) -> str | None:
+        try:
+            gold = _gold(problem.answer, problem.answer_is_json)
+        except BadGold as error:
+            return str(error)
+        if gold.solution is None:
+            return None
+        found = self._graded(gold, gold.solution)
+        if found.verdict is Verdict.RIGHT or found.reason.startswith(_SANDBOX):
+            return None  # of the latter nothing is known
+        return f"the gold's own solution does not pass its tests: {found.reason}"
+
+    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
+        """Grade completions, several at once; see `Checker`."""
+        tasks = [aside(partial(self._grade, item)) for item in items]
+        return list(await asyncio.gather(*tasks))
+
+    def _grade(self, item: GradeItem) -> Grade:
+        problem = item.problem
+        try:
+            gold = _gold(problem.answer, problem.answer_is_json)
+        except BadGold as error:
+            return Grade(verdict=Verdict.UNKNOWN, reason=f"gold: {error}", layer="none")
+        try:
+            code = program_in(item.completion, prompt=gold.prompt, name=gold.check)
+        except NoCode as error:
+            return Grade(verdict=Verdict.WRONG, reason=str(error), layer="text")
+        return self._graded(gold, code)
+
+    def _graded(self, gold: Gold, code: str) -> Grade:
+        grade = partial(Grade, layer="inside" if gold.inside else "split")
+        reason = ""
+        for _ in range(ATTEMPTS):
+            try:
+                with self._pair() as pair:
+                    found = pair.run(gold, code)
+                    answer = code
+                    if gold.examples:
+                        answer = clipped(pair.behaviour(gold, code), MAX_BEHAVIOUR)
+            except BoxFailed as error:
+                reason = f"{_SANDBOX}{error}"
+            except GoldFails as error:
+                return grade(answer=code, verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
+            else:
+                verdict = Verdict.RIGHT if found == "passed" else Verdict.WRONG
+                found = INSIDE + found if gold.inside else found
+                return grade(answer=answer, verdict=verdict, reason=found)
+        return grade(answer=code, verdict=Verdict.UNKNOWN, reason=reason)
+
+    @contextmanager
+    def _pair(self) -> Iterator[Pair]:
+        """Two boxes that no other thread of this process uses."""
+        pool = self._pools.get(os.getpid())
+        if pool is None:
+            self._pools.clear()  # those of the process that this one was forked from
+            pool = queue.LifoQueue()
+            for _ in range(self._num):
+                pool.put(Pair(self._box, self._limits))
+            pool = self._pools.setdefault(os.getpid(), pool)
+        pair = pool.get()
+        try:
+            yield pair
+        finally:
+            pool.put(pair)
+
+    @property
+    def _box(self) -> Any:
+        return partial(Box, is_fenced=self._is_fenced, disk_mib=self._limits.disk_mib)
+
+
+def _num_cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # of Linux
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+@lru_cache(256)
+def _gold(answer: str, is_json: bool) -> Gold:
+    return read_gold(Problem(id="", text="", answer=answer, answer_is_json=is_json).gold)
+
+
+def _close(pools: dict[int, queue.LifoQueue[Pair]]) -> None:
+    """End the boxes of a checker that is gone."""
+    pool = pools.get(os.getpid())
+    while pool is not None and not pool.empty():
+        pool.get().close()

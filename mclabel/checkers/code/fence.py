@@ -1,0 +1,233 @@
+"""What a process in the box may not ask of the kernel: a seccomp filter, and limits of resources.
+
+The box has no file, network or process of the machine's to begin with; this is the second wall: it
+closes the kernel's doors which honest programs never use, and those by which a program could end
+with SIGKILL, so that such an end can only have come from outside. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import resource
+import struct
+from collections.abc import Iterable, Mapping
+
+_EPERM, _ENOSYS = 1, 38
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NAMESPACES = 0x7E020000
+"""Flags of `clone` that make a namespace."""
+
+_NUMBERS: Mapping[str, Mapping[str, int]] = {
+    name: {"x86_64": int(x86), "aarch64": int(arm)}
+    for name, x86, arm in (
+        line.split() for line in """
+        acct 163 89
+        add_key 248 217
+        adjtimex 159 171
+        bpf 321 280
+        chroot 161 51
+        clock_adjtime 305 266
+        clock_settime 227 112
+        clone 56 220
+        clone3 435 435
+        delete_module 176 106
+        execveat 322 281
+        fanotify_init 300 262
+        fcntl 72 25
+        finit_module 313 273
+        fsconfig 431 431
+        fsmount 432 432
+        fsopen 430 430
+        fspick 433 433
+        init_module 175 105
+        io_uring_enter 426 426
+        io_uring_register 427 427
+        io_uring_setup 425 425
+        ioctl 16 29
+        kcmp 312 272
+        kexec_file_load 320 294
+        kexec_load 246 104
+        keyctl 250 219
+        kill 62 129
+        lookup_dcookie 212 18
+        mbind 237 235
+        memfd_create 319 279
+        memfd_secret 447 447
+        migrate_pages 256 238
+        mount 165 40
+        mount_setattr 442 442
+        move_mount 429 429
+        move_pages 279 239
+        mq_getsetattr 245 185
+        mq_notify 244 184
+        mq_open 240 180
+        mq_timedreceive 243 183
+        mq_timedsend 242 182
+        mq_unlink 241 181
+        msgctl 71 187
+        msgget 68 186
+        msgrcv 70 188
+        msgsnd 69 189
+        name_to_handle_at 303 264
+        open_by_handle_at 304 265
+        open_tree 428 428
+        open_tree_attr 467 467
+        perf_event_open 298 241
+        personality 135 92
+        pidfd_getfd 438 438
+        pidfd_open 434 434
+        pidfd_send_signal 424 424
+        pivot_root 155 41
+        prctl 157 167
+        prlimit64 302 261
+        process_madvise 440 440
+        process_mrelease 448 448
+        process_vm_readv 310 270
+        process_vm_writev 311 271
+        ptrace 101 117
+        quotactl 179 60
+        quotactl_fd 443 443
+        reboot 169 142
+        request_key 249 218
+        rt_sigqueueinfo 129 138
+        rt_tgsigqueueinfo 297 240
+        seccomp 317 277
+        semctl 66 191
+        semget 64 190
+        semop 65 193
+        semtimedop 220 192
+        set_mempolicy 238 237
+        setdomainname 171 162
+        sethostname 170 161
+        setns 308 268
+        setrlimit 160 164
+        settimeofday 164 170
+        shmat 30 196
+        shmctl 31 195
+        shmdt 67 197
+        shmget 29 194
+        socket 41 198
+        swapoff 168 225
+        swapon 167 224
+        syslog 103 116
+        tgkill 234 131
+        timer_create 222 107
+        tkill 200 130
+        umount2 166 39
+        unshare 272 97
+        userfaultfd 323 282
+        vhangup 153 58
+        """.splitlines() if line.strip()
+    )
+}  # fmt: skip
+"""Numbers of system calls by name and architecture."""
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X86_ONLY = (134, 136, 139, 154, 156, 172, 173, 180)
+"""uselib, ustat, sysfs, modify_ldt, _sysctl, iopl, ioperm, nfsservctl."""
+_WATCHED = {"clone", "fcntl", "ioctl", "prctl", "prlimit64", "setrlimit"}
+"""Calls that are refused with some arguments only."""
+_BY_ARGUMENT = (
+    ("fcntl", 1, 10),  # F_SETSIG: SIGKILL on input
+    ("ioctl", 1, 0x5412),  # TIOCSTI
+    ("ioctl", 1, 0x541C),  # TIOCLINUX
+    ("prctl", 0, 1),  # PR_SET_PDEATHSIG
+    ("prctl", 0, 22),  # PR_SET_SECCOMP: the strict mode kills
+    ("prlimit64", 1, resource.RLIMIT_CPU),
+    ("setrlimit", 0, resource.RLIMIT_CPU),
+)
+
+
+class UnknownMachine(Exception):
+    """A processor for which there is no filter."""
+
+
+def program_filter(machine: str | None = None) -> bytes:
+    """The filter for processes that run somebody's program, as instructions of BPF.
+
+    Args:
+        machine: architecture, as `platform.machine` names it; None for this one.
+
+    Raises:
+        UnknownMachine: there are no numbers for it.
+    """
+    machine = machine or platform.machine()
+    if machine not in _ARCHITECTURES:
+        known = " and ".join(_ARCHITECTURES)
+        raise UnknownMachine(f"there is a filter of system calls for {known}, not for {machine}")
+    refused = [numbers[machine] for name, numbers in _NUMBERS.items() if name not in _WATCHED]
+    if machine == "x86_64":
+        refused += _X86_ONLY
+    clone3 = _NUMBERS["clone3"][machine]
+    code = [_load(4), _if_equal(_ARCHITECTURES[machine], 1, 0), _return(_KILL), _load(0)]
+    if machine == "x86_64":
+        code += [struct.pack("HBBI", 0x35, 0, 1, 0x40000000), _return(_KILL)]  # x32
+    for number in sorted(refused):
+        error = _ENOSYS if number == clone3 else _EPERM  # then the C library takes clone
+        code += [_if_equal(number, 0, 1), _return(_ERRNO | error)]
+    for name, argument, value in _BY_ARGUMENT:
+        code += _unless(
+            _NUMBERS[name][machine],
+            [_load(16 + 8 * argument), _if_equal(value, 0, 1), _return(_ERRNO | _EPERM)],
+        )
+    code += _unless(_NUMBERS["clone"][machine], [
+        _load(16), struct.pack("HBBI", 0x45, 0, 1, _NAMESPACES), _return(_ERRNO | _EPERM),
+        struct.pack("HBBI", 0x54, 0, 0, 0xFF),  # the signal that its end sends
+        _if_equal(9, 0, 1), _return(_ERRNO | _EPERM),
+    ])  # fmt: skip
+    return b"".join([*code, _return(_ALLOW)])
+
+
+def _load(offset: int) -> bytes:
+    return struct.pack("HBBI", 0x20, 0, 0, offset)
+
+
+def _if_equal(value: int, then: int, otherwise: int) -> bytes:
+    return struct.pack("HBBI", 0x15, then, otherwise, value)
+
+
+def _return(action: int) -> bytes:
+    return struct.pack("HBBI", 0x06, 0, 0, action)
+
+
+def _unless(number: int, code: list[bytes]) -> list[bytes]:
+    """Instructions for one call; behind them its number is loaded again."""
+    return [_if_equal(number, 0, len(code) + 1), *code, _load(0)]
+
+
+def prepare() -> ctypes.CDLL:
+    """The C library; this process cannot be looked into, and gains no privilege, from here on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _asked(libc, 38, 1)  # PR_SET_NO_NEW_PRIVS
+    _asked(libc, 4, 0)  # PR_SET_DUMPABLE
+    return libc
+
+
+def install(libc: ctypes.CDLL, instructions: bytes) -> None:
+    """Put this process, and all that it starts, behind a filter for ever."""
+    buffer = ctypes.create_string_buffer(instructions, len(instructions))
+    header = struct.pack("HxxxxxxQ", len(instructions) // 8, ctypes.addressof(buffer))
+    _asked(libc, 22, 2, ctypes.create_string_buffer(header, len(header)))  # PR_SET_SECCOMP
+
+
+def _asked(libc: ctypes.CDLL, *arguments: object) -> None:
+    given = [ctypes.c_ulong(one) if isinstance(one, int) else one for one in arguments]
+    given += [ctypes.c_ulong(0)] * (5 - len(given))
+    if libc.prctl(*given) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {arguments[0]}")
+
+
+def limit(limits: Mapping[str, int], names: Iterable[str]) -> None:
+    """Set limits of resources, never above those that stand.
+
+    Args:
+        limits: by name without `RLIMIT_`.
+        names: of those to set, where the system has them.
+    """
+    for name in names:
+        kind = getattr(resource, f"RLIMIT_{name}", None)
+        if kind is None:
+            continue
+        hard = resource.getrlimit(kind)[1]
+        value = limits[name] if hard == resource.RLIM_INFINITY else min(limits[name], hard)
+        resource.setrlimit(kind, (value, value))

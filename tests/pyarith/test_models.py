@@ -1,0 +1,86 @@
+"""The bundled policy writes functions, errs on purpose, and reads arith's text as arith's does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+
+from transformers import AutoTokenizer
+
+from mclabel import arith
+from mclabel.arith.verify import StepTruth
+from mclabel.engines import PolicySettings
+from mclabel.engines.hf import HfEngine
+from mclabel.pyarith import bundled_model
+from mclabel.pyarith.function import Function
+from mclabel.pyarith.interpreter import run
+from mclabel.pyarith.problems import generate
+from mclabel.pyarith.solutions import reference
+from mclabel.pyarith.truth import Judge
+from mclabel.seeds import sampling_seed
+
+TOKENIZER = AutoTokenizer.from_pretrained(bundled_model("policy"))
+
+
+def test_the_policy_is_small_and_has_a_card() -> None:
+    folder = bundled_model("policy")
+    assert (folder / "model.safetensors").stat().st_size <= 3 * 10**6
+    assert "pass@1" in (folder / "README.md").read_text()
+    config = json.loads((folder / "config.json").read_text())
+    assert len(TOKENIZER) <= config["vocab_size"]
+
+
+def test_the_tokenizer_has_ariths_ids_first_and_one_for_an_indentation() -> None:
+    old = AutoTokenizer.from_pretrained(arith.bundled_model("policy"))
+    assert TOKENIZER.get_vocab().items() >= old.get_vocab().items()
+    text = "Ada has 120 apples. It takes 7 // 2 = 3 \\boxed{3}"
+    assert TOKENIZER(text)["input_ids"] == old(text)["input_ids"]
+    ids = TOKENIZER("def solve(p):\n    ada = p")["input_ids"]
+    pieces = ["def", " solve", "(", "p", ")", ":", "\n", "    ", "ada", " =", " p"]
+    assert [TOKENIZER.decode([i]) for i in ids] == pieces
+
+
+def test_words_of_references_are_one_token_each() -> None:
+    for problem in generate(100, seed=0, split="test"):
+        text = reference(Function.from_json(problem.meta["function"]))
+        ids = TOKENIZER(text)["input_ids"]
+        assert TOKENIZER.decode(ids) == text
+        assert len(ids) == len(re.findall(r" {4}| ?\w+| ?[^\s\w]|\n", text))
+
+
+def test_it_errs_by_misconception_and_not_always() -> None:
+    problems = generate(60, seed=11, split="test")
+
+    async def sample() -> list[str]:
+        policy = HfEngine(PolicySettings(model="pyarith:policy", max_tokens=240, engine="hf"))
+        await policy.start()
+        try:
+            made = await asyncio.gather(
+                *(
+                    policy.sample(
+                        policy.prompt_ids(p.text), (), seed=sampling_seed(0, p.id, "solution", 0)
+                    )
+                    for p in problems
+                )
+            )
+        finally:
+            await policy.close()
+        return [one.text for one in made]
+
+    texts = asyncio.run(sample())
+    right = [
+        run(text, p.gold["inputs"]) == tuple(p.gold["outputs"])
+        for text, p in zip(texts, problems, strict=True)
+    ]
+    assert 0.12 < sum(right) / len(right) < 0.5
+    truths = [
+        Judge(Function.from_json(p.meta["function"])).verify(text.splitlines(True))[-1]
+        for text, p in zip(texts, problems, strict=True)
+    ]
+    # A wrong answer comes of a wrong step, and a solution without one passes, unless it was cut.
+    agree = [(t is StepTruth.RIGHT) == ok for t, ok in zip(truths, right, strict=True)]
+    assert sum(agree) / len(agree) > 0.9
+    kinds = Counter(truths)
+    assert kinds[StepTruth.LOGIC] > 0.6 * (len(truths) - sum(right))

@@ -1,0 +1,79 @@
+"""Generated problems: their tests tell the right function from all others, and splits are apart."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mclabel.data.readers.base import reader_settings
+from mclabel.data.readers.problems import read_problems
+from mclabel.pyarith.function import Function
+from mclabel.pyarith.interpreter import run
+from mclabel.pyarith.problems import generate
+from mclabel.pyarith.solutions import reference, write
+from mclabel.records import Problem
+
+PROBLEMS = generate(200, seed=3, split="test")
+
+
+def function_of(problem: Problem) -> Function:
+    return Function.from_json(problem.meta["function"])
+
+
+def passes(problem: Problem, text: str) -> bool:
+    return run(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
+
+
+def test_references_pass_the_hidden_tests() -> None:
+    for problem in PROBLEMS:
+        assert set(problem.gold) == {"fn_name", "inputs", "outputs", "examples"}
+        assert len(problem.gold["inputs"]) == len(problem.gold["outputs"]) >= 5
+        assert passes(problem, reference(function_of(problem)))
+
+
+def test_nothing_else_of_the_story_passes_them() -> None:
+    for problem in PROBLEMS:
+        function, gold = function_of(problem), problem.gold
+        assert len(set(gold["outputs"])) > 1  # no constant
+        columns = list(zip(*gold["inputs"], strict=True))
+        values = [function.values(inputs) or [] for inputs in gold["inputs"]]
+        nodes = list(zip(*values, strict=True))
+        assert nodes.pop(function.target) == tuple(gold["outputs"])
+        assert tuple(gold["outputs"]) not in {*columns, *nodes}
+        assert all(min(row) >= 1 for row in values)
+
+
+def test_what_is_misread_does_not_pass() -> None:
+    misread = 0
+    for number, problem in enumerate(PROBLEMS):
+        written = write(function_of(problem), rng=random.Random(number), strength=2.0)
+        misread += bool(written.misread)
+        assert passes(problem, written.text) != bool(written.misread)
+    assert misread > 80
+
+
+def test_problems_are_a_function_of_the_seed_and_hold_no_numbers() -> None:
+    assert generate(20, seed=3, split="test") == PROBLEMS[:20]
+    assert len({p.id for p in PROBLEMS}) == 200
+    problem = PROBLEMS[0]
+    assert problem.text.endswith(f"Write solve({', '.join(function_of(problem).parameters)}).")
+    assert not any(letter.isdigit() for letter in problem.text)
+
+
+def test_splits_are_apart_and_families_are_held_out() -> None:
+    texts = {
+        s: {p.text for p in generate(50, seed=0, split=s)} for s in ("train", "validation", "test")
+    }
+    assert len(set().union(*texts.values())) == 150
+    with pytest.raises(ValueError, match="kept out of training"):
+        generate(1, seed=0, split="train", families=["gifts"])
+    assert {p.meta["family"] for p in generate(5, seed=0, split="test", families=["riddles"])} == {
+        "riddles"
+    }
+
+
+def test_the_reader_gives_problems_with_their_gold() -> None:
+    problems = list(read_problems(reader_settings("pyarith", limit=5, seed=3)))
+    assert problems == PROBLEMS[:5]
+    assert problems[0].gold["fn_name"] == "solve"

@@ -1,0 +1,45 @@
+"""The registry of built-in domains: each problem's truth is that of its own domain."""
+
+from __future__ import annotations
+
+import pytest
+
+from mclabel.arith.problems import generate as generate_arith
+from mclabel.arith.program import Program, reference_solution
+from mclabel.domains import DOMAINS, bundled_model, carries_truth, true_first_error
+from mclabel.pyarith.function import Function
+from mclabel.pyarith.problems import generate as generate_pyarith
+from mclabel.pyarith.solutions import reference
+from mclabel.records import Problem
+
+
+def solved(name: str) -> tuple[Problem, str]:
+    if name == "arith":
+        problem = generate_arith(1, seed=1, split="test")[0]
+        return problem, reference_solution(Program.from_json(problem.meta["program"]))
+    problem = generate_pyarith(1, seed=1, split="test")[0]
+    return problem, reference(Function.from_json(problem.meta["function"]))
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_truth_is_found_by_the_domain_of_the_problem(name: str) -> None:
+    problem, solution = solved(name)
+    assert [d for d, one in DOMAINS.items() if one.carries_truth(problem.meta)] == [name]
+    assert carries_truth(problem.meta)
+    steps = solution.splitlines(keepends=True)
+    assert true_first_error(problem.meta, steps) is None
+    assert true_first_error(problem.meta, [*steps[:2], "\nsomething else", *steps[2:]]) == 2
+
+
+def test_others_carry_no_truth() -> None:
+    assert not carries_truth({"program": "x = 1", "function": "solve"})
+    with pytest.raises(KeyError):
+        true_first_error({}, ["x"])
+
+
+def test_bundled_models_are_named_by_their_domain() -> None:
+    folder = bundled_model("arith:policy")
+    assert folder is not None and (folder / "config.json").is_file()
+    assert bundled_model("Qwen/Qwen2.5-1.5B") is bundled_model("smollm2:135m") is None
+    with pytest.raises(ValueError, match="pyarith:strong: must be pyarith:policy"):
+        bundled_model("pyarith:strong")
