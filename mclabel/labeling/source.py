@@ -13,7 +13,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mclabel.data.selected import Selected
+from mclabel.data.readers.selected import Selected
 from mclabel.data.shards.labels import label_tables, named_rollouts
 from mclabel.data.shards.schema import labeled_solution, problem_of, recorded_rollout
 from mclabel.data.shards.store import Store

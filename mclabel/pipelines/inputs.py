@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from mclabel.config import LabelConfig
 from mclabel.data.readers.problems import ChosenProblems, Problems, ProblemStream, read_problems
+from mclabel.data.readers.selected import read_selected
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.data.selected import read_selected
 from mclabel.data.shards.rejects import Reject
 from mclabel.data.sizes import Size
 from mclabel.labeling.items import ProblemItems

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mclabel.config import ScoreConfig, SelectConfig
 from mclabel.data.outputs import output_file
 from mclabel.data.readers.rows import RejectReason, row_place, scan_rows
-from mclabel.data.selected import manifest_bytes
+from mclabel.data.readers.selected import manifest_bytes
 from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.opinions import opinion_rows
 from mclabel.data.shards.store import Store
@@ -186,8 +186,8 @@ def _rank(
     """
     assert rule.key is not None
     places: dict[str, list[int]] = {}
-    for number, row in enumerate(pool.rows):
-        places.setdefault(row.text_id, []).append(number)
+    for number, one in enumerate(pool.rows):
+        places.setdefault(one.text_id, []).append(number)
     how = partial(aggregate, how=config.aggregation)
     num_strange = num_read = 0
     measured: bool | None = None

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.data.readers.judged import answer_right_of
-from mclabel.data.selected import text_id
+from mclabel.data.readers.selected import text_id
 from mclabel.data.shards.labels import label_tables
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError

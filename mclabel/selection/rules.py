@@ -164,10 +164,10 @@ def scored_solution(
 
 def _numbers(place: str, row: Mapping[str, Any], name: str) -> tuple[float, ...]:
     found = row.get(name)
-    is_list = isinstance(found, list | tuple)
-    if not is_list or not all(type(one) in (int, float) and math.isfinite(one) for one in found):
+    numbers: list[Any] = list(found) if isinstance(found, list | tuple) else [None]
+    if not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
         raise DataError(
             f"{place}: {name}={found!r}: must be a list of finite numbers, one a step. Give what "
             "`mclabel score` has written"
         )
-    return tuple(map(float, found))
+    return tuple(map(float, numbers))

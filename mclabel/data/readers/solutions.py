@@ -15,7 +15,7 @@ from mclabel.data.readers.rows import (
     is_unicode,
     scan_rows,
 )
-from mclabel.data.selected import Selected
+from mclabel.data.readers.selected import Selected
 from mclabel.data.shards.rejects import Reject
 from mclabel.errors import DataError
 from mclabel.records import GivenSolution, Problem
