@@ -166,6 +166,38 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
     assert {row.selection_probability for row in regraded} == {12 / 32}
 
 
+def test_a_rule_takes_a_text_once(tmp_path: Path) -> None:
+    row = {"problem": "P", "steps": ["a"], "outcome": "wrong"}
+    pool = write(
+        tmp_path / "pool.jsonl",
+        [{**row, "scores": [0.9]}] * 3 + [{**row, "steps": ["b"], "scores": [0.1]}],
+    )
+    options = ("--rule", "convincing", "--scores", pool, "--uniform-share", 0)
+    rows = manifest(select(pool, tmp_path / "next.parquet", *options, budget=2))
+    assert [(row["solution_id"], row["rank"], row["score"]) for row in rows] == [
+        ("1", 1, 0.9),
+        ("4", 2, 0.1),
+    ]
+    assert "it ranks 2 and can take 2" in refused(
+        *("select", pool, "-o", tmp_path / "more.parquet", "--budget", 3, *options)
+    )
+
+
+def test_what_was_chosen_before_is_left_out(tmp_path: Path, pool: Path) -> None:
+    first = select(pool, tmp_path / "first.parquet", "--rule", "uniform", budget=20)
+    second = tmp_path / "second.parquet"
+    options = ("--rule", "uniform", "--exclude", first)
+    rest = manifest(select(pool, second, *options, budget=10))
+    ids = [row["solution_id"] for row in manifest(first)] + [row["solution_id"] for row in rest]
+    assert sorted(ids, key=int) == [str(number) for number in range(1, 31)]
+    assert {row["probability"] for row in rest} == {1.0}
+    said = refused(
+        *("select", pool, "-o", tmp_path / "third.parquet", "--budget", 1),
+        *(*options, "--exclude", second),
+    )
+    assert "exclude leaves nothing of it. Give a larger pool" in said
+
+
 def test_the_same_whatever_the_order_of_shards(tmp_path: Path) -> None:
     rows = arith_rows(24, per_problem=3)
     contents = []
@@ -234,7 +266,10 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     base = ("select", pool, "-o", out)
     cases: list[tuple[tuple[object, ...], str]] = [
         (("--rule", "uniform", "--budget", 0), "budget=0"),
-        (("--rule", "uniform", "--budget", 31), "the pool has 30 solutions. Give at most 30"),
+        (
+            ("--rule", "uniform", "--budget", 31),
+            "there are 30 solutions to choose from. Give at most 30",
+        ),
         (("--rule", "uncertain", "--budget", 3), "ranks by scores, and none are given. Give prm"),
         (
             ("--rule", "uncertain", "--budget", 3, "--prm", "x", "--scores", scores),
@@ -244,7 +279,7 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
         (("--rule", "uniform", "--budget", 3, "--uniform-share", 1.5), "uniform-share"),
         (
             ("--rule", "uncertain", "--scores", scores, "--budget", 30, "--uniform-share", 0),
-            "the rule is to choose 30 solutions, but of 30 in the pool 28 have scores",
+            "the rule is to choose 30 solutions, but of 30 in the pool it ranks 28",
         ),
         (
             ("--rule", "math:exp", "--scores", scores, "--budget", 3),

@@ -29,6 +29,12 @@ from mclabel.cli.output import console, fail_if_stopped
 )
 @click.option("--per-problem", type=int, help="Most that the rule chooses of one problem.")
 @click.option("--seed", type=SEED, help="Seed of the random draw; the default is 0.")
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="MANIFEST",
+    help="Leave out what this earlier selection chose. Can be repeated.",
+)
 @click.option("-o", "--out", required=True, help="Manifest to write (.parquet).")
 def select(
     solutions: str,
@@ -40,6 +46,7 @@ def select(
     uniform_share: float | None,
     per_problem: int | None,
     seed: int | None,
+    exclude: tuple[str, ...],
     out: str,
 ) -> None:
     """Choose which solutions of a pool to label next.
@@ -65,6 +72,7 @@ def select(
         "uniform_share": uniform_share,
         "per_problem": per_problem,
         "seed": seed,
+        "exclude": list(exclude) or None,
     }
     named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     config = load_config(SelectConfig, None, [*named, *overrides])

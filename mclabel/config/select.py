@@ -13,6 +13,8 @@ from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
 from mclabel.settings import MAX_COUNT, OPERATIONAL, OneOf, Seed
 from mclabel.settings import rule as checked
 
+MAX_EXCLUDED = 1000
+
 
 class SelectConfig(RunsHere):
     """A selection of solutions to be labelled."""
@@ -45,6 +47,9 @@ class SelectConfig(RunsHere):
     max or log_odds."""
     seed: Seed = 0
     """Seed of the uniform draw and of ties."""
+    exclude: list[str] = Field([], max_length=MAX_EXCLUDED)
+    """Manifests of earlier selections from this pool: what they chose, and what has the
+    same text, is left out of it."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
     """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow` or `qwen`."""
     device: Annotated[str, OPERATIONAL] = AUTO

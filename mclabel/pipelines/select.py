@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mclabel.config import ScoreConfig, SelectConfig
 from mclabel.data.outputs import output_file
 from mclabel.data.readers.rows import RejectReason, row_place, scan_rows
-from mclabel.data.readers.selected import manifest_bytes
+from mclabel.data.readers.selected import manifest_bytes, read_selected
 from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.opinions import opinion_rows
 from mclabel.data.shards.store import Store
@@ -96,11 +96,13 @@ def select(
             "pool, or scores, a file that `mclabel score` has written"
         )
     out = output_file(config.out, "-o ")
-    pool = read_pool(config.solutions)
+    earlier = [read_selected(one, "exclude") for one in config.exclude]
+    pool = read_pool(config.solutions, without=earlier)
     num_pool = len(pool.rows)
     if config.budget > num_pool:
         raise ConfigError(
-            f"budget={config.budget}: the pool has {num_pool:,} solutions. Give at most {num_pool}"
+            f"budget={config.budget}: there are {num_pool:,} solutions to choose from. Give at "
+            f"most {num_pool}"
         )
     if rule.wrong_share is not None and all(row.outcome is None for row in pool.rows):
         raise DataError(
@@ -128,12 +130,12 @@ def select(
     )
     content = manifest_bytes(
         list(_rows(config.rule, pool, chosen, keys, scores)),
-        _about(config, pool, chosen, keys, place),
+        _about(config, pool, chosen, scores, place),
     )
     partial_file = out.with_name(f"{out.name}.partial")
     partial_file.write_bytes(content)
     partial_file.rename(out)
-    num_scored = int((~np.isnan(keys)).sum())
+    num_scored = int((~np.isnan(scores)).sum())
     return _report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
 
 
@@ -182,7 +184,8 @@ def _rank(
 ) -> int:
     """Fill in the keys and scores of the pool's solutions; the number of those not in the pool.
 
-    Solutions with the same text are alike; of several scores for one the highest counts.
+    Of solutions with the same text, which are scored alike, the rule takes only the first; the
+    others can be drawn.
     """
     assert rule.key is not None
     places: dict[str, list[int]] = {}
@@ -199,12 +202,11 @@ def _rank(
                 "one PRM"
             )
         measured = bool(row.concentrations)
-        found = places.get(text)
-        if found is None:
-            num_strange += 1
+        if text not in places:
+            num_strange += text not in pool.left_out
             continue
-        key = rule.key(row)
-        keys[found] = np.fmax(keys[found], key)
+        found = places[text]
+        keys[found[0]] = np.fmax(keys[found[0]], rule.key(row))
         scores[found] = np.fmax(scores[found], row.score)
     if num_strange == num_read:
         raise DataError(
@@ -238,8 +240,8 @@ def _scored_rows(
 
 
 def _of_run(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a scoring run says of a solution beside its input."""
-    return {name: row[name] for name in ("scores", "concentrations") if row.get(name)}
+    """What a scoring run says of a solution, as a file of scores has it."""
+    return {"scores": row["scores"], "concentration": row["concentrations"] or None}
 
 
 def _rows(
@@ -263,7 +265,7 @@ def _rows(
 
 
 def _about(
-    config: SelectConfig, pool: Pool, chosen: Chosen, keys: Floats, place: str | None
+    config: SelectConfig, pool: Pool, chosen: Chosen, scores: Floats, place: str | None
 ) -> dict[str, Any]:
     """The metadata of the manifest."""
     others = len(pool.rows) - len(chosen.certain)
@@ -275,9 +277,10 @@ def _about(
         "per_problem": config.per_problem,
         "aggregation": config.aggregation if place is not None else None,
         "seed": config.seed,
+        "exclude": config.exclude,
         "by_content": bool(len(chosen.certain)),
         "num_pool": len(pool.rows),
-        "num_scored": int((~np.isnan(keys)).sum()),
+        "num_scored": int((~np.isnan(scores)).sum()),
         "num_certain": len(pool.rows) if all_in else len(chosen.certain),
         "pool": {
             "place": config.solutions,

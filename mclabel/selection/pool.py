@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.data.readers.judged import answer_right_of
-from mclabel.data.readers.selected import text_id
+from mclabel.data.readers.selected import Selected, text_id
 from mclabel.data.shards.labels import label_tables
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
@@ -39,6 +39,8 @@ class Pool:
     rows: list[PoolRow]
     problems: NDArray[np.int64]
     """Of each solution, the number of its problem."""
+    left_out: frozenset[str] = frozenset()
+    """By their `text_id`, solutions that earlier selections have chosen."""
 
     @property
     def id(self) -> str:
@@ -57,18 +59,23 @@ class Pool:
         return np.array([row.outcome in wrong for row in self.rows], dtype=bool)
 
 
-def read_pool(source: str) -> Pool:
+def read_pool(source: str, without: Sequence[Selected] = ()) -> Pool:
     """The solutions of a file or a labelling run.
 
     Args:
         source: as `mclabel score` takes it.
+        without: earlier selections, whose solutions, and those of the same text, are left out.
 
     Raises:
         DataError: the file cannot be read, or has no solution that can be used.
         ShardError: the run has no labels, or they are damaged.
     """
     found = _file_rows(source) if is_file(source) else _run_rows(source)
-    rows = sorted(found, key=lambda row: row.id)
+    gone = frozenset(text for one in without for text in one.texts.values())
+    read = sorted(found, key=lambda row: row.id)
+    rows = [row for row in read if row.text_id not in gone]
+    if read and not rows:
+        raise DataError(f"{source}: exclude leaves nothing of it. Give a larger pool")
     if not rows:
         raise DataError(
             f"{source}: holds no solutions with a problem and steps. Give a file with problem and "
@@ -76,7 +83,7 @@ def read_pool(source: str) -> Pool:
         )
     numbers: dict[str, int] = {}
     problems = [numbers.setdefault(row.problem_id, len(numbers)) for row in rows]
-    return Pool(rows=rows, problems=np.array(problems, dtype=np.int64))
+    return Pool(rows=rows, problems=np.array(problems, dtype=np.int64), left_out=gone)
 
 
 def is_file(source: str) -> bool:

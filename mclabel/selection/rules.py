@@ -137,7 +137,7 @@ def scored_solution(
         place: names it in messages.
         problem: its text.
         steps: texts of its steps.
-        row: with `scores`, and `concentrations` if the PRM has them.
+        row: with `scores`, and `concentration` if the PRM has them.
         outcome: how it ended; None if the pool does not say.
         how: makes one score of those of the steps.
 
@@ -150,7 +150,6 @@ def scored_solution(
             f"{place}: scores={row.get('scores')!r}: must be numbers from 0 to 1, one a step. Give "
             "what `mclabel score` has written"
         )
-    concentrations = row.get("concentrations") or ()
     return ScoredSolution(
         place=place,
         problem=problem,
@@ -158,7 +157,7 @@ def scored_solution(
         scores=scores,
         score=how(scores),
         outcome=outcome,
-        concentrations=_numbers(place, row, "concentrations") if concentrations else (),
+        concentrations=_numbers(place, row, "concentration") if row.get("concentration") else (),
     )
 
 

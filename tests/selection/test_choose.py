@@ -41,8 +41,12 @@ def test_problems_take_turns() -> None:
 @pytest.mark.parametrize(
     ("budget", "more", "said"),
     [
-        (6, {}, "to choose 6 solutions, but of 6 in the pool 5 have scores, and it can take 5"),
-        (5, {"per_problem": 2}, "it can take 4, 2 of a problem at most. Lower budget, or raise"),
+        (6, {}, "to choose 6 solutions, but of 6 in the pool it ranks 5 and can take 5"),
+        (
+            5,
+            {"per_problem": 2},
+            "it ranks 5 and can take 4, 2 of a problem at most. Lower budget, or raise",
+        ),
     ],
 )
 def test_too_few_to_choose_from(budget: int, more: dict[str, int], said: str) -> None:

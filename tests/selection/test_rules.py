@@ -39,7 +39,7 @@ def test_entropy_of_the_first_error() -> None:
 
 
 def test_the_least_concentration_is_most_uncertain() -> None:
-    assert key("uncertain", solution(concentrations=[7.0, 2.5])) == -2.5
+    assert key("uncertain", solution(concentration=[7.0, 2.5])) == -2.5
 
 
 def test_convincing_is_the_score_of_the_solution() -> None:

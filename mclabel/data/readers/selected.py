@@ -103,16 +103,17 @@ def manifest_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) 
     return parquet_with_digest(table, compression="zstd")
 
 
-def read_selected(place: str) -> Selected:
+def read_selected(place: str, key: str = "solutions.select") -> Selected:
     """Read a manifest.
 
     Args:
         place: file or URL.
+        key: that names it, for messages.
 
     Raises:
         DataError: it is none, or damaged.
     """
-    table, about = _opened(place)
+    table, about = _opened(place, f"{key}={place!r}")
     ids = table["solution_id"].to_pylist()
     return Selected(
         place=place,
@@ -122,8 +123,7 @@ def read_selected(place: str) -> Selected:
     )
 
 
-def _opened(place: str) -> tuple[pa.Table, dict[str, Any]]:
-    key = f"solutions.select={place!r}"
+def _opened(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
     path = local_path(place)
     try:
         content = path.read_bytes()
