@@ -29,7 +29,9 @@ def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
         ).wait()
     pool, held_out = str(folder / "pool"), list(mc.read_labels(folder / "test"))
 
-    prm, manifests, runs = None, [], []
+    prm: str | None = None
+    manifests: list[str] = []
+    runs: list[mc.LabelRun] = []
     for turn in range(turns):
         # What is worth most to the PRM of the turn before; at first there is none, so at random.
         out = str(folder / f"chosen{turn}.parquet")
@@ -47,8 +49,15 @@ def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
         run.wait()
         runs.append(run)
         # From the base each time: a PRM that is trained on has learned from fewer labels twice.
-        keys = {"head": "likelihood", "backbone_lr": 1e-4, "head_lr": 1e-2, "epochs": 3}
-        report = mc.train(runs, base="arith:policy", out=folder / f"prm{turn}", **keys)
+        report = mc.train(
+            runs,
+            base="arith:policy",
+            out=folder / f"prm{turn}",
+            head="likelihood",
+            backbone_lr=1e-4,
+            head_lr=1e-2,
+            epochs=3,
+        )
         prm = str(report.model)
         print(f"  right above wrong in {ordered(prm, held_out):.0%} of pairs")
 

@@ -87,8 +87,8 @@ def choose(
         limit = f", {per_problem} of a problem at most" if per_problem is not None else ""
         raise DataError(
             f"budget={budget}: the rule is to choose {wanted:,} solutions, but of {len(ids):,} in "
-            f"the pool it ranks {len(ranked):,} and can take {len(certain):,}{limit}. Lower budget, "
-            "or raise uniform_share or per_problem"
+            f"the pool it ranks {len(ranked):,} and can take {len(certain):,}{limit}. Lower "
+            "budget, or raise uniform_share or per_problem"
         )
     others = np.setdiff1d(np.arange(len(ids)), certain)
     hashes = np.array([_hash(seed, "draw", ids[one]) for one in others], dtype=np.uint64)

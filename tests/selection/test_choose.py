@@ -45,7 +45,7 @@ def test_problems_take_turns() -> None:
         (
             5,
             {"per_problem": 2},
-            "it ranks 5 and can take 4, 2 of a problem at most. Lower budget, or raise",
+            "it ranks 5 and can take 4, 2 of a problem at most. Lower budget",
         ),
     ],
 )
