@@ -265,7 +265,7 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     scores, out = tmp_path / "scores.jsonl", tmp_path / "next.parquet"
     base = ("select", pool, "-o", out)
     cases: list[tuple[tuple[object, ...], str]] = [
-        (("--rule", "uniform", "--budget", 0), "budget=0"),
+        (("--rule", "uniform", "--budget", 0), "Invalid value for '--budget'"),
         (
             ("--rule", "uniform", "--budget", 31),
             "there are 30 solutions to choose from. Give at most 30",

@@ -21,13 +21,22 @@ from mclabel.cli.output import console, fail_if_stopped
     metavar="RULE",
     help="uniform, convincing, uncertain, or module:function of your own.",
 )
-@click.option("--budget", required=True, type=int, help="Number of solutions to choose.")
+@click.option(
+    "--budget",
+    required=True,
+    type=click.IntRange(1),
+    help="Number of solutions to choose.",
+)
 @click.option(
     "--uniform-share",
     type=Share(),
     help="Share of the budget that is drawn uniformly at random; the default is 0.15.",
 )
-@click.option("--per-problem", type=int, help="Most that the rule chooses of one problem.")
+@click.option(
+    "--per-problem",
+    type=click.IntRange(1),
+    help="Most that the rule chooses of one problem.",
+)
 @click.option("--seed", type=SEED, help="Seed of the random draw; the default is 0.")
 @click.option(
     "--exclude",

@@ -21,7 +21,6 @@ from mclabel.data.shards.opinions import opinion_rows
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.provenance import weights_of
-from mclabel.pipelines.score import score
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.items import row_item
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
@@ -166,6 +165,8 @@ def _score(
     config: SelectConfig, place: str, on_state: Callable[[JobState], None]
 ) -> JobReport | None:
     """Score the pool; the job's report if it was stopped before its end."""
+    from mclabel.pipelines.score import score  # which loads torch
+
     assert config.prm is not None
     scoring = ScoreConfig(
         prm=config.prm,

@@ -15,7 +15,7 @@ from math import nan, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, flo
         return mean, mean, mean
     if n < 2:
         return mean, nan, nan
-    quantile = float(t.ppf((1 + level) / 2, n - 1))
+    quantile = float(stdtrit(n - 1, (1 + level) / 2))
     if np.isin(y, (0.0, 1.0)).all():
         return mean, *_wilson(mean, n * (num_others - 1) / (num_others - n), quantile)
     spread = float(y.std(ddof=1)) * sqrt(1 - n / num_others)
