@@ -83,7 +83,7 @@ def test_what_a_function_may_take(own: ModuleType) -> None:
     with pytest.raises(ConfigError, match="must be a function"):
         find_rule("own_rules:number")
     with pytest.raises(ConfigError, match="did you mean uniform"):
-        find_rule("unifrom")
+        find_rule("uniforms")
 
 
 @pytest.mark.parametrize("scores", [[], [0.5, 1.5], [float("nan")], ["0.5"], "0.5", None, [True]])
