@@ -36,6 +36,7 @@ BUILT_IN: Mapping[str, str] = {
     "formats": "mclabel.data.exchange:FORMATS",
     "targets": "mclabel.prm.examples.targets:TARGETS",
     "weights": "mclabel.prm.examples.targets:WEIGHTS",
+    "selections": "mclabel.selection:RULES",
     "losses": "mclabel.prm.training.settings:LOSSES",
 }
 """By kind: `module:NAME` of the dict that holds each built-in component's name and
@@ -51,6 +52,7 @@ PAGES: Mapping[str, str] = {
     "credits": "docs/rl.md",
     "readers": "docs/extending-formats.md",
     "formats": "docs/extending-formats.md",
+    "selections": "docs/select.md",
     **dict.fromkeys(("targets", "weights", "losses"), "docs/extending.md"),
 }
 """By kind: the page that says what a component of one's own must do."""

@@ -98,6 +98,21 @@ class GivenSolution:
     text: str
     step_ends: tuple[int, ...] | None = None
     """Character positions where its steps end; None splits it as sampled ones are."""
+    index: int | None = None
+    """Its place among all that are given for the problem, where some of them are chosen; None for
+    its place among these."""
+    selection: Selection | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """How a solution was chosen from a pool to be labelled (`mclabel select`)."""
+
+    probability: float
+    """With which it was chosen, given the pool and its scores, in (0, 1]."""
+    by_content: bool
+    """Whether what solutions say, or how they ended, decided which were chosen: then outcomes are
+    no evidence of the values of prefixes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,6 +352,8 @@ class LabeledSolution:
     chosen_by_outcome: bool = False
     """The solution was kept for its outcome, or found by a search, so that its outcome is no
     evidence of any value."""
+    selection_probability: float | None = None
+    """With which the solution was chosen from a pool by `mclabel select`; None if it was not."""
     num_missing: int | None = None
     """Rollouts of the problem that its estimator wanted and that nobody had sampled, where the
     labels were graded again; None where they were sampled for it."""

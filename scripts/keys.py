@@ -18,6 +18,7 @@ from mclabel.config import (
     ScoreConfig,
     SearchConfig,
     SearchEvalConfig,
+    SelectConfig,
     ServeRewardsConfig,
     ServeSearchConfig,
     TrainConfig,
@@ -30,6 +31,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel label": LabelConfig,
     "mclabel train": TrainConfig,
     "mclabel score": ScoreConfig,
+    "mclabel select": SelectConfig,
     "mclabel judge": JudgeConfig,
     "mclabel search": SearchConfig,
     "mclabel serve-search": ServeSearchConfig,
@@ -49,6 +51,7 @@ mclabel label --keys             # all keys of a labelling job
 mclabel label --keys rollouts    # keys with this word in their name, or else in their meaning
 mclabel train --keys
 mclabel score --keys
+mclabel select --keys
 mclabel judge --keys
 mclabel search --keys
 mclabel serve-search --keys

@@ -108,6 +108,12 @@ def _rl(out: str, *arguments: str) -> list[str]:
     return ["rl", "configs/rl/arith.yaml", *few, f"out={json.dumps(out)}", *arguments]
 
 
+def _select(
+    pool: str, out: str, *more: str, rule: str = "uniform", suffix: str = ".parquet"
+) -> list[str]:
+    return ["select", pool, "--rule", rule, "--budget", "1", "-o", out + suffix, *more]
+
+
 NOBODY = "http://127.0.0.1:9"
 BAD_NAMES = ("", "x y", "../x", ".x", "x.", "a:b:c", "x;y")
 OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
@@ -151,6 +157,7 @@ VERBS: dict[str, dict[str, Slot]] = {
             lambda w, v, out: [*_label()(w, v, out), "--solutions", v],
             may_pass=_unread,
         ),
+        "select": Slot("rows", lambda w, v, out: [*_label()(w, v, out), "--select", v]),
         "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: ["label", w["label.yaml"], "x",
                                                                    "--address", v]),
     },
@@ -225,6 +232,31 @@ VERBS: dict[str, dict[str, Slot]] = {
         ),
         "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: [
             "score", w["prm"], w["solutions.jsonl"], "--address", v, "-o", out]),
+    },
+    "select": {
+        "solutions": Slot("rows", lambda w, v, out: _select(v, out)),
+        "solutions, a run": Slot("run", lambda w, v, out: _select(v, out), _unread),
+        "prm": Slot("run", lambda w, v, out: _select(
+            w["solutions.jsonl"], out, "--prm", v, rule="uncertain")),
+        "scores": Slot("rows", lambda w, v, out: _select(
+            w["solutions.jsonl"], out, "--scores", v, rule="uncertain")),
+        "rule": Slot((*BAD_NAMES, "os:system", "json:loads", "unifor"), lambda w, v, out: _select(
+            w["solutions.jsonl"], out, rule=v)),
+        "budget": Slot(("x", "0", "-1", "1e9"), lambda w, v, out: _select(
+            w["solutions.jsonl"], out, "--budget", v)),
+        "uniform_share": Slot(("x", "-1", "2", "nan"), lambda w, v, out: _select(
+            w["solutions.jsonl"], out, "--uniform-share", v)),
+        "per_problem": Slot(("x", "0"), lambda w, v, out: _select(
+            w["solutions.jsonl"], out, "--per-problem", v)),
+        "seed": Slot(("x", "-1"), lambda w, v, out: _select(
+            w["solutions.jsonl"], out, "--seed", v)),
+        "exclude": Slot("rows", lambda w, v, out: _select(
+            w["solutions.jsonl"], out, "--exclude", v)),
+        "out": Slot("output", lambda w, v, out: _select(w["solutions.jsonl"], v, suffix="")),
+        "overrides": Slot(
+            ("x", "=", "nothing=1", "aggregation=x", "format=x", "exclude=x", "ray=[1]"),
+            lambda w, v, out: _select(w["solutions.jsonl"], out, v),
+        ),
     },
     "search": {
         "config": Slot("rows", lambda w, v, out: ["search", v, f"out={out}"]),
@@ -430,7 +462,13 @@ HARMLESS = {
     ("combine", "rule"),
     *(("search", "keys"), ("search", "strict"), ("search", "accept_changes")),
     ("search", "dry_run"),
-    *(("score", "keys"), ("judge", "keys"), ("judge", "strict"), ("judge", "accept_changes")),
+    *(
+        ("select", "keys"),
+        ("score", "keys"),
+        ("judge", "keys"),
+        ("judge", "strict"),
+        ("judge", "accept_changes"),
+    ),
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
     *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),
     *(("eval search", "shape"), ("eval search", "keys")),

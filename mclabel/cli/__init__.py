@@ -11,6 +11,7 @@ from mclabel.cli import check, judge, label, look, rl, search, train, verify
 from mclabel.cli.evaluate import evaluate
 from mclabel.cli.options import settings
 from mclabel.cli.output import console
+from mclabel.cli.select import select
 from mclabel.cli.simulate import simulate
 from mclabel.exits import clear_exits, show_tracebacks
 
@@ -98,7 +99,7 @@ def completion(shell: str) -> None:
 
 for _command in (
     *(label.label, label.submit, label.compact, label.regrade),
-    *(judge.judge, judge.combine),
+    *(judge.judge, judge.combine, select),
     *(search.search, search.serve_search),
     *(rl.rl, rl.serve_rewards),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
     metavar="RUN",
     help="Label the solutions of this run of the same policy again, and reuse its rollouts; "
     "the same as solutions.run=.",
+)
+@click.option(
+    "--select",
+    metavar="MANIFEST",
+    help="Label only the solutions that `mclabel select` has chosen, from the pool that the "
+    "manifest names unless --solutions names another place; the same as solutions.select= with "
+    "solutions.run= or solutions.path=.",
 )
 @click.option(
     "--dry-run",
@@ -67,6 +75,7 @@ def label(
     allow: tuple[str, ...],
     address: str | None,
     solutions: str | None,
+    select: str | None,
     dry_run: bool,
     pilot: int | None,
     strict: bool,
@@ -81,6 +90,8 @@ def label(
         overrides = (*overrides, f"ray.address={address}")
     if solutions is not None:
         overrides = (*overrides, f"solutions.run={json.dumps(solutions)}")
+    if select is not None:
+        overrides = (*overrides, *_selected(select, overrides))
     if strict:
         overrides = (*overrides, "strict=true")
     from mclabel import pipelines
@@ -145,6 +156,18 @@ def _say_changes(changes: InputChanges) -> None:
     if said:
         text = f"Since the run began: {'; '.join(said)}."
         console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _selected(manifest: str, overrides: Sequence[str]) -> list[str]:
+    """The keys of a selection: its manifest, and its pool unless that is named already."""
+    from mclabel.data.readers.selected import read_selected
+
+    keys = [f"solutions.select={json.dumps(manifest)}"]
+    pool = read_selected(manifest).about["pool"]
+    key = "solutions.path" if pool["kind"] == "file" else "solutions.run"
+    if not any(one.startswith(("solutions.path=", "solutions.run=")) for one in overrides):
+        keys.append(f"{key}={json.dumps(pool['place'])}")
+    return keys
 
 
 def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:

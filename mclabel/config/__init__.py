@@ -14,6 +14,7 @@ from mclabel.config.rl import RLConfig, ServeRewardsConfig
 from mclabel.config.score import ScoreConfig
 from mclabel.config.search import SearchConfig, ServeSearchConfig
 from mclabel.config.search_eval import SearchEvalConfig
+from mclabel.config.select import SelectConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
 from mclabel.work.settings import BudgetConfig, RayConfig
@@ -29,6 +30,7 @@ __all__ = [
     "ScoreConfig",
     "SearchConfig",
     "SearchEvalConfig",
+    "SelectConfig",
     "ServeRewardsConfig",
     "ServeSearchConfig",
     "Settings",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mclabel.estimators import ROOT, Completer, Judgement, SolutionPath
 from mclabel.labeling.prefixes import Prefix, PrefixTable
@@ -30,6 +30,14 @@ class Sampling:
     num_sampled: int
     num_sampled_right: int
     chosen_by_outcome: bool
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """By solution id, with which it was chosen from a pool; without those that were not."""
+
+
+def selection_probabilities(rows: Iterable[LabeledSolution]) -> dict[str, float]:
+    """By solution id, with which probability labelled solutions were chosen from a pool."""
+    found = ((row.solution.id, row.selection_probability) for row in rows)
+    return {name: probability for name, probability in found if probability is not None}
 
 
 def labeled_solutions(
@@ -95,6 +103,7 @@ def labeled_solutions(
                 num_sampled=sampling.num_sampled,
                 num_sampled_right=sampling.num_sampled_right,
                 chosen_by_outcome=sampling.chosen_by_outcome,
+                selection_probability=sampling.probabilities.get(solution.id),
                 num_missing=num_missing,
                 completers=tuple(
                     CompleterCounts(name=one.name, cost=one.cost, root=roots[one.name], steps=own)

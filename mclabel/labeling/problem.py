@@ -29,7 +29,7 @@ from mclabel.estimators import (
 from mclabel.labeling.completers import Inexpressible
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.journal import LabelJournal
-from mclabel.labeling.labeled import Sampling, labeled_solutions
+from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
 from mclabel.labeling.lessons import Lesson
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.prompts import prompts_for
@@ -188,6 +188,15 @@ async def label_problem(
     chosen = settings.solutions.balance is not None and not given
     if known is not None:
         chosen = known.rows[0].chosen_by_outcome
+        probabilities = selection_probabilities(known.rows)
+    else:
+        picked = {_index(one, n): one.selection for n, one in enumerate(given) if one.selection}
+        chosen = chosen or any(one.by_content for one in picked.values())
+        probabilities = {
+            one.id: picked[one.sample_index].probability
+            for one in solutions
+            if one.sample_index in picked
+        }
     samplers = [
         replace(
             sampler,
@@ -199,7 +208,13 @@ async def label_problem(
         )
         for number, (one, ids) in enumerate(zip(shared.rolling_out, their_prompts, strict=True))
     ]
-    sampling = _how_sampled(sampled, chosen_by_outcome=chosen)
+    sampling = Sampling(
+        siblings=sampled.first,
+        num_sampled=sampled.num_sampled,
+        num_sampled_right=sampled.num_right,
+        chosen_by_outcome=chosen,
+        probabilities=probabilities,
+    )
     labels = await label_sampled(shared, samplers, prompt, solutions, sampling, lesson=lesson)
     labels.num_tokens += sampled.num_tokens
     labels.set_aside = labels.set_aside or lost
@@ -259,8 +274,8 @@ async def _given_solutions(
     splitter = settings.split
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     found = [
-        await given_solution(sampler, one, index, splitter, thinks)
-        for index, one in enumerate(given)
+        await given_solution(sampler, one, _index(one, place), splitter, thinks)
+        for place, one in enumerate(given)
     ]
     lost = [str(index) for index, one in enumerate(found) if one is None]
     solutions = [one for one in found if one is not None]
@@ -297,14 +312,14 @@ def _sampled_before(row: LabeledSolution) -> Sampled:
     )
 
 
-def _how_sampled(sampled: Sampled, *, chosen_by_outcome: bool) -> Sampling:
-    """What labels say of the sampling."""
-    return Sampling(
-        siblings=sampled.first,
-        num_sampled=sampled.num_sampled,
-        num_sampled_right=sampled.num_right,
-        chosen_by_outcome=chosen_by_outcome,
-    )
+def _index(given: GivenSolution, place: int) -> int:
+    """The number of a given solution among the problem's.
+
+    Args:
+        given: the solution.
+        place: its place among those that are labelled.
+    """
+    return place if given.index is None else given.index
 
 
 async def _estimate(

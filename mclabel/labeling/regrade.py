@@ -30,7 +30,7 @@ from mclabel.estimators import (
     begin_estimator,
 )
 from mclabel.labeling.grading import grade_recorded
-from mclabel.labeling.labeled import Sampling, labeled_solutions
+from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, replay
 from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
@@ -183,7 +183,7 @@ def _judge(
         solutions,
         table,
         judgements,
-        sampling=_sampling(first, solutions, before),
+        sampling=_sampling(rows, solutions, before),
         completers=completers,
         values_of=first.values_of,
         priors=first.priors,
@@ -200,9 +200,10 @@ def _completers(row: LabeledSolution) -> list[Completer]:
 
 
 def _sampling(
-    row: LabeledSolution, solutions: Sequence[Solution], before: Mapping[str, Outcome]
+    rows: Sequence[LabeledSolution], solutions: Sequence[Solution], before: Mapping[str, Outcome]
 ) -> Sampling:
     """Counts of a problem's samples, with new verdicts on those that are on record."""
+    row = rows[0]
     siblings, num_right = row.siblings, row.num_sampled_right
     observed = siblings.num_rollouts  # the first ones drawn
     for solution in solutions:
@@ -217,6 +218,7 @@ def _sampling(
         num_sampled=row.num_sampled,
         num_sampled_right=num_right,
         chosen_by_outcome=row.chosen_by_outcome,
+        probabilities=selection_probabilities(rows),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mclabel.records import Counts, Outcome, Solution
-from mclabel.settings import MAX_COUNT, OPERATIONAL, Settings, at_most, rule
+from mclabel.settings import CONTENT, MAX_COUNT, OPERATIONAL, Settings, at_most, rule
 
 MAX_SAMPLES = 16_384
 """Of a problem, without `balance`."""
@@ -44,6 +44,19 @@ class SolutionSettings(Settings):
     path: Annotated[str | None, OPERATIONAL] = None
     """File of solutions to label; null samples solutions from the policy. Each row has problem_id
     or problem, and solution (a text) or steps (a list of texts)."""
+
+    select: Annotated[str | None, CONTENT] = Field(None, min_length=1)
+    """Manifest of `mclabel select`: only these solutions of `run` or `path` are labelled. null
+    labels all."""
+
+    @rule
+    def _a_selection_is_of_a_pool(self) -> str | None:
+        if self.select is not None and self.run is None and self.path is None:
+            return (
+                "select names solutions of a pool, which is not given. Set run (a labelling run) "
+                "or path (a file) to the pool"
+            )
+        return None
 
     @rule
     def _given_solutions_are_not_chosen(self) -> str | None:

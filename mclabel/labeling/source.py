@@ -6,13 +6,14 @@ completer from the same prefix, under the same number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mclabel.data.readers.selected import Selected
 from mclabel.data.shards.labels import label_tables, named_rollouts
 from mclabel.data.shards.schema import labeled_solution, problem_of, recorded_rollout
 from mclabel.data.shards.store import Store
@@ -44,25 +45,39 @@ class SourceRun:
     completers: frozenset[str]
     """Who rolled out."""
     keeps_rollouts: bool
+    selected: Selected | None = None
+    """Which of its solutions are labelled; None for all."""
 
     @classmethod
-    def read(cls, location: str) -> SourceRun:
+    def read(cls, location: str, selected: Selected | None = None) -> SourceRun:
         """Find the problems of a run.
+
+        Args:
+            location: of the run.
+            selected: which of its solutions are labelled; None for all.
 
         Raises:
             ShardError: it has no labels, or they cannot be read.
+            DataError: the run does not have the selected solutions.
         """
+        found: list[str] = []
         blocks: dict[str, tuple[str, ...]] = {}
         completers: set[str] = set()
         kept = True
         for metadata, table in label_tables(Store(location)):
             own = tuple(metadata["blocks"]) if "blocks" in metadata else (metadata["block"],)
+            if selected is not None:
+                table = _of_selected(table, selected)
+                found += table["solution_id"].to_pylist()
             blocks |= dict.fromkeys(pc.unique(table["problem_id"]).to_pylist(), own)
             listed = table["completers"].combine_chunks().flatten()
             completers |= set(pc.unique(listed.field("name")).to_pylist() or [AUTHOR])
             kept &= metadata["rollouts"] is not None
+        if selected is not None:
+            selected.check_found(found, location)
         return cls(
             location=location,
+            selected=selected,
             blocks=blocks,
             completers=frozenset(completers),
             keeps_rollouts=kept,
@@ -75,7 +90,7 @@ class SourceRun:
         seen = set()
         for _, table in label_tables(Store(self.location)):
             for row in table.to_pylist():
-                if row["problem_id"] not in seen:
+                if row["problem_id"] in self.blocks and row["problem_id"] not in seen:
                     seen.add(row["problem_id"])
                     yield problem_of(row)
 
@@ -88,7 +103,7 @@ class SourceRun:
         """
         labels, kept = _shard(self.location, self.blocks.get(problem.id, ()))
         found = map(labeled_solution, _of_problem(labels, problem.id))
-        rows = sorted(found, key=lambda row: row.solution.sample_index)
+        rows = sorted(self._marked(found), key=lambda row: row.solution.sample_index)
         if not rows:
             raise DataError(
                 f"{self.location}: no longer holds labels of problem {problem.id}, "
@@ -99,6 +114,30 @@ class SourceRun:
             rows=tuple(rows),
             rollouts={(r.prefix_id, r.completer, r.index): r for r in rollouts},
         )
+
+    def _marked(self, rows: Iterable[LabeledSolution]) -> Iterator[LabeledSolution]:
+        """The selected ones of a problem's rows, marked as such. Probabilities of selections one
+        after the other multiply.
+        """
+        for row in rows:
+            if self.selected is None:
+                yield row
+            elif row.solution.id in self.selected.probabilities:
+                one = self.selected.selection(row.solution.id)
+                before = 1.0 if row.selection_probability is None else row.selection_probability
+                yield replace(
+                    row,
+                    chosen_by_outcome=row.chosen_by_outcome or one.by_content,
+                    selection_probability=before * one.probability,
+                )
+
+
+def _of_selected(table: pa.Table, selected: Selected) -> pa.Table:
+    """The rows of a labels shard that are selected, whose texts must be those that were chosen."""
+    table = table.filter(pc.is_in(table["solution_id"], pa.array(list(selected.texts))))
+    for row in table.select(["solution_id", "problem", "solution"]).to_pylist():
+        selected.check_text(row["solution_id"], row["problem"], row["solution"])
+    return table
 
 
 def _of_problem(table: pa.Table | None, name: str) -> list[dict[str, object]]:

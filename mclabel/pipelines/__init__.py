@@ -16,6 +16,7 @@ from mclabel.pipelines.preview import preview
 from mclabel.pipelines.regrade import regrade
 from mclabel.pipelines.rl import plan_rl, rl, rl_lines
 from mclabel.pipelines.search import plan_search, search, search_lines
+from mclabel.pipelines.select import select
 from mclabel.pipelines.train import train
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "run_pilot",
     "search",
     "search_lines",
+    "select",
     "train",
 ]

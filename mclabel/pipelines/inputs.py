@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from mclabel.config import LabelConfig
 from mclabel.data.readers.problems import ChosenProblems, Problems, ProblemStream, read_problems
+from mclabel.data.readers.selected import read_selected
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.data.shards.rejects import Reject
 from mclabel.data.sizes import Size
@@ -21,7 +22,11 @@ def input_config(config: LabelConfig) -> dict[str, Any]:
     """Where problems and solutions come from: recorded, while the plan holds what they are."""
     return {
         "problems": config.problems.model_dump(),
-        "solutions": {"path": config.solutions.path, "run": config.solutions.run},
+        "solutions": {
+            "path": config.solutions.path,
+            "run": config.solutions.run,
+            "select": config.solutions.select,
+        },
         "block_problems": config.block_problems,
     }
 
@@ -78,7 +83,9 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
     if path is None:
         return read
     problems, size = read.problems, read.size
-    found = read_solutions(path, problems, strict=config.strict)
+    manifest = config.solutions.select
+    selected = None if manifest is None else read_selected(manifest)
+    found = read_solutions(path, problems, selected=selected, strict=config.strict)
     given = found.by_problem
     if len(given) < len(problems):
         problems = ChosenProblems(problems, given, count=len(given))

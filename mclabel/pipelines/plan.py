@@ -43,6 +43,8 @@ class LabelPlan:
                 f"{solutions.balance} right and {solutions.balance} wrong ones kept of each "
                 f"problem, {solutions.per_problem} to {most} sampled"
             )
+        if solutions.select is not None:
+            chosen += f", those that {solutions.select} selects"
         limit = "" if split.max_steps is None else f", {split.max_steps} at most"
         return [
             ("problems", f"{problems}, in blocks of {config.block_problems}"),

@@ -84,7 +84,7 @@ def score(
     try:
         report = _run(config, folder, on_state, accept_changes=True)
     except MclabelError:
-        if Path(folder).is_dir() and not Store(folder).names(FOLDER):
+        if Path(folder).is_dir() and not _holds_scores(Store(folder)):
             shutil.rmtree(folder)  # nothing in it is worth to resume
         raise
     num_scored, rejects = 0, _rejects(Store(folder))
@@ -102,6 +102,10 @@ def score_lines(store: Store) -> Iterator[str]:
         sure = {"concentration": row["concentrations"] or None}
         content = {**json.loads(row["input"]), "scores": scores, **sure, **figures}
         yield json.dumps(content, ensure_ascii=False)
+
+
+def _holds_scores(store: Store) -> bool:
+    return bool(store.names(FOLDER)) and next(opinion_rows(store), None) is not None
 
 
 def _run(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mclabel.config import LabelConfig
+from mclabel.data.readers.selected import read_selected
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claimed_config, differences, run_id
 from mclabel.data.shards.plan import planned_blocks
@@ -78,7 +79,8 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
             "needs another name"
         )
     try:
-        source = SourceRun.read(location)
+        manifest = config.solutions.select
+        source = SourceRun.read(location, read_selected(manifest) if manifest else None)
     except ShardError as error:
         raise ConfigError(f"solutions.run={location!r}: {error}") from error
     _warn_of_gaps(source, {one.called for one in config.completers} or {AUTHOR})

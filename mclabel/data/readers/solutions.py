@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +15,7 @@ from mclabel.data.readers.rows import (
     is_unicode,
     scan_rows,
 )
+from mclabel.data.readers.selected import Selected
 from mclabel.data.shards.rejects import Reject
 from mclabel.errors import DataError
 from mclabel.records import GivenSolution, Problem
@@ -30,7 +31,13 @@ class Given:
     """Rows that cannot be used, and problems without a solution."""
 
 
-def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = False) -> Given:
+def read_solutions(
+    path: str,
+    problems: Iterable[Problem],
+    *,
+    selected: Selected | None = None,
+    strict: bool = False,
+) -> Given:
     """Given solutions by problem id.
 
     Args:
@@ -38,19 +45,25 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
             `problem_id`, or the problem's text as `problem` (both must mean the same problem); and
             `solution` (text, split at newlines), or `steps` (list of texts, joined by newlines).
         problems: that the solutions answer.
+        selected: which rows are wanted, by their numbers; None for all. Problems without any are
+            not asked about.
         strict: whether a row that cannot be used, or a problem without a solution, is an error.
 
     Raises:
-        DataError: the file cannot be read, or no problem has a solution; if strict, what `strict`
-            forbids.
+        DataError: the file cannot be read, no problem has a solution, or the selected rows are
+            others; if strict, what `strict` forbids.
     """
     texts = {problem.id: problem.text for problem in problems}  # in their order
     by_text = {text: identity for identity, text in texts.items()}
     given: dict[str, list[GivenSolution]] = defaultdict(list)
     left_out = RowRejects(path, strict=strict)
+    num_given: Counter[str] = Counter()
+    names: list[str] = []
     for number, row in scan_rows(path):
+        wanted = selected is None or str(number) in selected.texts
         if not isinstance(row, Mapping):
-            left_out.add(row if isinstance(row, RejectReason) else _NO_OBJECT, number)
+            if wanted:
+                left_out.add(row if isinstance(row, RejectReason) else _NO_OBJECT, number)
             continue
         named = row.get("problem_id")
         identity = by_text.get(str(row.get("problem"))) if named in (None, "") else str(named)
@@ -62,12 +75,25 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
             if identity in texts and isinstance(asked, str):
                 found = found if _same(asked, texts[identity]) else _other_problem(identity)
         if isinstance(found, RejectReason):
-            left_out.add(found, number, identity)
-        else:
-            assert identity is not None  # else the problem is unknown
-            given[identity].append(found)
+            if wanted:
+                left_out.add(found, number, identity)
+            continue
+        assert identity is not None  # else the problem is unknown
+        if selected is not None:
+            found = replace(found, index=num_given[identity])
+            num_given[identity] += 1
+            if not wanted:
+                continue
+            name = str(number)
+            selected.check_text(name, str(row.get("problem")), found.text)
+            found = replace(found, selection=selected.selection(name))
+            names.append(name)
+        given[identity].append(found)
+    if selected is not None:
+        names += [str(one.row) for one in left_out.found]  # these have their reasons
+        selected.check_found(names, path)
     for identity in texts:
-        if identity not in given:
+        if identity not in given and selected is None:
             left_out.add(
                 RejectReason("no_solution", f"no solution for problem {identity!r}"), None, identity
             )

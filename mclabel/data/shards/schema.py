@@ -116,6 +116,7 @@ LABELS_SCHEMA = pa.schema(
         pa.field("num_sampled", pa.int32(), nullable=False),
         pa.field("num_sampled_right", pa.int32(), nullable=False),
         pa.field("chosen_by_outcome", pa.bool_(), nullable=False),
+        pa.field("selection_probability", pa.float64()),
         pa.field("num_missing", pa.int32()),
         pa.field("completers", pa.list_(_COMPLETER), nullable=False),
         pa.field("values_of", pa.string(), nullable=False),
@@ -191,6 +192,7 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
         "num_sampled": row.num_sampled,
         "num_sampled_right": row.num_sampled_right,
         "chosen_by_outcome": row.chosen_by_outcome,
+        "selection_probability": row.selection_probability,
         "num_missing": row.num_missing,
         "completers": [
             {
@@ -267,6 +269,7 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         num_sampled=row["num_sampled"],
         num_sampled_right=row["num_sampled_right"],
         chosen_by_outcome=row["chosen_by_outcome"],
+        selection_probability=row["selection_probability"],
         num_missing=row["num_missing"],
         completers=tuple(
             CompleterCounts(

@@ -1,0 +1,96 @@
+"""The verb `select`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from mclabel.cli.options import SEED, Share, settings
+from mclabel.cli.output import console, fail_if_stopped
+
+
+@click.command()
+@click.argument("solutions", metavar="POOL")
+@settings("SelectConfig")
+@click.option("--prm", help="PRM that scores the pool; writes OUT.scores.jsonl, too.")
+@click.option("--scores", help="Scores of the pool that `mclabel score` has written.")
+@click.option(
+    "--rule",
+    required=True,
+    metavar="RULE",
+    help="uniform, convincing, uncertain, or module:function of your own.",
+)
+@click.option(
+    "--budget",
+    required=True,
+    type=click.IntRange(1),
+    help="Number of solutions to choose.",
+)
+@click.option(
+    "--uniform-share",
+    type=Share(),
+    help="Share of the budget that is drawn uniformly at random; the default is 0.15.",
+)
+@click.option(
+    "--per-problem",
+    type=click.IntRange(1),
+    help="Most that the rule chooses of one problem.",
+)
+@click.option("--seed", type=SEED, help="Seed of the random draw; the default is 0.")
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="MANIFEST",
+    help="Leave out what this earlier selection chose. Can be repeated.",
+)
+@click.option("-o", "--out", required=True, help="Manifest to write (.parquet).")
+def select(
+    solutions: str,
+    overrides: tuple[str, ...],
+    prm: str | None,
+    scores: str | None,
+    rule: str,
+    budget: int,
+    uniform_share: float | None,
+    per_problem: int | None,
+    seed: int | None,
+    exclude: tuple[str, ...],
+    out: str,
+) -> None:
+    """Choose which solutions of a pool to label next.
+
+    POOL is a .jsonl, .json, .parquet or .csv file of solutions, as for `mclabel score`, with
+    `outcome` or `final_answer_correct` where it is known, or the folder or URL of a labelling run.
+    The manifest has each chosen solution with the exact probability with which it was chosen.
+
+    `mclabel label CONFIG --select MANIFEST` labels them. Running the same command again resumes
+    interrupted scoring, and writes the same manifest.
+    """
+    from mclabel import pipelines
+    from mclabel.config import SelectConfig, load_config
+    from mclabel.report.terminal.job_progress import job_progress
+
+    given: dict[str, object] = {
+        "solutions": solutions,
+        "out": out,
+        "prm": prm,
+        "scores": scores,
+        "rule": rule,
+        "budget": budget,
+        "uniform_share": uniform_share,
+        "per_problem": per_problem,
+        "seed": seed,
+        "exclude": list(exclude) or None,
+    }
+    named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    config = load_config(SelectConfig, None, [*named, *overrides])
+    if config.prm is None:
+        report = pipelines.select(config)
+    else:
+        with job_progress(console, "score", "solutions") as progress:
+            report = pipelines.select(config, progress)
+    if report.stopped is not None:
+        fail_if_stopped(report.stopped)
+    for line in report.lines(out):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,114 @@
+"""Choosing with exact probabilities."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mclabel.errors import DataError
+from mclabel.selection.choose import Chosen, choose, num_drawn
+
+NAN = float("nan")
+
+
+def chosen(keys: list[float], problems: str, wrong: str = "", **settings: Any) -> Chosen:
+    return choose(
+        [f"s{place}" for place in range(len(keys))],
+        np.array([ord(one) for one in problems]) - ord("a"),
+        np.array(keys),
+        np.array([str(place) in wrong for place in range(len(keys))]),
+        **{
+            "uniform_share": 0.0,
+            "seed": 0,
+            "wrong_share": None,
+            "per_problem": None,
+            **settings,
+        },
+    )
+
+
+def test_problems_take_turns() -> None:
+    keys = [0.9, 0.8, 0.7, 0.6, 0.5, NAN]
+    assert chosen(keys, "aaabbb", budget=2).certain.tolist() == [0, 3]
+    assert chosen(keys, "aaabbb", budget=4).certain.tolist() == [0, 3, 1, 4]
+    assert chosen(keys, "aaabbb", budget=5).certain.tolist() == [0, 3, 1, 4, 2]
+    assert chosen(keys, "aaabbb", budget=3, per_problem=2).certain.tolist() == [0, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("budget", "more", "said"),
+    [
+        (6, {}, "to choose 6 solutions, but of 6 in the pool it ranks 5 and can take 5"),
+        (
+            5,
+            {"per_problem": 2},
+            "it ranks 5 and can take 4, 2 of a problem at most. Lower budget",
+        ),
+    ],
+)
+def test_too_few_to_choose_from(budget: int, more: dict[str, int], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        chosen([0.9, 0.8, 0.7, 0.6, 0.5, NAN], "aaabbb", budget=budget, **more)
+
+
+def test_four_of_five_are_convincing_wrong_answers() -> None:
+    keys = [place / 10 for place in range(10)]
+    settings: dict[str, Any] = {"wrong_share": 0.8, "budget": 5}
+    assert chosen(keys, "abcdefghij", "01234567", **settings).certain.tolist() == [7, 6, 5, 4, 9]
+    # either kind fills up where the other runs short
+    assert chosen(keys, "abcdefghij", "01", **settings).certain.tolist() == [1, 0, 9, 8, 7]
+    assert chosen(keys, "abcdefghij", "0123456789", **settings).certain.tolist() == [9, 8, 7, 6, 5]
+    # both count for the most of a problem
+    one = chosen(keys, "aaaaabbbbb", "01234567", **settings, per_problem=3)
+    assert Counter(place // 5 for place in one.certain.tolist()) == {0: 2, 1: 3}
+
+
+def test_a_share_of_the_budget_is_drawn() -> None:
+    assert [num_drawn(budget, 0.15) for budget in (1, 2, 10, 100)] == [1, 1, 2, 15]
+    assert (num_drawn(10, 0.0), num_drawn(10, 1.0)) == (0, 10)
+
+
+def test_every_other_solution_is_drawn_with_the_probability_that_is_given() -> None:
+    """Over 2,000 seeds, each of 16 others (one without a score) is drawn 4 times in 16."""
+    keys, counts = [place / 20 for place in range(19)] + [NAN], Counter[int]()
+    for seed in range(2000):
+        one = chosen(keys, "a" * 20, budget=8, uniform_share=0.5, seed=seed)
+        assert one.certain.tolist() == [18, 17, 16, 15] and len(one.drawn) == 4
+        assert one.probability == 4 / 16
+        assert not set(one.drawn.tolist()) & set(one.certain.tolist())
+        counts.update(one.drawn.tolist())
+    assert set(counts) == {*range(15), 19}
+    off = [(count - 500) / (2000 * 0.25 * 0.75) ** 0.5 for count in counts.values()]
+    assert max(map(abs, off)) < 4
+
+
+def test_the_order_of_the_pool_does_not_matter() -> None:
+    names = [f"s{place}" for place in range(40)]
+    keys, turned = np.array([0.1, 0.5] * 20), np.random.default_rng(0).permutation(40)
+
+    def ids(order: Any) -> tuple[list[str], list[str]]:
+        one = choose(
+            [names[place] for place in order],
+            np.arange(40)[order] % 4,
+            keys[order],
+            np.zeros(40, dtype=bool),
+            budget=12,
+            uniform_share=0.5,
+            seed=3,
+            wrong_share=None,
+            per_problem=None,
+        )
+        named = [names[place] for place in order]
+        return [named[p] for p in one.certain], sorted(named[p] for p in one.drawn)
+
+    assert ids(np.arange(40)) == ids(turned)
+
+
+def test_all_of_a_pool_can_be_chosen() -> None:
+    one = chosen([0.1, 0.2, NAN], "abc", budget=3, uniform_share=0.34)
+    assert (one.certain.tolist(), one.drawn.tolist(), one.probability) == ([1, 0], [2], 1.0)
+    none = chosen([0.1, 0.2], "ab", budget=2)
+    assert (none.drawn.tolist(), none.probability) == ([], 1.0)

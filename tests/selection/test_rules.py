@@ -1,0 +1,92 @@
+"""What rules make of a scored solution."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mclabel.errors import ComponentError, ConfigError, DataError
+from mclabel.records import Outcome
+from mclabel.selection.rules import (
+    ScoredSolution,
+    entropy_of_first_error,
+    find_rule,
+    scored_solution,
+)
+
+
+def solution(scores: Any = (0.9, 0.5), **row: Any) -> ScoredSolution:
+    content = {"scores": list(scores), **row}
+    return scored_solution("solution x", "P", ("a\n", "b"), content, Outcome.WRONG, min)
+
+
+def key(name: str, row: ScoredSolution) -> float:
+    found = find_rule(name).key
+    assert found is not None
+    return found(row)
+
+
+def test_entropy_of_the_first_error() -> None:
+    # first error at 0: 0.1, at 1: 0.45, none: 0.45
+    by_hand = -(0.1 * math.log(0.1) + 2 * 0.45 * math.log(0.45))
+    assert entropy_of_first_error((0.9, 0.5)) == pytest.approx(by_hand)
+    assert entropy_of_first_error((1.0, 1.0)) == entropy_of_first_error((1.0, 0.0, 0.5)) == 0
+    assert key("uncertain", solution()) == pytest.approx(by_hand)
+
+
+def test_the_least_concentration_is_most_uncertain() -> None:
+    assert key("uncertain", solution(concentration=[7.0, 2.5])) == -2.5
+
+
+def test_convincing_is_the_score_of_the_solution() -> None:
+    assert key("convincing", solution()) == 0.5
+    assert find_rule("uniform").key is None
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("own_rules")
+    monkeypatch.setitem(sys.modules, "own_rules", module)
+    return module
+
+
+def test_a_function_of_ones_own_takes_what_it_needs(own: ModuleType) -> None:
+    def spread(scores: tuple[float, ...], outcome: Outcome | None, weight: float = 2.0) -> float:
+        return weight * (max(scores) - min(scores)) + (outcome == "wrong")
+
+    own.spread, own.lines = spread, lambda solution: solution.count("\n")
+    assert key("own_rules:spread", solution()) == pytest.approx(1.8)
+    assert key("own_rules:lines", solution()) == 1.0
+
+
+@pytest.mark.parametrize("gives", [float("nan"), float("inf"), "high", None, True])
+def test_what_is_no_number_names_the_solution(own: ModuleType, gives: Any) -> None:
+    own.bad = lambda score: gives
+    with pytest.raises(ComponentError, match=r"own_rules:bad: for solution x, the function gave"):
+        key("own_rules:bad", solution())
+
+
+def test_a_function_that_raises_names_the_solution(own: ModuleType) -> None:
+    own.bad = lambda score: score / 0
+    with pytest.raises(ComponentError, match="for solution x, the function raised ZeroDivision"):
+        key("own_rules:bad", solution())
+
+
+def test_what_a_function_may_take(own: ModuleType) -> None:
+    own.bad, own.number = lambda score, length: 0.0, 3
+    with pytest.raises(ConfigError, match="parameter length gets no value"):
+        find_rule("own_rules:bad")
+    with pytest.raises(ConfigError, match="must be a function"):
+        find_rule("own_rules:number")
+    with pytest.raises(ConfigError, match="did you mean uniform"):
+        find_rule("uniforms")
+
+
+@pytest.mark.parametrize("scores", [[], [0.5, 1.5], [float("nan")], ["0.5"], "0.5", None, [True]])
+def test_scores_that_are_none(scores: Any) -> None:
+    with pytest.raises(DataError, match=r"solution x: scores=.*Give what `mclabel score` has"):
+        scored_solution("solution x", "P", ("a",), {"scores": scores}, None, min)
