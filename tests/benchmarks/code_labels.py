@@ -87,7 +87,13 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
             for k in FIXED
             if k <= rollouts
         ),
-        Point(name="posterior", label="", settings=posterior, knowledge=learned),
+        *(
+            Point(name=name, label="", settings=settings, knowledge=learned)
+            for name, settings in (
+                ("posterior", posterior),
+                ("posterior, min_belief=0", posterior.changed(min_belief=0.0)),
+            )
+        ),
         Point(name="bisect", label="", settings=bisect),
     ]
     weights = resample_weights(len(test), 0)
