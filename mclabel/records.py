@@ -228,8 +228,9 @@ out until the first right completion or a cap, so a share would be biased. `sequ
 out until an interval was decided or narrow; the value is unbiased under that rule. `posterior`:
 by the posterior of a Bayesian search, with or without rollouts of its own. `implied`: not rolled
 out, it follows from other steps or from the solution's outcome if hard labels do not rise along
-a solution. `outcome`: the last step, whose label is the solution's own outcome. `given`:
-imported, somebody else's. `none`: no label. An estimator of your own may give others."""
+a solution. `outcome`: the last step, whose label is the solution's own outcome. `judge`: by a
+judge, whose scores are the means. `given`: imported, somebody else's. `none`: no label. An
+estimator of your own may give others."""
 OUTCOME_SOURCE: LabelSource = "outcome"
 
 

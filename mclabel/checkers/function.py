@@ -30,6 +30,7 @@ from mclabel.checkers.rewards import reward_form, reward_grade
 from mclabel.components import find_target
 from mclabel.errors import ConfigError
 from mclabel.records import Verdict
+from mclabel.settings import MAX_AMOUNT
 
 GIVEN = ("completion", "gold", "problem", "meta")
 """Names of parameters that are filled from an item."""
@@ -44,7 +45,7 @@ class FunctionChecker(Checker):
 
         arguments: Mapping[str, Any] = {}
         """Keyword arguments of the function, beside what is given by name."""
-        right_from: float = Field(1.0, allow_inf_nan=False)
+        right_from: float = Field(1.0, ge=-MAX_AMOUNT, le=MAX_AMOUNT)
         """Smallest reward of a right completion, for a reward function in the form of TRL, verl or
         reasoning-gym."""
         chat: bool = False

@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from numbers import Real
@@ -28,7 +27,7 @@ from mclabel.records import Verdict
 GOLD_NAMES = ("answer", "solution", "ground_truth", "gold", "target", "label")
 """Names by which reward functions ask for the gold."""
 ALLOWED = "a finite number, None, or a list or mapping of the library's own form that holds one"
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_OPEN, _CLOSE = "<answer>", "</answer>"
 
 Call = Callable[[], Any]
 Bind = Callable[[GradeItem], Call]
@@ -100,13 +99,15 @@ def _verl(function: Callable[..., Any], names: set[str], item: GradeItem) -> Cal
 
 def _reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
     """The answer is what stands in the last `<answer>`, as that library asks for, or all of it."""
-    marked = _ANSWER.findall(item.completion)
+    text = item.completion
+    if (end := text.rfind(_CLOSE)) >= 0 and (start := text.rfind(_OPEN, 0, end)) >= 0:
+        text = text[start + len(_OPEN) : end].strip()
     entry = {
         "question": item.problem.text,
         "answer": item.problem.gold,
         "metadata": _columns(item, set()).get("metadata", {}),
     }
-    return partial(function, answer=marked[-1].strip() if marked else item.completion, entry=entry)
+    return partial(function, answer=text, entry=entry)
 
 
 def _columns(item: GradeItem, names: set[str]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
     from mclabel.report.terminal.job_progress import EvaluationProgress
     from mclabel.report.terminal.markdown import to_markdown
     from mclabel.report.terminal.solutions import (
+        adaptive_table,
         best_of_n_table,
         group_table,
         over_optimisation_table,
@@ -88,6 +89,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
         best_of_n_table(report.result),
         group_table(report.result),
         over_optimisation_table(report.result, report.num_fooled),
+        adaptive_table(report.result),
     ):
         if table is not None and form == "md":
             click.echo(to_markdown(table))

@@ -9,9 +9,9 @@ import click
 from mclabel.cli.options import ALLOW, Share, settings
 from mclabel.cli.output import console, fail_if_stopped, say_left_out
 from mclabel.exits import EXIT_NOTHING, fail
-from mclabel.judges.consensus.rules import POSTERIOR, RULES
+from mclabel.judges.consensus.rules import JUDGE, POSTERIOR, RULES
 
-RULE_NAMES = (POSTERIOR, *RULES)
+RULE_NAMES = (POSTERIOR, JUDGE, *RULES)
 
 
 @click.command()
@@ -121,7 +121,8 @@ def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_beli
     With same_location, a solution is kept if rollouts and judges name the same first error; with
     same_verdict, if they agree whether there is one. step_majority labels every step by majority.
     posterior estimates from the run, without true labels, how often each judge errs, and keeps a
-    solution if the probability of its label is at least --least-belief.
+    solution if the probability of its label is at least --least-belief. judge takes the labels of
+    the one judge that is given, such as a large PRM that labels for small ones.
 
     Running the same command again resumes it.
     """

@@ -21,7 +21,7 @@ MAX_FIRST = 500
 """Characters of a text's first line by which it is code or not."""
 
 _FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)[`~]*+([^`\n]*+)\n?")
-_PYTHON = re.compile(r"(?i)(?:\{?[ \t]*\.?(?:python|py)[\d.]*\b.*)?")
+_PYTHON = re.compile(r"(?i)(?:\{?[ \t]*+\.?(?:python|py)[\d.]*+(?!\w).*+)?")
 """What stands behind the mark of a fence that opens Python, or code of a language not named."""
 _MARKS = {
     "": re.compile(r"""(?s)\\(?:\r\n|.)|'''|\"""|['"#()\[\]{}]"""),
@@ -40,14 +40,15 @@ _OUTSIDE = re.compile(
 """The beginning of a statement that stands in no brackets."""
 _BEGINS_CODE = re.compile(
     r"""(?x)
-    (?:[ ]{2,}|\t)\s*(?![-*+>][ ]|\d+[.)][ ]|[A-Z][a-z]*[ ][a-z]+[ ])\S
-    | @[A-Za-z_] | (?:async[ ]+)?def[ ]+\w+[ ]*[(\[] | class[ ]+\w+[ ]*[(\[:]
-    | import[ ]+[\w.]+[ ]*(?:$|[,#;]|as[ ]) | from[ ]+[\w.]+[ ]+(?:import\b|\\)
-    | (?:for|while|if|elif|else|with|try|except|finally|match|case|async)\b.*[:(\[{\\][ ]*(?:\#.*)?$
+    (?:[ ]{2,}+|\t)\s*+(?![-*+>][ ]|\d+[.)][ ]|[A-Z][a-z]*[ ][a-z]+[ ])\S
+    | @[A-Za-z_] | (?:async[ ]++)?def[ ]++\w++[ ]*+[(\[] | class[ ]++\w++[ ]*+[(\[:]
+    | import[ ]++[\w.]++[ ]*+(?:$|[,#;]|as[ ]) | from[ ]++[\w.]++[ ]++(?:import\b|\\)
+    | (?:for|while|if|elif|else|with|try|except|finally|match|case|async)\b
+      .*[:(\[{\\][ ]*+(?:\#.*+)?$
     | (?:return|raise|assert|global|nonlocal|del|yield|await|pass|break|continue)\b(?!.*[.!?:]$)
     | [rRuU]?(?:'''|\""")
-    | [A-Za-z_][\w.]*(?:,[ ]*\w+)*(?:\(
-      | (?:\[.*\])?(?:[ ]*:[ ]*\w[\w\[\], .|]*)?[ ]*[-+*/%|&^]*=[^=])
+    | [A-Za-z_][\w.]*+(?:,[ ]*+\w++)*+(?:\(
+      | (?:\[.*\])?(?:[ ]*+:[ ]*+\w[\w\[\], .|]*+)?[ ]*+[-+*/%|&^]*+=[^=])
     """
 )
 """The first line of code without a fence: a whole solution, or the rest of one."""

@@ -8,21 +8,29 @@ problems with all their samples, so its bands hold both the choice of problems a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.evaluation.bootstrap import Estimate, interval, mean_estimate, resample_weights
+from mclabel.evaluation.bootstrap import (
+    Estimate,
+    interval,
+    mean_estimate,
+    ratio_estimate,
+    resample_weights,
+)
 from mclabel.evaluation.choosing import (
     PASS,
     RANDOM,
     ProblemSamples,
+    argmax_accuracy,
     method_accuracy,
     pair_accuracy,
     scorer_of,
 )
 from mclabel.evaluation.grouping import groups_by_key
+from mclabel.evaluation.stopping import num_drawn
 
 PASS_RATE = "pass rate"
 QUINTILES = ("hardest fifth", "second", "third", "fourth", "easiest fifth")
@@ -64,6 +72,22 @@ class GroupAccuracy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Adaptive:
+    """Best of N that stops a problem early, in the order of its samples."""
+
+    stop_when: float
+    accuracy: Estimate
+    full: Estimate
+    """Accuracy of the same scores from all samples."""
+    less: Difference
+    """Of `accuracy` less `full`."""
+    num_samples: Estimate
+    """Mean number of samples that are drawn."""
+    tokens: Estimate
+    """Tokens of the samples that are drawn, as a share of those of all."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BestOfN:
     """Accuracy by method and N."""
 
@@ -82,6 +106,8 @@ class BestOfN:
     measured on the same samples."""
     references: tuple[str, ...] = ()
     """Scorers that are not available in practice: what they reach stands apart."""
+    adaptive: dict[str, Adaptive] = field(default_factory=dict)
+    """By scorer that says how sure it is, if early stopping was asked for."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
         """Accuracy of a method less that of another; None of a method less itself."""
@@ -94,7 +120,11 @@ def is_reference(method: str, references: Collection[str]) -> bool:
 
 
 def best_of_n(
-    problems: Sequence[ProblemSamples], *, seed: int = 0, references: Sequence[str] = ()
+    problems: Sequence[ProblemSamples],
+    *,
+    seed: int = 0,
+    references: Sequence[str] = (),
+    stop_when: float | None = None,
 ) -> BestOfN:
     """Measure every method for N = 1, 2, 4, ... up to the number of samples.
 
@@ -102,6 +132,7 @@ def best_of_n(
         problems: all with the same number of samples and the same scorers.
         seed: of the subsets and of the bootstrap.
         references: scorers that are told apart.
+        stop_when: as of `num_drawn`; None measures no early stopping.
 
     Raises:
         ValueError: no problems, or numbers of samples differ.
@@ -142,6 +173,37 @@ def best_of_n(
             for kind, names in kinds_of(problems).items()
         },
         references=tuple(references),
+        adaptive={
+            name: _adaptive(problems, name, stop_when, weights)
+            for name in (() if stop_when is None else problems[0].values)
+        },
+    )
+
+
+def _adaptive(
+    problems: Sequence[ProblemSamples],
+    name: str,
+    stop_when: float | None,
+    weights: NDArray[np.float64],
+) -> Adaptive:
+    """What a scorer reaches if it stops early, and from all samples."""
+    assert stop_when is not None
+    rows = []
+    for problem in problems:
+        values, right = problem.values[name], problem.right
+        scores = [-np.inf if value is None else value[0] for value in values]
+        count = num_drawn(values, problem.keys, stop_when=stop_when)
+        accuracy = [argmax_accuracy(scores[:n], right[:n], n) for n in (count, len(scores))]
+        tokens = problem.num_tokens
+        rows.append([*accuracy, count, sum(tokens[:count]), sum(tokens)])
+    early, full, drawn, used, total = np.array(rows, dtype=np.float64).T
+    return Adaptive(
+        stop_when=stop_when,
+        accuracy=mean_estimate(early, weights),
+        full=mean_estimate(full, weights),
+        less=paired_difference(early - full, weights),
+        num_samples=mean_estimate(drawn, weights),
+        tokens=ratio_estimate(used, total, weights),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -31,6 +31,7 @@ from mclabel.evaluation.bootstrap import (
     sums_by_problem,
     sums_estimate,
 )
+from mclabel.evaluation.calibration import Prediction, calibration
 from mclabel.evaluation.matching import compact
 from mclabel.records import Claim
 
@@ -57,6 +58,9 @@ class SplitResult:
     kept: Estimate | None
     """Share of all solutions of the split that a rule over several judges keeps; None without
     one."""
+    ece: Estimate | None = None
+    """Of a scorer: expected calibration error of its scores, as chances that a step is sound, over
+    the steps that people judged: up to the first error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +115,7 @@ def processbench(
     predictions: Mapping[str, Mapping[str, int | None]],
     *,
     reasons: Reasons | None = None,
+    scores: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
     threshold: float | None = None,
     panel: Panel | None = None,
     seed: int = 0,
@@ -121,6 +126,7 @@ def processbench(
         splits: solutions by the name of their split.
         predictions: by split and id, the first wrong step or None for none.
         reasons: why others have none.
+        scores: by split and id, one a step, of a scorer; its calibration is measured.
         threshold: that made them, for the record.
         panel: whose opinions they are, for the record. If it has a rule, the solutions with a
             prediction are those that the rule keeps.
@@ -143,6 +149,9 @@ def processbench(
         )
         for i, name in enumerate(splits)
     }
+    for i, (name, of_split) in enumerate((scores or {}).items()):
+        measured = calibration(_step_predictions(splits[name], of_split), seed=seed + i)
+        results[name] = replace(results[name], ece=None if measured is None else measured.ece)
     return ProcessBenchResult(
         splits=results, mean_f1=_mean_f1(tables, weights), threshold=threshold, panel=panel
     )
@@ -194,6 +203,23 @@ def best_threshold(rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence
         return float(levels[0])
     middle = float(levels[best - 1] + levels[best]) / 2
     return middle if middle > levels[best - 1] else float(levels[best])
+
+
+def _step_predictions(
+    rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence[float]]
+) -> list[Prediction]:
+    """Scores of the steps up to the first error, against whether the step is sound."""
+    return [
+        Prediction(
+            problem_id=compact(row.problem),
+            predicted=min(1.0, max(0.0, score)),
+            observed=float(index != row.first_error),
+        )
+        for row in rows
+        if row.id in scores
+        for index, score in enumerate(scores[row.id])
+        if row.first_error is None or index <= row.first_error
+    ]
 
 
 def _table(

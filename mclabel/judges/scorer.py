@@ -137,13 +137,13 @@ class ScorerJudge(Judge):
 
         assert self._scorer is not None, "start() first"
         try:
-            scores, num_tokens = await self._scorer.score(item)
+            (scores, concentrations), num_tokens = await self._scorer.score(item)
         except (DataError, BadAnswer) as error:
             reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
             reason = "bad_answer" if isinstance(error, BadAnswer) else reason
             return RejectReason(reason, str(error).removeprefix(f"{item.place}: "))
         try:
-            check_scores("the scorer", [scores], [item.place])
+            check_scores("the scorer", [scores, concentrations or []], [item.place] * 2)
         except DataError as error:  # a fault of the PRM, not of the solution
             raise EngineError(str(error)) from error
         threshold = self.settings.threshold
@@ -155,6 +155,7 @@ class ScorerJudge(Judge):
             first_error=found,
             sureness=min(1.0, abs(nearest - threshold)),
             scores=tuple(scores),
+            concentrations=tuple(concentrations or ()),
             num_tokens=num_tokens,
         )
 

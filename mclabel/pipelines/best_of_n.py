@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 from mclabel.checkers import make_checker
 from mclabel.config import BestOfNConfig, LabelConfig
@@ -33,6 +34,7 @@ from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.work.tally import JobState
 
+T = TypeVar("T")
 MAX_FOOLED = 10
 """Shown of each scorer."""
 MAX_TEXT = 2000
@@ -122,7 +124,12 @@ def best_of_n(
             "left to evaluate. Give other problems"
         )
     samples, num_unscored = _scored(config, fresh, on_score)
-    result = measure(samples, seed=config.seed, references=config.references)
+    result = measure(
+        samples,
+        seed=config.seed,
+        references=config.references,
+        stop_when=config.stop_when,
+    )
     graded = [row.solution.outcome for rows in fresh for row in rows]
     fooled = {name: _fooled(name, samples, fresh) for name in result.over_optimisation}
     report = BestOfNReport(
@@ -203,8 +210,15 @@ def _check(config: BestOfNConfig) -> None:
             f"references={unknown}: must be among the names of scorers and likelihood, "
             f"{', '.join(sorted(names)) or 'of which there are none'}"
         )
-    for name, path in config.scorers.items():
+    prms = [
         PRM.load(path, trust_remote_code=name in config.trust_remote_code)
+        for name, path in config.scorers.items()
+    ]
+    if config.stop_when is not None and not any(p.manifest.has_concentration for p in prms):
+        raise ConfigError(
+            f"stop_when={config.stop_when}: needs a PRM that says how sure it is, but none of "
+            "`scorers` does. Give one that was trained with target=beta, or remove stop_when"
+        )
     for name, model in config.likelihood.items():
         key = f"likelihood.{name}"
         check_model(
@@ -252,6 +266,7 @@ def _scored(
     rows = [row for samples in problems for row in samples]
     cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
     scores: dict[str, list[float]] = {}
+    sure: dict[str, list[tuple[float, float] | None]] = {}
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
     for name, path in config.scorers.items():
@@ -260,9 +275,13 @@ def _scored(
         )
         there, encoded = _encoded(rows, prm.encoder)
         unscored |= set(range(len(rows))) - set(there)
-        steps = cache.step_scores(prm, model_folder(path), encoded, partial(on_score, name))
+        estimates = cache.estimates(prm, model_folder(path), encoded, partial(on_score, name))
+        steps = [one.scores for one in estimates]
         check_scores(path, steps, [_place(rows[index]) for index in there])
         weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
+        if prm.manifest.has_concentration:
+            last = [(s[-1], c[-1]) for s, c in estimates if c is not None]
+            sure[name] = _placed(len(rows), there, last, missing=None)
         for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
             key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
             values = [aggregate(one, how) for one in steps]
@@ -300,6 +319,8 @@ def _scored(
                 scores={name: tuple(values[part_of]) for name, values in scores.items()},
                 weights={name: tuple(values[part_of]) for name, values in weights.items()},
                 groups={k: problem.meta[k] for k in config.group_by if k in problem.meta},
+                values={name: tuple(values[part_of]) for name, values in sure.items()},
+                num_tokens=tuple(len(row.solution.ids) for row in group),
             )
         )
     return samples, len(unscored)
@@ -361,9 +382,7 @@ def _encoded(
     return there, encoded
 
 
-def _placed(
-    count: int, indices: Sequence[int], values: Sequence[float], *, missing: float
-) -> list[float]:
+def _placed(count: int, indices: Sequence[int], values: Sequence[T], *, missing: T) -> list[T]:
     result = [missing] * count
     for index, value in zip(indices, values, strict=True):
         result[index] = value

@@ -20,7 +20,7 @@ from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.judges.consensus.dependence import ROLLOUTS
 from mclabel.judges.consensus.posterior import fuse
 from mclabel.judges.consensus.rollouts import RunEvidence
-from mclabel.judges.consensus.rules import POSTERIOR, RULES
+from mclabel.judges.consensus.rules import JUDGE, POSTERIOR, RULES
 from mclabel.judges.consensus.sources import (
     Source,
     check_same_solutions,
@@ -140,7 +140,8 @@ def combine(
         run: folder or URL of the labels; for `posterior` with its rollouts.
         opinions: runs of `mclabel judge` over that run, or `NAME=RUN`.
         out: folder or URL of the new run.
-        rule: of `mclabel.judges.consensus.rules.RULES`, or `posterior`.
+        rule: of `mclabel.judges.consensus.rules.RULES`, `posterior`, or `judge`, which takes the
+            labels of the one judge that is given.
         least_belief: of `posterior`: chance of the likeliest first error from which a row is kept.
         on_progress: called with blocks done and in all.
 
@@ -149,13 +150,19 @@ def combine(
         DataError: opinions are on other solutions, or rollouts were not kept.
         ShardError: no run, no opinions, or `out` holds another run.
     """
-    if rule not in (POSTERIOR, *RULES):
-        raise ConfigError(f"--rule {rule}: must be one of {', '.join((POSTERIOR, *RULES))}")
+    if rule not in (POSTERIOR, JUDGE, *RULES):
+        known = ", ".join((POSTERIOR, JUDGE, *RULES))
+        raise ConfigError(f"--rule {rule}: must be one of {known}")
     if rule != POSTERIOR and least_belief:
         raise ConfigError(
             f"--least-belief: works only with --rule {POSTERIOR}, not {rule}. Leave it out"
         )
     sources = named_sources(opinions)
+    if rule == JUDGE and (len(sources) > 1 or sources[0].run.claim == "at_or_before"):
+        raise ConfigError(
+            f"--rule {JUDGE}: takes the labels of one judge that names first errors or scores "
+            f"steps, not of {', '.join(one.name for one in sources)}. Give one, or another rule"
+        )
     source = Store(run)
     config = recorded_config(source)
     if "combined" in config:
@@ -191,7 +198,9 @@ def combine(
     judged = {one.name: one.run.num_steps for one in sources}
     for block in rewritten.missing(on_progress):
         labeled = [
-            _combined(row, opinions_on(row, sources), rule, least_belief, learned.posteriors)
+            _judged(row, sources[0])
+            if rule == JUDGE
+            else _combined(row, opinions_on(row, sources), rule, least_belief, learned.posteriors)
             for row in block.rows
         ]
         rewritten.copy_priors(block)
@@ -335,6 +344,29 @@ def _combined(
     if row.is_decided and error == row.first_error:
         return replace(row, consensus=consensus)
     return replace(row.with_first_error(error), consensus=consensus)
+
+
+def _judged(row: LabeledSolution, source: Source) -> LabeledSolution:
+    """The row with the labels of a judge: its first error, and as the mean its scores."""
+    opinion = source.run.opinions.get(row.solution.id)
+    known = opinion is not None and opinion.is_known and bool(row.steps)
+    consensus = Consensus(rule=JUDGE, kept=known, opinions=opinions_on(row, [source]))
+    if opinion is None or not known:
+        return replace(row, consensus=consensus)
+    error, scores = opinion.first_error, opinion.scores or [None] * len(row.steps)
+    steps = tuple(
+        replace(
+            step,
+            hard=error is None or number < error,
+            source=JUDGE,
+            value=None,
+            low=None,
+            high=None,
+            mean=score,
+        )
+        for number, (step, score) in enumerate(zip(row.steps, scores, strict=True))
+    )
+    return replace(row, first_error=error, steps=steps, posterior=None, consensus=consensus)
 
 
 def _by_posterior(

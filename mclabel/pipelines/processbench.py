@@ -117,7 +117,9 @@ def processbench_of_prm(
         name: {identity: first_below(one, threshold) for identity, one in found.items()}
         for name, found in scores.items()
     }
-    result = processbench(splits, predictions, reasons=refused, threshold=threshold, seed=seed)
+    result = processbench(
+        splits, predictions, reasons=refused, scores=scores, threshold=threshold, seed=seed
+    )
     result = replace(result, num_rejected=read.num_rejected)
     write_figures(result, splits, predictions, refused, read.rejects, out)
     if out is not None:

@@ -99,7 +99,8 @@ def score_lines(store: Store) -> Iterator[str]:
     for row in sorted(opinion_rows(store), key=lambda row: int(row["row"])):
         scores = row["scores"]
         figures = {name: how(scores) for name, how in AGGREGATIONS.items()}
-        content = {**json.loads(row["input"]), "scores": scores, **figures}
+        sure = {"concentration": row["concentrations"] or None}
+        content = {**json.loads(row["input"]), "scores": scores, **sure, **figures}
         yield json.dumps(content, ensure_ascii=False)
 
 

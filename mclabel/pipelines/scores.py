@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from mclabel.prm.scoring.reading import Reading
-    from mclabel.prm.scoring.score import PRM
+    from mclabel.prm.scoring.score import PRM, StepEstimates
 
 T = TypeVar("T")
 
@@ -33,14 +33,14 @@ class ScoreCache:
         """
         self._folder, self._threads = folder, threads
 
-    def step_scores(
+    def estimates(
         self,
         prm: PRM,
         folder: Path,
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
-    ) -> list[list[float]]:
-        """The scores of a PRM, one a step. Heads on one frozen body share the pass through it.
+    ) -> list[StepEstimates]:
+        """What a PRM says of the steps. Heads on one frozen body share the pass through it.
 
         Args:
             prm: loaded.
@@ -49,16 +49,18 @@ class ScoreCache:
             on_progress: called with distinct solutions done and in all.
         """
         from mclabel.prm.scoring.manifest import scorer_fingerprint
-        from mclabel.prm.scoring.reading import read_body, score_readings
+        from mclabel.prm.scoring.reading import estimate_readings, read_body
+        from mclabel.prm.scoring.score import StepEstimates
 
         body = read_body(prm.model)
         if body is not None:
-            return score_readings(prm.model, self.readings(body, encoded, on_progress))
+            return estimate_readings(prm.model, self.readings(body, encoded, on_progress))
 
-        def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
-            return prm.score_encoded(distinct, on_progress=on_progress)
+        def compute(distinct: Sequence[EncodedSolution]) -> list[StepEstimates]:
+            return prm.estimate_encoded(distinct, on_progress=on_progress)
 
-        return self._kept(f"scores {scorer_fingerprint(folder)}", encoded, compute)
+        kept = self._kept(f"estimates {scorer_fingerprint(folder)}", encoded, compute)
+        return [StepEstimates(*one) for one in kept]
 
     def readings(
         self,

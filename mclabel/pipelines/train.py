@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mclabel.config import TrainConfig
 from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.manifest import MANIFEST, claimed_config
 from mclabel.data.shards.store import Store
 from mclabel.data.trainings import MODEL, check_finished, model_remedy
 from mclabel.engines.devices import check_device
@@ -22,6 +23,7 @@ from mclabel.pipelines.new_scorer import NewScorer
 from mclabel.pipelines.run import Run
 from mclabel.pipelines.train_identity import Blocks, chosen_blocks, semantic_config
 from mclabel.pipelines.train_report import TrainReport
+from mclabel.prm.examples.targets import target_of, without_truncated
 from mclabel.records import LabeledSolution
 from mclabel.settings import read_record
 
@@ -154,8 +156,16 @@ def _num_gpus(config: TrainConfig) -> float:
 
 
 def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
+    has_counts = target_of(config.target).has_counts
     for run, names in zip(config.labels, blocks, strict=True):
-        yield from read_labels(Store(run), set(names))
+        rows = read_labels(Store(run), set(names))
+        yield from map(without_truncated, rows) if has_counts and _leaves_out_cuts(run) else rows
+
+
+def _leaves_out_cuts(run: str) -> bool:
+    """Whether the estimator of a run counts no rollouts that were cut; most count them as wrong."""
+    config = claimed_config(Store(run), MANIFEST) or {}
+    return bool(config.get("estimator", {}).get("truncated") == "exclude")
 
 
 def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:

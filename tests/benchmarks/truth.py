@@ -115,7 +115,8 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, flo
         "test": size.pick(smoke=4, quick=100, full=1000),
     }
     for split, count in problems.items():
-        pipelines.label(_label(work, split, count), lambda state: None)
+        cheap = ["estimator.min_gain_per_token=0.001"] if size is BenchmarkSize.SMOKE else []
+        pipelines.label(_label(work, split, count, cheap), lambda state: None)
     keys = [f"labels=[{work / 'train'}]", f"out={work / 'prm'}"]
     keys += size.pick(smoke=["max_steps=2"], quick=[], full=[])
     train = load_config(TrainConfig, bundled_config("train/quickstart.yaml"), keys)
@@ -146,7 +147,7 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, flo
     return found, label_cost(rows).tokens_per_solution, _lucky(combined)
 
 
-def _label(work: Path, split: str, problems: int) -> LabelConfig:
+def _label(work: Path, split: str, problems: int, more: Sequence[str]) -> LabelConfig:
     return load_config(
         LabelConfig,
         bundled_config("label/quickstart.yaml"),
@@ -154,6 +155,7 @@ def _label(work: Path, split: str, problems: int) -> LabelConfig:
             *(f"problems.split={split}", f"problems.limit={problems}", "ray.address=none"),
             *("estimator.kind=posterior", f"completers=[{{model: policy}}, {STRONG}]"),
             f"out={work / split}",
+            *more,
         ],
     )
 

@@ -30,7 +30,13 @@ REPORT |= {"validation": {"loss": 0.5, "auc": None}}
 ANSWER = {"prompt": "0a", "number": 0, "max_tokens": 9, "text": "5", "finish_reason": "stop"}
 ANSWER |= {"num_tokens": 1}
 OPINION = {"is_known": True, "first_error": 1, "sureness": 0.5, "reason": "", "votes": [-1, 1]}
-OPINION |= {"scores": [0.5], "flags": [], "answers": [ANSWER], "num_tokens": 1}
+OPINION |= {
+    "scores": [0.5],
+    "concentrations": [],
+    "flags": [],
+    "answers": [ANSWER],
+    "num_tokens": 1,
+}
 
 
 def finished(folder: Path, content: Mapping[str, Any]) -> object:

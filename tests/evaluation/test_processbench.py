@@ -129,3 +129,13 @@ def test_a_threshold_between_neighbouring_floats() -> None:
     rows = judged(0, None, steps=1)
     threshold = best_threshold(rows, {"0": [low], "1": [high]})
     assert low < threshold <= high
+
+
+def test_scores_are_calibrated_up_to_the_first_error() -> None:
+    rows = judged(1, None, steps=3)
+    scores = {"0": [0.9, 0.3, 0.0], "1": [0.9, 0.9, 0.9]}
+    said = {row.id: first_below(scores[row.id], 0.5) for row in rows}
+    found = processbench({"s": rows}, {"s": said}, scores={"s": scores}).splits["s"].ece
+    # Four sound steps at .9 and a wrong one at .3; what follows the error nobody has judged.
+    assert found is not None and found.value == pytest.approx((4 * 0.1 + 0.3) / 5)
+    assert processbench({"s": rows}, {"s": said}).splits["s"].ece is None

@@ -26,6 +26,7 @@ from mclabel.judges.consensus.rules import same_location, same_verdict, step_maj
 from mclabel.pipelines.combine import combine
 from mclabel.pipelines.eval_labels import evaluate_labels
 from mclabel.pipelines.label import label
+from mclabel.prm.examples.targets import step_targets
 from mclabel.prm.scoring.items import labeled_item
 from mclabel.records import Claim, LabeledSolution, SourceOpinion
 
@@ -126,6 +127,8 @@ def write_opinions(
     *,
     judge: str = "critic",
     claim_: Claim = "where",
+    scores: Callable[[LabeledSolution], list[float]] = lambda row: [],
+    known: Callable[[LabeledSolution], bool] = lambda row: True,
 ) -> str:
     """A judge's run over a labelling run."""
     store = Store(str(folder), create=True)
@@ -139,8 +142,9 @@ def write_opinions(
             {
                 "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
                 "num_steps": len(row.steps),
-                "is_known": True, "first_error": say(row), "sureness": None, "reason": "",
-                "votes": [], "scores": [], "flags": [], "answers": [], "num_tokens": 0,
+                "is_known": known(row), "first_error": say(row), "sureness": None, "reason": "",
+                "votes": [], "scores": scores(row), "concentrations": [], "flags": [],
+                "answers": [], "num_tokens": 0,
             }
             for number, row in enumerate(rows, 1)
             if row.steps
@@ -167,6 +171,40 @@ def truth(row: LabeledSolution) -> int | None:
 
 def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
+
+
+def test_a_judge_labels_alone_and_what_it_does_not_know_is_not_kept(
+    run: str, tmp_path: Path
+) -> None:
+    rows = list(read_labels(Store(run)))
+    unknown = rows[0].solution.id
+
+    def scores(row: LabeledSolution) -> list[float]:
+        return [0.3 if number == truth(row) else 0.9 for number in range(len(row.steps))]
+
+    prm = write_opinions(
+        tmp_path / "prm",
+        rows,
+        truth,
+        claim_="scores",
+        scores=scores,
+        known=lambda row: row.solution.id != unknown,
+    )
+    out = tmp_path / "out"
+    result = invoke("combine", run, f"prm={prm}", "-o", str(out), "--rule", "judge")
+    assert result.exit_code == 0, result.output
+    for row in read_labels(Store(str(out))):
+        assert row.is_kept == (row.solution.id != unknown)
+        if row.is_kept:
+            assert row.first_error == truth(row) and row.posterior is None
+            assert step_targets(row, "soft") == tuple(scores(row))
+            end = len(row.steps) if row.first_error is None else row.first_error
+            assert [step.hard for step in row.steps] == [n < end for n in range(len(row.steps))]
+            assert {step.source for step in row.steps} == {"judge"}
+    assert verify(Store(str(out))).is_sound
+    assert invoke("eval", "labels", str(out)).exit_code == 0
+    refused = invoke("combine", run, f"a={prm}", f"b={prm}", "-o", str(out), "--rule", "judge")
+    assert refused.exit_code == 2 and "labels of one judge" in " ".join(refused.output.split())
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.lora import add_adapters
-from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.model.settings import CONCENTRATION_FILE, ModelSettings
 from mclabel.prm.model.token_head import prepare_step_token
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.items import Item, balance, collate, cut, num_pieces, rows_together
@@ -37,7 +37,9 @@ def train(out: Path, *overrides: str) -> TrainReport:
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    return load_file(out / "model" / "model.safetensors")
+    concentration = out / "model" / CONCENTRATION_FILE
+    more = load_file(concentration) if concentration.exists() else {}
+    return {**load_file(out / "model" / "model.safetensors"), **more}
 
 
 def assert_close(a: Path, b: Path, tolerance: float) -> None:
@@ -265,7 +267,7 @@ def test_two_workers_equal_one(
     ("by_ray", "more", "in_two_after"),
     [
         pytest.param(True, ["head=token"], True, marks=BY_RAY),
-        (False, ["head=likelihood", "lora_rank=2"], False),
+        (False, ["head=likelihood", "lora_rank=2", "target=beta"], False),
     ],
 )
 def test_split_over_workers_it_equals_one_and_others_go_on_from_it(

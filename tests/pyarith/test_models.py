@@ -74,7 +74,7 @@ def test_it_errs_by_misconception_and_not_always() -> None:
         run(text, p.gold["inputs"]) == tuple(p.gold["outputs"])
         for text, p in zip(texts, problems, strict=True)
     ]
-    assert 0.12 < sum(right) / len(right) < 0.5
+    assert 0.2 < sum(right) / len(right) < 0.52
     truths = [
         Judge(Function.from_json(p.meta["function"])).verify(text.splitlines(True))[-1]
         for text, p in zip(texts, problems, strict=True)

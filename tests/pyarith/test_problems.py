@@ -27,7 +27,7 @@ def passes(problem: Problem, text: str) -> bool:
 
 def test_references_pass_the_hidden_tests() -> None:
     for problem in PROBLEMS:
-        assert set(problem.gold) == {"fn_name", "inputs", "outputs"}
+        assert set(problem.gold) == {"fn_name", "inputs", "outputs", "examples"}
         assert len(problem.gold["inputs"]) == len(problem.gold["outputs"]) >= 5
         assert passes(problem, reference(function_of(problem)))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections.abc import Iterator
 
 MAX_CHARACTERS = 1 << 18
 """Of a program."""
-_FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})([^\n`]*)\n(.*?)(?:^[ \t]*\1|\Z)", re.M | re.S)
+_FENCE = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)([^`]*+)")
 _LANGUAGES = ("python", "python3", "py", "")
 
 
@@ -30,11 +31,7 @@ def program_in(completion: str, *, prompt: str = "", name: str | None = None) ->
     Raises:
         NoCode: there is none (`no_code`), it is too long, or it does not parse (`syntax_error`).
     """
-    blocks = [
-        code
-        for _, language, code in _FENCED.findall(completion)
-        if language.strip().lower() in _LANGUAGES
-    ]
+    blocks = [code for language, code in _blocks(completion) if language in _LANGUAGES]
     found = blocks[-1] if blocks else completion
     if not found.strip():
         raise NoCode("no_code")
@@ -48,6 +45,22 @@ def program_in(completion: str, *, prompt: str = "", name: str | None = None) ->
     if (whole := _first([*wholes, found])) is not None:
         return whole
     raise NoCode("syntax_error" if blocks or prompt else "no_code")
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Language and code of each fenced block; the last may be open."""
+    mark, language, lines = "", "", list[str]()
+    for line in text.splitlines(keepends=True):
+        fence = _FENCE.fullmatch(line.rstrip())
+        if not mark and fence:
+            mark, language, lines = fence[1], fence[2].strip().lower(), []
+        elif mark and line.lstrip(" \t").startswith(mark):
+            yield language, "".join(lines)
+            mark = ""
+        else:
+            lines.append(line)
+    if mark:
+        yield language, "".join(lines)
 
 
 def _first(sources: list[str]) -> str | None:

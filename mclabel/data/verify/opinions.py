@@ -72,9 +72,10 @@ def check_opinions(
 
 
 def _check_numbers(store: Store, name: str, table: pa.Table) -> None:
-    for scores in table["scores"].to_pylist():
-        if any(score is None or not math.isfinite(score) for score in scores):
-            raise damaged(store, name, "holds a score that is not a finite number")
+    for column, what in (("scores", "score"), ("concentrations", "concentration")):
+        for numbers in table[column].to_pylist():
+            if any(number is None or not math.isfinite(number) for number in numbers):
+                raise damaged(store, name, f"holds a {what} that is not a finite number")
 
 
 def _check_items(

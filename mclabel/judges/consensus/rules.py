@@ -87,3 +87,6 @@ RULES: Mapping[str, Rule] = {
 }
 """By name; `posterior` learns whom to believe (`mclabel.judges.consensus.posterior`)."""
 POSTERIOR = "posterior"
+JUDGE = "judge"
+"""Takes the labels of one judge, such as a large PRM that labels for small ones, as they are: what
+rollouts say does not count (Let's Verify Step by Step, arXiv 2305.20050, appendix H)."""

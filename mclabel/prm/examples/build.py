@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -15,7 +16,9 @@ from mclabel.prm.examples.encode import StepEncoder, TooLongError
 from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.examples.targets import (
     step_targets,
+    step_trials,
     step_weights,
+    target_of,
     until_first_error,
 )
 from mclabel.records import LabeledSolution, Outcome
@@ -34,12 +37,13 @@ class ExampleSettings(Settings):
 
     target: Annotated[str, Named("targets")] = "hard"
     """What the model learns to predict for each step. `hard`: 1 if the policy can still reach the
-    right answer, else 0. `soft`: the step's value. `posterior`: the probability that no step so far
-    is wrong. `advantage`: the change of the value, as (1 + V(t) - V(t-1)) / 2. `progress`: 1 if the
-    step keeps at least 0.8 of the value before it. `neutral`: wrong, neutral or sound (head=token).
-    `outcome`, `outcome_steps`: whether the final answer is right, at the last step or at every step
-    (an ORM). `exact`: the true correctness, for problems of arith and pyarith only. Or
-    `module:function` of your own."""
+    right answer, else 0. `soft`: the step's value. `beta`: how many of the step's rollouts are
+    right, and of how many: the model learns a mean and how sure it is of it. `posterior`: the
+    probability that no step so far is wrong. `advantage`: the change of the value, as (1 + V(t) -
+    V(t-1)) / 2. `progress`: 1 if the step keeps at least 0.8 of the value before it. `neutral`:
+    wrong, neutral or sound (head=token). `outcome`, `outcome_steps`: whether the final answer is
+    right, at the last step or at every step (an ORM). `exact`: the true correctness, for problems
+    of arith and pyarith only. Or `module:function` of your own."""
     weights: Annotated[str, Named("weights")] = "equal"
     """Weight of each step in the loss. `equal`: all steps weigh the same. `rollouts`: in proportion
     to the number of rollouts. `interval`: 1 minus the width of the value's confidence interval. Or
@@ -112,6 +116,7 @@ def make_examples(
         found.num_unread += 1
 
     leaks = leak_keys(settings.evaluation, count_unread)
+    counted = _Counted(settings.target)
     for row in rows:
         if settings.limit is not None and len(found.train) == settings.limit:
             break
@@ -121,7 +126,8 @@ def make_examples(
         if not row.is_kept:
             found.num_not_kept += 1
             continue
-        targets = step_targets(row, settings.target)
+        targets, trials = step_targets(row, settings.target), step_trials(row, settings.target)
+        counted.add(row, trials)
         if settings.to_first_error:
             targets = until_first_error(targets, row.first_error)
         if all(t is None for t in targets):
@@ -149,11 +155,44 @@ def make_examples(
                 targets=targets[:num_kept],
                 weights=step_weights(row, settings.weights)[:num_kept],
                 right=_RIGHT[row.solution.outcome],
+                trials=trials[:num_kept],
             )
         )
+    counted.check()
     if not found.train:
         raise DataError(_nothing_left(found, settings.target))
     return found
+
+
+class _Counted:
+    """Whether labels have the counts of rollouts that a target learns from."""
+
+    def __init__(self, target: str) -> None:
+        self._target, self._needs_counts = target, target_of(target).has_counts
+        self._has_some, self._sources = False, Counter[str]()
+
+    def add(self, row: LabeledSolution, trials: Sequence[int]) -> None:
+        """Look at a solution, until one has rollouts of its steps."""
+        if self._needs_counts and not self._has_some:
+            found = zip(row.steps, trials, strict=True)
+            self._has_some = any(num and not step.is_outcome for step, num in found)
+            self._sources.update(step.source for step in row.steps)
+
+    def check(self) -> None:
+        """Refuse labels of which none rests on rollouts.
+
+        Raises:
+            DataError: names where the labels come from.
+        """
+        if not self._needs_counts or self._has_some or not self._sources:
+            return
+        sources = ", ".join(name for name, _ in self._sources.most_common())
+        raise DataError(
+            f"target={self._target}: learns from the number of rollouts of each step, but none of "
+            f"the {self._sources.total():,} labels has any (their source: {sources}). Label with "
+            "an estimator that rolls out from every step, such as estimator.kind=fixed, or choose "
+            "another target, such as target=hard"
+        )
 
 
 def _nothing_left(found: Examples, target: str) -> str:

@@ -7,15 +7,15 @@ here, when it is read. A target is None for a step without a label.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from mclabel.boundary import Boundary, miscounted
 from mclabel.components import find_component
 from mclabel.domains import carries_truth, true_first_error
 from mclabel.errors import DataError
-from mclabel.records import Chance, LabeledSolution, Many, Outcome, StepLabel
-from mclabel.stats.values import advantages, relative_progress
+from mclabel.records import Chance, Counts, LabeledSolution, Many, Outcome, StepLabel
+from mclabel.stats.values import advantages, num_trials, relative_progress
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_PROGRESS = 0.8
@@ -38,6 +38,8 @@ class Target:
     """Three classes, of which 0.5 is one, in place of a chance."""
     is_change: bool = False
     """What a step adds; 0.5 is a step that changes nothing."""
+    has_counts: bool = False
+    """Each target is a share of trials, and their number is learned from, too (`step_trials`)."""
 
 
 def target_of(name: str) -> Target:
@@ -57,6 +59,16 @@ def step_targets(row: LabeledSolution, target: str) -> Targets:
     """
     chosen, boundary = target_of(target), Boundary("targets", target)
     return boundary.call("derive", chosen.derive, row, must=Many[Chance | None], rule=_not_one_each)
+
+
+def step_trials(row: LabeledSolution, target: str) -> tuple[int, ...]:
+    """Number of trials of which each step's target is a share, 0 where there is none.
+
+    Empty for a target without counts.
+    """
+    if not target_of(target).has_counts:
+        return ()
+    return tuple(num for _, num in _trials(row))
 
 
 def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
@@ -88,6 +100,37 @@ def _hard_labels(row: LabeledSolution) -> Targets:
 
 def _soft_labels(row: LabeledSolution) -> Targets:
     return tuple(_value(step) for step in row.steps)
+
+
+def _shares_right(row: LabeledSolution) -> Targets:
+    return tuple(right / num if num else None for right, num in _trials(row))
+
+
+def _trials(row: LabeledSolution) -> list[tuple[int, int]]:
+    """Right trials and all trials of each step: its rollouts, or the solution's own outcome."""
+    found = []
+    for number, step in enumerate(row.steps):
+        if step.is_outcome:
+            found.append((0, 0) if step.hard is None else (int(step.hard), 1))
+        else:
+            counts = row.value_counts(number)
+            found.append((counts.num_right, num_trials(counts)))
+    return found
+
+
+def without_truncated(row: LabeledSolution) -> LabeledSolution:
+    """The labels without rollouts that were cut, for a run whose estimator leaves them out."""
+
+    def graded(counts: Counts) -> Counts:
+        return replace(counts, num_truncated=0)
+
+    return replace(
+        row,
+        steps=tuple(replace(step, counts=graded(step.counts)) for step in row.steps),
+        completers=tuple(
+            replace(one, steps=tuple(map(graded, one.steps))) for one in row.completers
+        ),
+    )
 
 
 def _no_error_so_far(row: LabeledSolution) -> Targets:
@@ -156,6 +199,10 @@ HARD = Target(derive=_hard_labels)
 """1 where the policy still recovers, 0 where not (Math-Shepherd, arXiv 2312.08935)."""
 SOFT = Target(derive=_soft_labels)
 """The estimated value itself, or a Bayesian estimator's mean."""
+BETA = Target(derive=_shares_right, has_counts=True)
+"""Right rollouts and all rollouts of the step, for a Beta-Binomial likelihood (BetaPRM, arXiv
+2605.15529): those of the completer that the values are of, or of all under a rule over completers.
+The last step is one trial, the solution's own outcome. Steps without rollouts have no target."""
 POSTERIOR = Target(derive=_no_error_so_far)
 """The chance that no step so far is wrong, from a Bayesian estimator."""
 ADVANTAGE = Target(derive=_advantages, is_change=True)
@@ -176,6 +223,7 @@ OUTCOME_STEPS = Target(derive=_outcome_at_every_step, is_outcome=True)
 TARGETS: Mapping[str, str] = {
     "hard": "mclabel.prm.examples.targets:HARD",
     "soft": "mclabel.prm.examples.targets:SOFT",
+    "beta": "mclabel.prm.examples.targets:BETA",
     "posterior": "mclabel.prm.examples.targets:POSTERIOR",
     "advantage": "mclabel.prm.examples.targets:ADVANTAGE",
     "progress": "mclabel.prm.examples.targets:PROGRESS",
@@ -219,7 +267,9 @@ def interval_weights(row: LabeledSolution) -> tuple[float, ...]:
 
 
 def _rests_on_rollouts(step: StepLabel) -> bool:
-    return step.source not in ("outcome", "implied", "given") and step.counts.num_rollouts > 0
+    return (
+        step.source not in ("outcome", "implied", "given", "judge") and step.counts.num_rollouts > 0
+    )
 
 
 WEIGHTS: Mapping[str, str] = {

@@ -116,16 +116,21 @@ class LikelihoodHead(StepModel):
         return list(self.network.parameters()), head
 
     def head_modules(self) -> list[nn.Module]:
-        """One linear layer of the features, and one of the states if they are seen."""
-        return [self.features] if self.hidden is None else [self.hidden, self.features]
+        """One linear layer of the features, one of the states if they are seen, and one of the
+        concentration if there is one.
+        """
+        linear = [self.features] if self.hidden is None else [self.hidden, self.features]
+        return [*linear, *self.concentration_modules()]
 
     def save(self, folder: Path) -> None:
         """Save the language model, and the head in `HEAD_FILE`."""
         self.network.save_pretrained(folder)
         (folder / HEAD_FILE).parent.mkdir(exist_ok=True)
         save_file(self.head_state(), folder / HEAD_FILE, metadata={"format": "pt"})
+        self.save_concentration(folder)
 
     def head_state(self) -> dict[str, Tensor]:
-        """The weights of the head."""
+        """The weights of the head, without the concentration's."""
+        others = ("network.", "concentration.")
         state = self.state_dict()
-        return {k: v.contiguous() for k, v in state.items() if not k.startswith("network.")}
+        return {k: v.contiguous() for k, v in state.items() if not k.startswith(others)}

@@ -14,6 +14,7 @@ def start_step_model(
     settings: ModelSettings,
     *,
     has_neutral: bool = False,
+    has_concentration: bool = False,
     trains_body: bool = True,
     device: str = "cpu",
     key: str = "base",
@@ -23,6 +24,7 @@ def start_step_model(
     Args:
         settings: of the network; `base` is a folder or a Hugging Face name.
         has_neutral: its classes are wrong, neutral and sound; of a classifier of tokens.
+        has_concentration: it gives a mean and how sure that is, in place of a mean alone.
         trains_body: the body will be trained, so that its states are worth seeing.
         device: torch device that it will be trained on.
         key: of the setting that names the base, for messages.
@@ -33,26 +35,38 @@ def start_step_model(
     dtype = settings.weights_dtype(
         device, trains_weights=trains_body and settings.lora_rank is None
     )
-    model = _step_model(settings.head)
+    kind = _step_model(settings.head)
     settings = settings.model_copy(update={"dtype": dtype})
-    return model.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
+    model = kind.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
+    if has_concentration:
+        model.add_concentration()
+    return model
 
 
 def load_step_model(
-    folder: Path, head: str, *, dtype: str = "float32", trust_remote_code: bool = False
+    folder: Path,
+    head: str,
+    *,
+    has_concentration: bool = False,
+    dtype: str = "float32",
+    trust_remote_code: bool = False,
 ) -> StepModel:
     """A step model that was saved.
 
     Args:
         folder: of its files.
         head: name of its head, in `HEADS`.
+        has_concentration: it was saved with a concentration.
         dtype: torch dtype of the body.
         trust_remote_code: run Python code that comes with it.
 
     Raises:
         EngineError: it cannot be loaded.
     """
-    return _step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
+    model = _step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
+    if has_concentration:
+        model.load_concentration(folder)
+    return model
 
 
 def _step_model(head: str) -> type[StepModel]:

@@ -8,20 +8,31 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mclabel.engines.pretrained import load_model
+from mclabel.engines.pretrained import load_model, load_tensors
 from mclabel.engines.quiet import quiet_transformers
+from mclabel.errors import EngineError
 from mclabel.prm.examples.batch import StepBatch
 from mclabel.prm.model.lora import is_adapter
-from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.model.settings import CONCENTRATION_FILE, ModelSettings
+
+_MIDDLE, _REACH = 2.0, 6.0
+"""log c lies within _REACH of _MIDDLE: c from 0.018, all right or all wrong, to 2,981, a share that
+is known exactly. A fresh head gives the middle, 7.4."""
 
 
 class StepModel(nn.Module, ABC):
     """A network that gives a log-odds for every step."""
 
     network: PreTrainedModel
+
+    def __init__(self) -> None:
+        """Without a concentration; see `add_concentration`."""
+        super().__init__()
+        self.concentration: nn.Linear | None = None
 
     @classmethod
     @abstractmethod
@@ -43,15 +54,64 @@ class StepModel(nn.Module, ABC):
     def forward(self, batch: StepBatch | Tensor) -> Tensor:
         """Log-odds that each step is sound [batch, steps], or of three classes [batch, steps, 3].
 
+        With a concentration: log-odds of the mean, and log-concentration [batch, steps, 2].
+
         Args:
             batch: solutions, or what `observe` gave for them.
         """
-        return self.apply_head(batch if isinstance(batch, Tensor) else self.observe(batch))
+        observed = batch if isinstance(batch, Tensor) else self.observe(batch)
+        logits = self.apply_head(observed)
+        if self.concentration is None:
+            return logits
+        with torch.autocast(observed.device.type, enabled=False):
+            free = self.concentration(observed.float())[..., 0]
+        return torch.stack([logits.float(), _MIDDLE + _REACH * (free / _REACH).tanh()], dim=-1)
 
     @staticmethod
     def log_odds(logits: Tensor) -> Tensor:
         """Log-odds that each step is sound [batch, steps], from what `forward` gives."""
-        return three_class_log_odds(logits) if logits.dim() == 3 else logits
+        if logits.dim() == 2:
+            return logits
+        return logits[..., 0] if logits.shape[-1] == 2 else three_class_log_odds(logits)
+
+    def add_concentration(self) -> None:
+        """Learn how sure the mean is, too: a linear layer beside the head, which stays as it is.
+
+        The mean remains a score like any other model's: whoever knows nothing of the concentration
+        loads, serves and scores with the head alone.
+        """
+        self.concentration = nn.Linear(self.observed_width, 1)
+        for weight in self.concentration.parameters():
+            nn.init.zeros_(weight)
+
+    def concentration_modules(self) -> list[nn.Module]:
+        """The layer of the concentration, or none."""
+        return [] if self.concentration is None else [self.concentration]
+
+    def save_concentration(self, folder: Path) -> None:
+        """Save it, if there is one, in `CONCENTRATION_FILE`."""
+        if self.concentration is None:
+            return
+        (folder / CONCENTRATION_FILE).parent.mkdir(exist_ok=True)
+        state = {k: v.contiguous() for k, v in self.concentration.state_dict().items()}
+        save_file(state, folder / CONCENTRATION_FILE, metadata={"format": "pt"})
+
+    def load_concentration(self, folder: Path) -> None:
+        """Load what `save_concentration` has written.
+
+        Raises:
+            EngineError: it is missing or damaged, or does not fit this model.
+        """
+        self.add_concentration()
+        assert self.concentration is not None
+        found = load_tensors(folder / CONCENTRATION_FILE)
+        wanted = self.concentration.state_dict()
+        if {k: v.shape for k, v in found.items()} != {k: v.shape for k, v in wanted.items()}:
+            raise EngineError(
+                f"{folder / CONCENTRATION_FILE}: holds weights that do not fit this model. Copy "
+                "the whole folder again, or train the model again"
+            )
+        self.concentration.load_state_dict(found)
 
     @property
     @abstractmethod

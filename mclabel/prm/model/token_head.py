@@ -102,12 +102,13 @@ class TokenHead(StepModel):
         return body, [p for p in self.parameters() if id(p) not in known]
 
     def head_modules(self) -> list[nn.Module]:
-        """The linear layer of the classes."""
-        return [*self.head]
+        """The linear layer of the classes, and that of the concentration if there is one."""
+        return [*self.head, *self.concentration_modules()]
 
     def save(self, folder: Path) -> None:
         """Save a checkpoint of transformers, which every server loads."""
         self.network.save_pretrained(folder)
+        self.save_concentration(folder)
 
 
 def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) -> str:

@@ -13,6 +13,7 @@ from mclabel.work.task import RunnerState
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
+    from mclabel.prm.scoring.score import StepEstimates
 
 
 _CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
@@ -45,11 +46,11 @@ class BatchedScorer:
         self._scorer = await self._desk.run(self._load)
         self._batches = ScoreBatches(self._score, max_tokens=self._max_tokens)
 
-    async def score(self, item: SolutionItem) -> tuple[list[float], int]:
+    async def score(self, item: SolutionItem) -> tuple[StepEstimates, int]:
         """Score one solution, together with others that wait.
 
         Returns:
-            One number a step, as the scorer gave it, and the tokens that were read.
+            What the scorer says of the steps, and the tokens that were read.
 
         Raises:
             TooLongError: it is longer than the scorer takes.
@@ -64,9 +65,9 @@ class BatchedScorer:
             )
         finally:
             self._batches.num_coming -= 1
-        scores = await self._batches.score(encoded)
-        self._num_steps += len(scores)
-        return scores, len(encoded.ids)
+        found = await self._batches.score(encoded)
+        self._num_steps += len(found.scores)
+        return found, len(encoded.ids)
 
     def state(self) -> RunnerState:
         """The solutions that are scored now, and tokens and steps scored."""
@@ -88,12 +89,13 @@ class BatchedScorer:
             self._batches.close()
         self._scorer = None
 
-    def _score(self, encoded: Any) -> list[list[float]]:
+    def _score(self, encoded: Any) -> list[StepEstimates]:
         """Score a batch, in a thread of its own."""
         import torch
 
+        from mclabel.prm.scoring.score import estimate_steps
+
         try:
-            found: list[list[float]] = self._scorer.score_encoded(encoded)
+            return estimate_steps(self._scorer, encoded)
         except torch.OutOfMemoryError as error:
             raise EngineDied(f"the device has no memory left ({error})") from error
-        return found

@@ -16,8 +16,9 @@ from mclabel.errors import BadAnswer
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
+    from mclabel.prm.scoring.score import StepEstimates
 
-Score = Callable[[Sequence["EncodedSolution"]], list[list[float]]]
+Score = Callable[[Sequence["EncodedSolution"]], list["StepEstimates"]]
 MAX_SOLUTIONS = 256
 """Solutions of a batch, at most."""
 WAIT_S = 0.005
@@ -31,13 +32,13 @@ class ScoreBatches:
         """Begin with nothing to score.
 
         Args:
-            score: gives one number a step for every solution.
+            score: gives what is said of the steps of every solution.
             max_tokens: of a batch; a longer solution is scored alone.
         """
         self._compute, self._max_tokens = score, max_tokens
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scores")
-        self._waiting: deque[tuple[EncodedSolution, asyncio.Future[list[float]]]] = deque()
-        self._alone: deque[tuple[EncodedSolution, asyncio.Future[list[float]]]] = deque()
+        self._waiting: deque[tuple[EncodedSolution, asyncio.Future[StepEstimates]]] = deque()
+        self._alone: deque[tuple[EncodedSolution, asyncio.Future[StepEstimates]]] = deque()
         """Solutions of a batch in which one got a bad answer: each is scored alone."""
         self._running: asyncio.Task[None] | None = None
         self.num_live = self.num_tokens = 0
@@ -49,13 +50,13 @@ class ScoreBatches:
         """Solutions that wait for a batch."""
         return len(self._waiting)
 
-    async def score(self, encoded: EncodedSolution) -> list[float]:
+    async def score(self, encoded: EncodedSolution) -> StepEstimates:
         """The scores of a solution.
 
         Raises:
             Exception: whatever scoring the batch has raised.
         """
-        turn: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[StepEstimates] = asyncio.get_running_loop().create_future()
         self._waiting.append((encoded, turn))
         if self._running is None:
             self._running = asyncio.create_task(self._run())
@@ -95,13 +96,13 @@ class ScoreBatches:
         finally:
             self.num_live, self._running = 0, None
 
-    async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[list[float]]]]:
+    async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[StepEstimates]]]:
         """The solutions of the next batch; none if none waits, and none is coming."""
         if self._alone:
             return [self._alone.popleft()]
         while self.num_coming and not self._is_full():
             await asyncio.sleep(WAIT_S)
-        batch: list[tuple[EncodedSolution, asyncio.Future[list[float]]]] = []
+        batch: list[tuple[EncodedSolution, asyncio.Future[StepEstimates]]] = []
         num_tokens = 0
         while self._waiting and len(batch) < MAX_SOLUTIONS:
             encoded, turn = self._waiting[0]

@@ -14,7 +14,7 @@ from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError, DataError
 from mclabel.plain_files import check_plain, check_plain_folder
 from mclabel.prm.examples.encode import StepEncoder, template_fault
-from mclabel.prm.model.settings import HEAD_FILE, HeadName
+from mclabel.prm.model.settings import CONCENTRATION_FILE, HEAD_FILE, HeadName
 from mclabel.settings import MAX_TOKENS, Settings, joined_faults, rule
 
 MANIFEST = "prm.json"
@@ -27,6 +27,8 @@ class PrmManifest(Settings):
     kind: Literal["prm", "orm"]
     """An `orm` was trained on outcomes alone: only its last score means something."""
     head: HeadName
+    has_concentration: bool = False
+    """Beside each score it gives how sure that is (target=beta)."""
     step_token: str | None = Field(min_length=1)
     """Follows every step; None scores at each step's last token."""
     template: str | None
@@ -121,7 +123,7 @@ def scorer_fingerprint(path: str | Path) -> str:
         path: as of `model_folder`.
     """
     folder = model_folder(path)
-    parts = [folder, (folder / HEAD_FILE).parent]
+    parts = [folder, (folder / HEAD_FILE).parent, (folder / CONCENTRATION_FILE).parent]
     return "-".join(weights_fingerprint(part) for part in parts if part.is_dir())
 
 

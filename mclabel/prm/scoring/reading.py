@@ -20,6 +20,7 @@ from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.likelihood import NUM_FEATURES, likelihood_features, token_logprobs
 from mclabel.prm.model.likelihood_head import LikelihoodHead
 from mclabel.prm.model.network import StepModel
+from mclabel.prm.scoring.score import StepEstimates, step_estimates
 
 SAMPLE = 1 << 18
 """Numbers of a tensor that its fingerprint rests on, of either end."""
@@ -76,16 +77,16 @@ def read_body(model: StepModel) -> PreTrainedModel | None:
     return None
 
 
-def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
-    """Scores in [0, 1] of every step, by a head on a body that `read_body` gives."""
+def estimate_readings(model: StepModel, readings: Sequence[Reading]) -> list[StepEstimates]:
+    """As `PRM.estimate_encoded`, by a head on a body that `read_body` gives."""
     if not readings:
         return []
     device = next(model.parameters()).device
     features = torch.tensor([step for one in readings for step in one.steps], device=device)
     with torch.inference_mode():
-        flat = model.apply_head(features.view(-1, NUM_FEATURES)).float().sigmoid().tolist()
-    scores = iter(flat)
-    return [[next(scores) for _ in one.steps] for one in readings]
+        logits = model(features.view(1, -1, NUM_FEATURES))[0].float()
+    parts = logits.split([len(one.steps) for one in readings])
+    return [step_estimates(model, part) for part in parts]
 
 
 def body_fingerprint(network: PreTrainedModel) -> str:

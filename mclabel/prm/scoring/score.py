@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from torch import Tensor
 
 from mclabel.engines.devices import AUTO, check_device
 from mclabel.engines.text import PolicyText
@@ -15,6 +17,19 @@ from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.loading import load_step_model
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
+
+if TYPE_CHECKING:
+    from mclabel.prm.scoring.scorer import Scorer
+
+
+class StepEstimates(NamedTuple):
+    """What a scorer says of the steps of one solution."""
+
+    scores: list[float]
+    """One per step: the probability that it is sound."""
+    concentrations: list[float] | None = None
+    """One per step, how sure the score is: the step's value is Beta(s c, (1 - s) c). None of a
+    scorer that was not trained on counts (target=beta)."""
 
 
 class PRM:
@@ -75,7 +90,11 @@ class PRM:
             key="",
         )
         model = load_step_model(
-            folder, manifest.head, dtype=dtype, trust_remote_code=trust_remote_code
+            folder,
+            manifest.head,
+            has_concentration=manifest.has_concentration,
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
         )
         model.to(device).eval()
         try:
@@ -129,10 +148,22 @@ class PRM:
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float]]:
         """As `score`, for encoded solutions. Equal ones are computed once."""
+        return [one.scores for one in self.estimate_encoded(encoded, on_progress=on_progress)]
 
-        def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
-            rows = self.model.log_odds(self.model(batch)).float().sigmoid().tolist()
-            return [row[: len(one.positions)] for one, row in zip(group, rows, strict=True)]
+    def estimate_encoded(
+        self,
+        encoded: Sequence[EncodedSolution],
+        *,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[StepEstimates]:
+        """As `score_encoded`, with how sure each score is where the model says so."""
+
+        def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[StepEstimates]:
+            rows = self.model(batch).float()
+            return [
+                step_estimates(self.model, row[: len(one.positions)])
+                for one, row in zip(group, rows, strict=True)
+            ]
 
         return map_solutions(
             encoded,
@@ -141,6 +172,25 @@ class PRM:
             threads=self.threads,
             on_progress=on_progress,
         )
+
+
+def step_estimates(model: StepModel, logits: Tensor) -> StepEstimates:
+    """What a model's logits say of the steps of one solution.
+
+    Args:
+        model: that gave them.
+        logits: of its steps, as of `StepModel.forward` without the first dimension.
+    """
+    scores = model.log_odds(logits[None])[0].sigmoid().tolist()
+    sure = None if model.concentration is None else logits[:, 1].exp().tolist()
+    return StepEstimates(scores, sure)
+
+
+def estimate_steps(scorer: Scorer, encoded: Sequence[EncodedSolution]) -> list[StepEstimates]:
+    """Scores of any scorer, with how sure each is where the scorer says so."""
+    if isinstance(scorer, PRM):
+        return scorer.estimate_encoded(encoded)
+    return [StepEstimates(scores) for scores in scorer.score_encoded(encoded)]
 
 
 def check_scores(model: str, scores: Sequence[Sequence[float]], places: Sequence[str]) -> None:

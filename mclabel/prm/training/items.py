@@ -95,7 +95,8 @@ class Items(Dataset[Item]):
 def collate(items: Sequence[Item]) -> dict[str, Tensor]:
     """A worker's batch: what the model reads or what its frozen body gave, targets and weights.
 
-    Targets and weights are [batch, steps], NaN and 0 where there is no step; `num_steps`, `right`
+    Targets and weights are [batch, steps], NaN and 0 where there is no step, and so are `trials`,
+    which are 0 where there are none; `num_steps`, `right`
     (-1 unknown) and `problems` (equal numbers for one problem) are [batch].
     """
     examples, nan = [item.example for item in items], float("nan")
@@ -117,6 +118,7 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
         **inputs,
         "targets": targets,
         "weights": weights,
+        "trials": _padded([e.trials or (0,) * len(e.targets) for e in examples], 0.0),
         "num_steps": torch.tensor([len(e.targets) for e in examples]),
         "right": torch.tensor([-1 if e.right is None else int(e.right) for e in examples]),
         "problems": torch.tensor(
@@ -162,7 +164,7 @@ def cut(
         rows = torch.tensor([row for unit in some or units[-1:] for row in unit])
         piece = {name: part[rows] if part.dim() else part for name, part in batch.items()}
         width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())
-        of_tokens, of_steps = ("ids", "mask"), ("positions", "targets", "weights")
+        of_tokens, of_steps = ("ids", "mask"), ("positions", "targets", "weights", "trials")
         for names, most in ((of_tokens, width), (of_steps, steps)):
             piece |= {name: piece[name][:, :most] for name in names if name in piece}
         if not some:

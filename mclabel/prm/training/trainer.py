@@ -200,12 +200,12 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         """The loss of a piece of a batch, as its share of the whole optimizer step."""
-        targets, weights = inputs.pop("targets"), inputs.pop("weights")
+        targets, weights, trials = (inputs.pop(n) for n in ("targets", "weights", "trials"))
         num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
         pair_scale = inputs.pop("pair_scale")
         observed = inputs.pop("observed", None)
         logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
-        loss = step_loss(logits, targets, weights, loss=self._settings.loss)
+        loss = step_loss(logits, targets, weights, loss=self._settings.loss, trials=trials)
         if self._settings.pair_weight:
             scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
             loss = loss + pair_scale * pair_loss(scores, right, problems)

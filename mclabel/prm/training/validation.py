@@ -9,11 +9,13 @@ from math import nan
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.examples.packed import Example
 from mclabel.prm.model.network import StepModel
+from mclabel.prm.training.losses import step_loss
 from mclabel.prm.training.sharding import is_sharded
 
 NUM_BINS = 10
@@ -27,7 +29,8 @@ class Validation:
     num_steps: int
     """With a label."""
     loss: float | None
-    """Mean cross-entropy of the labelled steps."""
+    """Mean cross-entropy of the labelled steps; of a model with concentrations the mean of the
+    Beta-Binomial loss that it is trained with."""
     accuracy: float | None
     """Share of labelled steps on the right side of 0.5 (targets rounded)."""
     f1_wrong: float | None
@@ -47,11 +50,11 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
     model.eval()
     chosen = list(examples)
 
-    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[tuple[float, ...]]:
-        rows = model.log_odds(model(batch)).float().tolist()
-        return [tuple(row[: len(one.positions)]) for one, row in zip(group, rows, strict=True)]
+    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Tensor]:
+        rows = model(batch).float().cpu()
+        return [row[: len(one.positions)] for one, row in zip(group, rows, strict=True)]
 
-    scores = map_solutions(
+    outputs = map_solutions(
         [e.encoded for e in chosen],
         compute,
         network=model.network,
@@ -59,15 +62,32 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
         on_progress=lambda done, total: None,
     )
     model.train(was_training)
+    scores = [tuple(model.log_odds(row[None])[0].tolist()) for row in outputs]
     logits = np.array([logit for row in scores for logit in row])
     targets = np.array([nan if t is None else t for e in chosen for t in e.targets])
     labelled = ~np.isnan(targets)
+    figures = step_figures(logits[labelled], targets[labelled])
+    if model.concentration is not None and labelled.any():
+        figures["loss"] = _counts_loss(torch.cat(outputs), chosen)
     return Validation(
         num_solutions=len(chosen),
         num_steps=int(labelled.sum()),
-        **step_figures(logits[labelled], targets[labelled]),
+        **figures,
         pair_accuracy=_pair_accuracy(chosen, scores),
     )
+
+
+def _counts_loss(outputs: Tensor, examples: Sequence[Example]) -> float:
+    """Mean Beta-Binomial loss of the labelled steps.
+
+    Args:
+        outputs: [steps, 2], of all steps of all examples.
+        examples: with trials.
+    """
+    targets = torch.tensor([nan if t is None else t for e in examples for t in e.targets])
+    trials = torch.tensor([num for e in examples for num in e.trials])
+    total = step_loss(outputs, targets, torch.ones_like(targets), trials=trials)
+    return float(total) / int((~targets.isnan()).sum())
 
 
 def step_figures(

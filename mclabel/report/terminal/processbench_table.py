@@ -28,6 +28,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     """A row a split, and their mean."""
     panel = result.panel
     has_rule = panel is not None and panel.rule is not None
+    has_scores = any(split.ece is not None for split in result.splits.values())
     rows = [
         (
             name,
@@ -38,6 +39,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
             estimate_text(split.wrong_accuracy),
             estimate_text(split.right_accuracy),
             estimate_text(split.f1),
+            *((estimate_text(split.ece),) if has_scores else ()),
         )
         for name, split in result.splits.items()
     ]
@@ -45,6 +47,8 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     notes = ["F1: harmonic mean of the accuracies on wrong (exact step) and on right solutions."]
     if result.threshold is not None:
         notes.append(f"A step is wrong under {result.threshold:.6g}.")
+    if has_scores:
+        notes.append("ECE: calibration error of the steps' scores, up to the first error.")
     if panel is not None:
         notes += _panel_notes(panel)
     if result.num_rejected:
@@ -59,10 +63,11 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
         why = "; ".join(f"{n:,} {WHY.get(code, code)}" for code, n in reasons.most_common())
         notes.append(f"Why: {why}. With -o each has its reason in left_out.jsonl.")
     counted = ("split", "wrong", "right", "left out", *(("kept",) if has_rule else ()))
+    more, blank = (("ECE",), ("",)) if has_scores else ((), ())
     return Grid(
         title="ProcessBench [95% interval]",
-        header=(*counted, "on wrong", "on right", "F1"),
-        rows=(*rows, ("mean", *[""] * (len(counted) + 1), estimate_text(result.mean_f1))),
+        header=(*counted, "on wrong", "on right", "F1", *more),
+        rows=(*rows, ("mean", *[""] * (len(counted) + 1), estimate_text(result.mean_f1), *blank)),
         note=" ".join(notes),
     )
 

@@ -26,7 +26,7 @@ from mclabel.report.opinions import (
     places_by_step,
     rule_name,
 )
-from mclabel.report.terminal.grid import estimate_text
+from mclabel.report.terminal.grid import Grid, estimate_text, rich_table
 from mclabel.report.texts import cut, step_body
 
 MAX_SHOWN = 2000  # characters of one text
@@ -228,6 +228,32 @@ def over_optimisation_table(result: BestOfN, num_fooled: Mapping[str, int]) -> T
     return table
 
 
+def adaptive_table(result: BestOfN) -> Table | None:
+    """What stopping early saves and costs; None where it was not measured."""
+    if not result.adaptive:
+        return None
+    rows = [
+        (
+            name,
+            estimate_text(one.accuracy),
+            estimate_text(one.full),
+            _change(one.less),
+            f"{one.num_samples.value or 0:.1f}",
+            estimate_text(one.tokens),
+        )
+        for name, one in result.adaptive.items()
+    ]
+    stop_when = next(iter(result.adaptive.values())).stop_when
+    grid = Grid(
+        title="Stopping early (adaptive)",
+        header=("scorer", "right", f"from all {result.num_samples}", "change", "N", "tokens"),
+        rows=tuple(rows),
+        note=f"A problem's samples are drawn in order until the leader is sure (stop_when="
+        f"{stop_when:g}). N: mean number drawn; tokens: share of those of all samples.",
+    )
+    return rich_table(grid)
+
+
 def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     """What a run holds and what it cost."""
     table = Table(box=None, show_header=False, padding=(0, 1))
@@ -262,11 +288,16 @@ def _estimate(estimate: Estimate) -> str:
 
 
 def _difference(estimate: Difference) -> str:
+    """As markup."""
+    return escape(_change(estimate))
+
+
+def _change(estimate: Difference) -> str:
     value, low, high = (
         f"{number:+.2f}".replace("0.", ".", 1)
         for number in (estimate.value, estimate.low, estimate.high)
     )
-    return f"{value} \\[{low}, {high}]"
+    return f"{value} [{low}, {high}]"
 
 
 def step_text(text: str, style: str, places: Sequence[Place]) -> Text:

@@ -201,7 +201,7 @@ class Rewarder:
             steps=steps_of(item.completion, ends),
         )
         try:
-            scores, _ = await self._scorer.score(solution)
+            (scores, _), _ = await self._scorer.score(solution)
         except TooLongError:
             return "too_long"
         except (DataError, BadAnswer):

@@ -58,6 +58,7 @@ const SOURCES = {
   posterior: "by the posterior of the first error, sound before the likeliest; the expected value takes all evidence together",
   implied: "not rolled out: follows from other steps or the outcome",
   outcome: "the last step: the solution's own outcome",
+  judge: "by the judge that was asked; its scores are the expected values",
   given: "imported: somebody else's label",
   none: "no label",
 };
