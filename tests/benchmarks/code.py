@@ -45,7 +45,7 @@ from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need, not_run
 
 POOLS = {
     BenchmarkSize.SMOKE: {"validation": 2, "test": 2, "rollouts": 4},
-    BenchmarkSize.QUICK: {"validation": 8, "test": 40, "rollouts": 16},
+    BenchmarkSize.QUICK: {"validation": 12, "test": 40, "rollouts": 16},
     BenchmarkSize.FULL: {"validation": 100, "test": 250, "rollouts": 64},
 }
 """Problems, and rollouts of each prefix."""

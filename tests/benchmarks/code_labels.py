@@ -22,6 +22,8 @@ from tests.benchmarks.scorers import Run
 
 PYARITH = "label/pyarith.yaml"
 FIXED = (4, 8, 16)
+GAINS = (0.001, 0.0003, 0.0001)
+"""Least gains a token of the posterior, beside that of the configuration."""
 VALIDATION, TEST = "pool-validation", "pool-test"
 
 
@@ -87,12 +89,15 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
             for k in FIXED
             if k <= rollouts
         ),
+        Point(name="posterior", label="", settings=posterior, knowledge=learned),
         *(
-            Point(name=name, label="", settings=settings, knowledge=learned)
-            for name, settings in (
-                ("posterior", posterior),
-                ("posterior, min_belief=0", posterior.changed(min_belief=0.0)),
+            Point(
+                name=f"posterior, all decided, gain {gain:g}",
+                label="",
+                settings=posterior.changed(min_belief=0.0, min_gain_per_token=gain),
+                knowledge=learned,
             )
+            for gain in GAINS
         ),
         Point(name="bisect", label="", settings=bisect),
     ]
