@@ -33,6 +33,7 @@ from tests.benchmarks.code_labels import LabelFigures, label_figures, pools
 from tests.benchmarks.code_scorers import (
     DOMAINS,
     TRAINED,
+    UNTRAINED,
     Amounts,
     Figure,
     Scored,
@@ -93,7 +94,7 @@ def run(out: Path, pieces: Pieces, size: BenchmarkSize, console: Console) -> dic
         "prm_minus_majority_16": scored.less_majority("pyarith", "pyarith"),
         "transfer": {
             trained: {domain: scored.pairs(trained, domain) for domain in DOMAINS}
-            for trained in TRAINED
+            for trained in (UNTRAINED, *TRAINED)
         },
     }
 
@@ -139,7 +140,7 @@ def _transfer_table(scored: Scored, amounts: Amounts) -> Table:
     for domain in DOMAINS:
         for what in ("pairs", f"right of {amounts.samples}", "less majority"):
             table.add_column(f"{domain}: {what}", justify="right")
-    for trained in TRAINED:
+    for trained in (UNTRAINED, *TRAINED):
         cells = []
         for domain in DOMAINS:
             method = scored.method(trained, domain)

@@ -25,6 +25,9 @@ TRAINED = {
     "both": ("arith-0", "pyarith-0"),
 }
 """Runs whose labels each PRM learns, which have as many solutions each."""
+BASE = "pyarith:policy"
+UNTRAINED = "nothing: the base's likelihood"
+"""The base before it is trained: how likely it finds a solution is a score, too."""
 PARTS = ("validation", "test")
 EACH = 4
 """Labelled solutions of a problem."""
@@ -110,11 +113,16 @@ class Scored:
         """The PRM with the aggregate that chooses best on validation problems, pairs after that."""
         known = self._found[domain, "validation"]
 
+        if trained == UNTRAINED:
+            methods = [f"likelihood:base:{how}" for how in ("sum", "min")]
+        else:
+            methods = [f"{trained}:{how}" for how in OF_PRM]
+
         def worth(method: str) -> tuple[float, float]:
             pairs = known["pair_accuracy"][method]["value"]
             return known["accuracy"][method][self._size]["value"], pairs or 0.0
 
-        return max((f"{trained}:{how}" for how in OF_PRM), key=worth)
+        return max(methods, key=worth)
 
     def pairs(self, trained: str, domain: str) -> Figure:
         """Within a problem, how often a right sample scores higher than a wrong one."""
@@ -156,7 +164,8 @@ def _evaluate(out: Path, domain: str, part: str, samples: int) -> None:
     keys = [
         *(f"run={out / 'runs' / f'{domain}-{part}'}", f"out={_evaluated(out, domain, part)}"),
         *(f"samples={samples}", f"scorers={json.dumps(scorers)}", "threads=1"),
-        *(f"checker={CHECKERS[domain]}", f"aggregate={json.dumps(list(OF_PRM))}"),
+        *(f"likelihood={{base: {BASE}}}", f"checker={CHECKERS[domain]}"),
+        f"aggregate={json.dumps(list(OF_PRM))}",
     ]
     pipelines.best_of_n(
         load_config(BestOfNConfig, None, keys),
