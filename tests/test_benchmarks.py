@@ -15,6 +15,9 @@ from tests.benchmarks.smoke import Verdict, benchmarks, recorded_keys, run
 WITHOUT_PROGRAM = {
     "chaos_world",
     "checker_limits",
+    "code_checker",
+    "code_labels",
+    "code_scorers",
     "engine_common",
     "estimators_common",
     "estimators_free_form",

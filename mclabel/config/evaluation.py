@@ -9,6 +9,7 @@ from pydantic import Field
 from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.config.label import MAX_BLOCK, arith_problems
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
+from mclabel.data.steps import StepSplitter
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.prm.scoring.aggregate import Aggregation
@@ -26,6 +27,9 @@ class BestOfNConfig(Settings):
     exclude: list[str] = Field([])
     """Runs of `mclabel label` that the scorers were trained on. Problems with the same text are
     left out of the evaluation."""
+    split: StepSplitter = StepSplitter()
+    """Where the steps of the sampled solutions end: as in the labels that the scorers were trained
+    on."""
     policy: PolicySettings = PolicySettings()
     checker: CheckerField = Field(default_factory=default_checker)
     """Name of the checker, which grades the sampled solutions and decides which answers are

@@ -238,6 +238,7 @@ def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
         seed=config.seed,
         problems=config.problems,
         solutions=SolutionSettings(per_problem=config.samples),
+        split=config.split,
         policy=config.policy,
         estimator=OutcomeEstimator.Settings(),
         checker=config.checker,

@@ -50,11 +50,14 @@ class Run:
 
     name: str
     overrides: Sequence[str]
+    config: str = "label/quickstart.yaml"
+    """The bundled configuration that they change."""
 
     def piece(self, out: Path) -> Piece:
         """Makes it, under `out`; one engine in the worker's own process."""
         folder = out / "runs" / self.name
-        return Piece(result=folder / "finished.json", work=partial(_label, folder, self.overrides))
+        work = partial(_label, folder, self.config, self.overrides)
+        return Piece(result=folder / "finished.json", work=work)
 
 
 def samples(
@@ -226,11 +229,11 @@ def _write_scores(path: Path, scores: Sequence[Sequence[float]]) -> None:
     partial_file.replace(path)
 
 
-def _label(folder: Path, overrides: Sequence[str]) -> None:
+def _label(folder: Path, config_name: str, overrides: Sequence[str]) -> None:
     torch.set_num_threads(1)
     config = load_config(
         LabelConfig,
-        bundled_config("label/quickstart.yaml"),
+        bundled_config(config_name),
         ["ray.address=none", *overrides, f"out={folder}"],
     )
     pipelines.label(config, lambda state: None)

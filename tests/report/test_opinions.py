@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from dataclasses import replace
 from html import unescape
@@ -54,6 +55,17 @@ def example_page(row: LabeledSolution) -> str:
 
 def marks(markup: str) -> list[str]:
     return [unescape(found) for found in re.findall(r"<mark[^>]*>(.*?)</mark>", markup, re.DOTALL)]
+
+
+def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
+    steps = ["def f(x):\n", "\n    y = x\n", "    return y"]
+    row = solution(1, steps, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
+    tests = json.dumps({"test_list": ["assert f(1) == 2"] * 20})
+    problem = replace(row.problem, answer=tests, answer_is_json=True)
+    row = replace(row, problem=problem)
+    assert re.search(r"^.* {5}y = x *$", printed(row), re.MULTILINE)
+    assert printed(row).count("assert f(1)") == example_page(row).count("assert f(1)") == 3
+    assert ">    y = x<" in example_page(row)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +186,7 @@ def test_hostile_reasons_and_names_are_text_everywhere(tmp_path: Path) -> None:
         ((END,), ["5."]),
         ((START, END), ["2 + 2 = 5", "5."]),
         ((START, OVER), ["2 + ", "2 = 5", ", s"]),
-        ((replace(START, start=0, end=19),), ["2 + 2 = 5, so 5."]),
+        ((replace(START, start=0, end=19),), ["  2 + 2 = 5, so 5."]),
         ((replace(START, end=2),), []),
     ],
 )

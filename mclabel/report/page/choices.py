@@ -9,9 +9,11 @@ from mclabel.errors import ShardError
 from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.report.page.charts import band, layout, line, size_axis, spread
 from mclabel.report.page.html import Html, details, figure, join, ranged, table, tag
-from mclabel.report.runs import BEST_OF_N, Run, read_json
+from mclabel.report.runs import BEST_OF_N, Run, is_code, read_json
+from mclabel.report.texts import cut
 
 MAX_FOOLED_SHOWN = 5
+PROVENANCE = "provenance.json"
 PLAIN = {PASS: ("ink", "dot"), MAJORITY: ("ink", "solid"), RANDOM: ("quiet", "dash")}
 _NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
 
@@ -29,7 +31,8 @@ def read_evaluation(run: Run) -> Mapping[str, Any]:
             f"{run.location}/{BEST_OF_N}: of another version. Run `mclabel eval best-of-n` again; "
             "what it has sampled and scored is kept"
         )
-    return report
+    config = (read_json(run.store, PROVENANCE) or {}).get("config", {})
+    return {**report, "is_code": is_code(config)}
 
 
 def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
@@ -58,7 +61,7 @@ def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
         _pairs(result, f"{identity}-pairs"),
         _early(result, size),
         _groups(result, size),
-        _fooled(report["fooled"]),
+        _fooled(report["fooled"], is_code=report["is_code"]),
     )
 
 
@@ -256,7 +259,8 @@ def _groups(result: Mapping[str, Any], size: str) -> Html:
     return join(*parts) if parts else Html("")
 
 
-def _fooled(fooled: Mapping[str, list[Mapping[str, Any]]]) -> Html:
+def _fooled(fooled: Mapping[str, list[Mapping[str, Any]]], *, is_code: bool) -> Html:
+    solution = "quoted code" if is_code else "quoted"
     parts = []
     first: dict[str, str] = {}
     for name in fooled:
@@ -268,12 +272,12 @@ def _fooled(fooled: Mapping[str, list[Mapping[str, Any]]]) -> Html:
         shown = [
             tag(
                 "article",
-                tag("h4", f"{case['problem_id']}, gold {case['answer']}"),
+                tag("h4", f"{case['problem_id']}, gold {cut(case['answer'])}"),
                 tag("p", case["problem"], class_="quoted"),
                 tag("h5", f"chosen, wrong, score {case['score']:.3f}"),
-                tag("p", case["chosen"], class_="quoted"),
+                tag("p", case["chosen"], class_=solution),
                 tag("h5", f"the best right one, score {case['right_score']:.3f}"),
-                tag("p", case["right"], class_="quoted"),
+                tag("p", case["right"], class_=solution),
             )
             for case in cases[:MAX_FOOLED_SHOWN]
         ]

@@ -15,6 +15,7 @@ from mclabel.report.opinions import (
     rule_name,
 )
 from mclabel.report.page.html import MAX_CELL, Html, join, more, tag, visible
+from mclabel.report.texts import cut, step_body
 
 MIN_STEPS, MAX_STEPS = 3, 9
 """Of a solution that is quick to read."""
@@ -181,7 +182,7 @@ def _step(example: Example, number: int, places: Sequence[Place]) -> Html:
 
 def _marked(text: str, places: Sequence[Place]) -> Iterator[object]:
     """The parts of a step's text, those that places cover in marks."""
-    body, left = text.strip(), len(text) - len(text.lstrip())
+    body, left = step_body(text)
     moved = [
         replace(place, start=max(0, place.start - left), end=max(0, place.end - left))
         for place in places
@@ -276,4 +277,4 @@ def _place(index: int | None) -> str:
 def _short(answer: str | None) -> Html:
     if answer is None:
         return tag("span", "none", class_="quiet")
-    return join(tag("span", answer if len(answer) <= 80 else f"{answer[:79]}…"))
+    return join(tag("span", cut(answer)))

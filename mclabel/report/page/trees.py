@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import StoredNode, StoredTree, has_trees, read_trees
 from mclabel.report.page.html import Html, join, tag
+from mclabel.report.texts import step_body
 
 MAX_NODES = 150
 """Nodes shown of a tree."""
@@ -105,7 +106,7 @@ def _node(
 ) -> Html:
     state = "node" if node.id in used else "node pruned"
     parts = [
-        tag("span", _cut("".join(node.steps).strip() or "(nothing)"), class_="prose"),
+        tag("span", _cut(step_body("".join(node.steps))[0] or "(nothing)"), class_="prose"),
         tag("span", _measures(node), class_="quiet"),
         *_chips(node, tree),
     ]

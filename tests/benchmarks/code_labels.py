@@ -1,0 +1,134 @@
+"""Labels of pyarith against exact truth: estimators on pools of rollouts, and constant rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mclabel.config import LabelConfig, bundled_config, load_config
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.estimators.bisect import BisectEstimator
+from mclabel.estimators.fixed import FixedEstimator
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.evaluation.bootstrap import Estimate, ratio_estimate, resample_weights
+from mclabel.evaluation.label_quality import label_quality
+from mclabel.records import LabeledSolution, Outcome
+from mclabel.simulate.measure import COLUMNS, measure
+from tests.benchmarks.estimators_common import Point, fitted, load_pool
+from tests.benchmarks.scorers import Run
+
+PYARITH = "label/pyarith.yaml"
+FIXED = (4, 8, 16)
+GAINS = (0.001, 0.0003, 0.0001)
+"""Least gains a token of the posterior, beside that of the configuration."""
+VALIDATION, TEST = "pool-validation", "pool-test"
+
+
+def _first_of_body(row: LabeledSolution) -> int:
+    """The statement behind the header of `solve`; helpers may stand before it."""
+    steps = [step.text for step in row.solution.steps]
+    header = next((n for n, text in enumerate(steps) if "def solve" in text), -1)
+    return min(header + 1, len(steps) - 1)
+
+
+CONSTANTS: Mapping[str, Callable[[LabeledSolution], int]] = {
+    "the last statement but one": lambda row: max(0, len(row.steps) - 2),
+    "the last statement": lambda row: len(row.steps) - 1,
+    "the first body statement": _first_of_body,
+}
+"""First errors that rules give where the answer is wrong, and none where it is right, by no more
+than the text's layout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFigures:
+    """What labels are worth and cost."""
+
+    accuracy: Estimate
+    """Share of solutions whose first error, or its absence, is labelled as it is in truth.
+    Undecided is not."""
+    where_wrong: Estimate
+    """The same share of solutions with an error."""
+    tokens: float
+    """Of rollouts, a solution."""
+
+
+def pools(*, validation: int, test: int, rollouts: int) -> list[Run]:
+    """Runs with as many rollouts of every prefix of so many problems."""
+    estimator = {"kind": "fixed", "rollouts": rollouts, "root_rollouts": rollouts}
+    made = []
+    for name, split, count in ((VALIDATION, "validation", validation), (TEST, "test", test)):
+        changes = [f"problems.split={split}", f"problems.limit={count}", "problems.seed=77"]
+        changes += [f"estimator={json.dumps(estimator)}", "seed=77", "block_problems=8"]
+        made.append(Run(name=name, config=PYARITH, overrides=changes))
+    return made
+
+
+def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
+    """Replay the estimators on the test pool; priors are fitted on the validation pool.
+
+    Args:
+        out: of the benchmark.
+        rollouts: of each prefix in the pools.
+    """
+    validation, test = (
+        load_pool([str(out / "runs" / name)], group="family") for name in (VALIDATION, TEST)
+    )
+    config = load_config(LabelConfig, bundled_config(PYARITH), ["out=unused"])
+    posterior = config.estimator
+    assert isinstance(posterior, PosteriorEstimator.Settings)
+    posterior = posterior.changed(rollouts=min(rollouts, posterior.rollouts))
+    learned = fitted(validation, agreement=posterior.agreement, cap=min(rollouts, 16))
+    bisect = BisectEstimator.Settings(rollouts=min(rollouts, 16), batch=4)
+    points = [
+        *(
+            Point(name=f"fixed, K={k}", label="", settings=FixedEstimator.Settings(rollouts=k))
+            for k in FIXED
+            if k <= rollouts
+        ),
+        Point(name="posterior", label="", settings=posterior, knowledge=learned),
+        *(
+            Point(
+                name=f"posterior, all decided, gain {gain:g}",
+                label="",
+                settings=posterior.changed(min_belief=0.0, min_gain_per_token=gain),
+                knowledge=learned,
+            )
+            for gain in GAINS
+        ),
+        Point(name="bisect", label="", settings=bisect),
+    ]
+    weights = resample_weights(len(test), 0)
+    found = {}
+    for point in points:
+        done = measure(point.make, test)
+        hit, solutions, hit_wrong, with_error = (
+            done.table[:, COLUMNS.index(name)]
+            for name in ("hit", "solutions", "hit_wrong", "with_error")
+        )
+        found[point.name] = LabelFigures(
+            accuracy=ratio_estimate(hit, solutions, weights),
+            where_wrong=ratio_estimate(hit_wrong, with_error, weights),
+            tokens=done.tokens_per_solution,
+        )
+    return {**found, **_constants(out / "runs" / TEST)}
+
+
+def _constants(run: Path) -> dict[str, LabelFigures]:
+    rows = list(read_labels(Store(str(run))))
+    found = {}
+    for name, rule in CONSTANTS.items():
+        labelled = [
+            row.with_first_error(None if row.solution.outcome is Outcome.RIGHT else rule(row))
+            for row in rows
+        ]
+        quality = label_quality(labelled)
+        found[f"constant: {name}"] = LabelFigures(
+            accuracy=quality.first_error_accuracy,
+            where_wrong=quality.first_error_accuracy_wrong,
+            tokens=0.0,
+        )
+    return found

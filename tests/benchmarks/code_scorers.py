@@ -1,0 +1,174 @@
+"""PRMs of code, of sums and of both, from one base: what each is worth on either domain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mclabel import pipelines
+from mclabel.config import BestOfNConfig, TrainConfig, bundled_config, load_config
+from tests.benchmarks.pieces import Piece
+from tests.benchmarks.scorer_figures import OF_PRM
+from tests.benchmarks.scorers import Run
+
+DOMAINS = {"arith": "label/quickstart.yaml", "pyarith": "label/pyarith.yaml"}
+"""Configurations by which the bundled policy of each domain is labelled."""
+CHECKERS = {"arith": "math", "pyarith": "code"}
+ESTIMATOR = {"kind": "posterior", "rollouts": 64, "min_gain_per_token": 0.001}
+TRAINED = {
+    "arith": ("arith-0", "arith-1"),
+    "pyarith": ("pyarith-0", "pyarith-1"),
+    "both": ("arith-0", "pyarith-0"),
+}
+"""Runs whose labels each PRM learns, which have as many solutions each."""
+BASE = "pyarith:policy"
+UNTRAINED = "nothing: the base's likelihood"
+"""The base before it is trained: how likely it finds a solution is a score, too."""
+PARTS = ("validation", "test")
+EACH = 4
+"""Labelled solutions of a problem."""
+
+Figure = Sequence[float | None]
+"""Value, low, high."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """How much is labelled, trained and chosen from."""
+
+    labelled: int
+    """Problems of each of the runs with labels."""
+    validation: int
+    """Problems; so is `test`."""
+    test: int
+    samples: int
+    """To each of them."""
+    training: Sequence[str] = ()
+    """Overrides of every training."""
+
+
+def label_runs(amounts: Amounts) -> list[Run]:
+    """Two runs with labels for each domain, and samples to choose from."""
+    made = []
+    for domain, config in DOMAINS.items():
+        for number in range(2):
+            changes = [f"problems.limit={amounts.labelled}", f"problems.seed={5 + number}"]
+            changes += ["problems.split=train", f"solutions.per_problem={EACH}"]
+            changes += [f"estimator={json.dumps(ESTIMATOR)}", "keep_rollouts=false"]
+            name = f"{domain}-{number}"
+            made.append(Run(name=name, config=config, overrides=[*changes, "block_problems=8"]))
+        for part, count in zip(PARTS, (amounts.validation, amounts.test), strict=True):
+            changes = [f"problems.split={part}", f"problems.limit={count}", "problems.seed=11"]
+            changes += [f"solutions.per_problem={amounts.samples}", "estimator={kind: outcome}"]
+            changes += ["keep_rollouts=false", "block_problems=8"]
+            made.append(Run(name=f"{domain}-{part}", config=config, overrides=changes))
+    return made
+
+
+def trainings(out: Path, amounts: Amounts) -> list[Piece]:
+    """The three PRMs."""
+    return [
+        Piece(
+            result=_trained(out, name) / "model" / "prm.json",
+            work=partial(_train, out, name, amounts.training),
+        )
+        for name in TRAINED
+    ]
+
+
+def evaluations(out: Path, amounts: Amounts) -> list[Piece]:
+    """All PRMs on the samples of either domain, of validation and of test problems."""
+    return [
+        Piece(
+            result=_evaluated(out, domain, part) / "best_of_n.json",
+            work=partial(_evaluate, out, domain, part, amounts.samples),
+        )
+        for domain in DOMAINS
+        for part in PARTS
+    ]
+
+
+class Scored:
+    """What the PRMs are worth on test problems, the aggregate chosen on validation problems."""
+
+    def __init__(self, out: Path, amounts: Amounts) -> None:
+        """Read the evaluations.
+
+        Args:
+            out: of the benchmark.
+            amounts: those of its pieces.
+        """
+        self._size = str(amounts.samples)
+        self._found: dict[tuple[str, str], dict[str, Any]] = {}
+        for domain in DOMAINS:
+            for part in PARTS:
+                text = (_evaluated(out, domain, part) / "best_of_n.json").read_text()
+                self._found[domain, part] = json.loads(text)["result"]
+
+    def method(self, trained: str, domain: str) -> str:
+        """The PRM with the aggregate that chooses best on validation problems, pairs after that."""
+        known = self._found[domain, "validation"]
+
+        if trained == UNTRAINED:
+            methods = [f"likelihood:base:{how}" for how in ("sum", "min")]
+        else:
+            methods = [f"{trained}:{how}" for how in OF_PRM]
+
+        def worth(method: str) -> tuple[float, float]:
+            pairs = known["pair_accuracy"][method]["value"]
+            return known["accuracy"][method][self._size]["value"], pairs or 0.0
+
+        return max(methods, key=worth)
+
+    def pairs(self, trained: str, domain: str) -> Figure:
+        """Within a problem, how often a right sample scores higher than a wrong one."""
+        found = self._found[domain, "test"]["pair_accuracy"]
+        return _numbers(found[self.method(trained, domain)])
+
+    def accuracy(self, method: str, domain: str) -> Figure:
+        """Of the chosen samples, those that are right."""
+        return _numbers(self._found[domain, "test"]["accuracy"][method][self._size])
+
+    def less_majority(self, trained: str, domain: str) -> Figure:
+        """The paired difference of the two."""
+        found = self._found[domain, "test"]["differences"][self._size]
+        return _numbers(found[self.method(trained, domain)]["majority"])
+
+
+def _numbers(estimate: dict[str, Any]) -> Figure:
+    found = (estimate[name] for name in ("value", "low", "high"))
+    return [None if one is None else round(one, 4) for one in found]
+
+
+def _trained(out: Path, name: str) -> Path:
+    return out / "trained" / name
+
+
+def _evaluated(out: Path, domain: str, part: str) -> Path:
+    return out / "best-of-n" / f"{domain}-{part}"
+
+
+def _train(out: Path, name: str, overrides: Sequence[str]) -> None:
+    runs = [str(out / "runs" / run) for run in TRAINED[name]]
+    keys = [f"labels={json.dumps(runs)}", f"out={_trained(out, name)}", "validation=0", *overrides]
+    config = load_config(TrainConfig, bundled_config("train/pyarith.yaml"), keys)
+    pipelines.train(config, lambda step, total, loss: None)
+
+
+def _evaluate(out: Path, domain: str, part: str, samples: int) -> None:
+    scorers = {name: str(_trained(out, name)) for name in TRAINED}
+    keys = [
+        *(f"run={out / 'runs' / f'{domain}-{part}'}", f"out={_evaluated(out, domain, part)}"),
+        *(f"samples={samples}", f"scorers={json.dumps(scorers)}", "threads=1"),
+        *(f"likelihood={{base: {BASE}}}", f"checker={CHECKERS[domain]}"),
+        f"aggregate={json.dumps(list(OF_PRM))}",
+    ]
+    pipelines.best_of_n(
+        load_config(BestOfNConfig, None, keys),
+        on_state=lambda state: None,
+        on_score=lambda name, done, total: None,
+    )

@@ -1,0 +1,85 @@
+"""Runs graded by `checker=code`: labels with truth, exports, best-of-N, a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.evaluation.label_quality import exact_first_error, has_exact_truth
+from mclabel.records import LabeledSolution, Outcome
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+LABEL = f"{CONFIGS}/label/pyarith.yaml"
+FEW = ("estimator={kind: fixed, rollouts: 2}", "policy.engine.max_live=64")
+
+
+def command(*words: object) -> str:
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def rows_of(run: Path) -> list[LabeledSolution]:
+    return sorted(read_labels(Store(str(run))), key=lambda row: row.solution.id)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("code") / "run"
+    command("label", LABEL, f"out={out}", "problems.limit=3", *FEW, "ray.address=none")
+    return out
+
+
+def check(rows: list[LabeledSolution], problems: int) -> None:
+    assert len({row.problem.id for row in rows}) == problems
+    assert {row.solution.outcome for row in rows} <= {Outcome.RIGHT, Outcome.WRONG}
+    assert has_exact_truth(rows)
+    for row in rows:
+        assert "def solve(" in row.solution.text
+        assert all(len(step.text.strip().splitlines()) == 1 for step in row.solution.steps)
+        is_right = row.solution.outcome is Outcome.RIGHT
+        assert is_right or exact_first_error(row) is not None  # what is sound passes the tests
+
+
+def test_a_run_has_statements_and_exact_truth(run: Path) -> None:
+    rows = rows_of(run)
+    check(rows, 3)
+    assert "Wrong steps against exact truth" in command("eval", "labels", run)
+    shown = command("show", run, "--limit", 1)
+    assert "     return " in shown and '{"fn_name":' in shown
+
+
+def test_exports_hold_code_and_the_gold_as_data(run: Path, tmp_path: Path) -> None:
+    rows = {row.solution.text: row for row in rows_of(run)}
+    command("export", run, "--to", "prm800k", "-o", tmp_path / "prm800k")
+    for line in (tmp_path / "prm800k/data.jsonl").read_text().splitlines():
+        question = json.loads(line)["question"]
+        row = rows["\n".join(question["pre_generated_steps"])]
+        gold = json.loads(question["ground_truth_answer"])
+        assert gold == row.problem.gold and gold["fn_name"] == "solve"
+    command("export", run, "--to", "trl", "-o", tmp_path / "trl")
+    for line in (tmp_path / "trl/data.jsonl").read_text().splitlines():
+        completions = json.loads(line)["completions"]
+        assert any(text.startswith("\n".join(completions)) for text in rows)
+
+
+def test_best_of_n_splits_samples_as_it_is_told(tmp_path: Path) -> None:
+    config = f"{CONFIGS}/eval/pyarith.yaml"
+    few = ("problems.limit=2", "samples=2", "policy.engine.max_live=64", "split.by=function")
+    command("eval", "best-of-n", config, f"out={tmp_path}", *few, "ray.address=none")
+    rows = rows_of(tmp_path / "samples")
+    assert len(rows) == 4
+    assert all(len(row.solution.steps) == row.solution.text.count("def ") for row in rows)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("own_cluster")
+def test_a_run_on_a_cluster(tmp_path: Path) -> None:
+    command("label", LABEL, f"out={tmp_path}", "problems.limit=4", *FEW, "block_problems=2")
+    check(rows_of(tmp_path), 4)
