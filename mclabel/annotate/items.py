@@ -53,6 +53,8 @@ class Item:
 class Settings:
     """How a folder of annotations was begun; it goes on with the same."""
 
+    id: str
+    """Of the folder, at random: browsers keep what they could not send under it."""
     run: str
     """Folder or URL of the run."""
     run_id: str
