@@ -98,7 +98,7 @@ function move(index) {
 }
 
 function change(made) {
-  shown.past.push(structuredClone(shown.draft));
+  shown.past.push({ draft: structuredClone(shown.draft), at: shown.at });
   made(shown.draft);
   saveDraft(shown.item.id, shown.draft);
 }
@@ -116,10 +116,10 @@ async function undo() {
   const before = shown.past.pop();
   if (before !== undefined) {
     const { ms } = shown.draft;
-    shown.draft = { ...before, ms };
+    shown.draft = { ...before.draft, ms };
     saveDraft(shown.item.id, shown.draft);
     byId("note").value = shown.draft.note;
-    move(shown.at);
+    move(before.at);
     return;
   }
   const place = state.items.indexOf(shown.item.id);
