@@ -75,7 +75,10 @@ def test_by_keyboard_alone_and_through_a_lost_connection(tmp_path: Path) -> None
             for step in range(3):
                 click(browser, f".step[data-step='{step}'] [data-word=good]")
             click(browser, "#submit")
-            until(lambda: "All solutions" in texts(browser, "#solution h2")[0], "the end")
+            until(
+                lambda: texts(browser, "#solution h2") == ["All solutions are submitted."],
+                "the end",
+            )
             assert texts(browser, "#guidelines pre") == ["# Rules\n<b>Bad</b> is bad."]
         assert violations(browser) == [] and not browser.execute_script("return window.executed")
         lost = "ERR_CONNECTION_REFUSED"
