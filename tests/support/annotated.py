@@ -9,9 +9,12 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.events import Event, parse_event
+from mclabel.annotate.events import Event, EventLog, parse_event
+from mclabel.annotate.items import Item, Settings, draw_items, write_items
+from mclabel.records import LabeledSolution
 
 
 def event(number: int = 0, **changes: Any) -> Event:
@@ -110,3 +113,30 @@ class AnnotateProcess:
             "revision": 1,
         }
         return {**content, **more}
+
+
+def annotated_folder(
+    folder: Path,
+    rows: list[LabeledSolution],
+    said: dict[tuple[str, str], dict[str, Any]],
+    **settings: Any,
+) -> list[Item]:
+    """A folder of annotations of all rows, with what people said of solutions: changes of events.
+
+    Args:
+        folder: to be made.
+        rows: of the run.
+        said: by person and solution.
+        settings: of the draw.
+    """  # fmt: skip
+    folder.mkdir()
+    chosen = Settings(id="test", run="run", run_id="run", **settings)
+    items = draw_items(lambda: rows, chosen)
+    write_items(folder, items, chosen)
+    log = EventLog(folder)
+    digests = {item.id: item.digest for item in items}
+    for number, ((person, one), changes) in enumerate(said.items()):
+        named = {"person": person, "solution": one, "digest": digests[one]}
+        log.add(event(number, **named, **changes))
+    log.close()
+    return items
