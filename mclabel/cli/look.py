@@ -9,7 +9,7 @@ from typing import TextIO
 
 import click
 
-from mclabel.cli.options import SEED
+from mclabel.cli.options import SEED, Share
 from mclabel.cli.output import console
 
 
@@ -168,7 +168,7 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option("--sample", type=click.IntRange(1), help="Number of solutions to draw; default 200.")
 @click.option(
     "--overlap",
-    type=click.FloatRange(0, 1),
+    type=Share(),
     help="Share of the solutions that two people label; default 0.1.",
 )
 @click.option("--seed", type=SEED, help="Seed of the draw; default 0.")
