@@ -170,7 +170,7 @@ class EventLog:
 
         Raises:
             DataError: another event has its id.
-            ShardError: it could not be written; nothing of it stays.
+            ShardError: it could not be written. It can be added again.
         """
         line = json.dumps(asdict(event), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
         with self._lock:
@@ -180,9 +180,9 @@ class EventLog:
             if known is not None:
                 raise DataError(f"id={event.id!r}: is the id of another event. Reload the page")
             try:
+                os.ftruncate(self._file, self._size)  # without what a write that failed has left
                 _write(self._file, line)
             except OSError as error:
-                os.ftruncate(self._file, self._size)
                 raise ShardError(f"{self._path}: cannot be written ({error.strerror})") from error
             self._size += len(line)
             self._events[event.id] = event

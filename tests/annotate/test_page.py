@@ -59,6 +59,8 @@ def test_by_keyboard_alone_and_through_a_lost_connection(tmp_path: Path) -> None
                 "Submitted. First error: you step 1, the run step 1."
             ]
             picture(browser, Path(os.environ.get("PICTURES", tmp_path)) / "submitted.png")
+            assert serious(browser) == []
+            complaints(browser)
             press(browser, "x")  # needs a reason
             until(lambda: "Write the reason" in texts(browser, "#fault")[0], "the reason asked for")
             press(browser, "too hard", Keys.ESCAPE, "x")

@@ -117,7 +117,9 @@ def test_other_settings_or_another_run_are_refused(tmp_path: Path, run: str) -> 
     out = str(tmp_path / "out")
     with AnnotateProcess(run, "-o", out):
         pass
-    twin = write_run(tmp_path / "twin", [solution(0, ["a\n", "b"], [4, 4])], None)
+    other = write_run(tmp_path / "other", [solution(0, ["a\n", "b"], [4, 4])], None)
+    changed = [solution(n, [f"{n}\n", "b"], [4, 4]) for n in (0, 1)]
+    twin = write_run(tmp_path / "again" / Path(run).name, changed, None)
 
     def refused(*arguments: str) -> str:
         ended = subprocess.run(
@@ -128,5 +130,9 @@ def test_other_settings_or_another_run_are_refused(tmp_path: Path, run: str) -> 
         return " ".join(ended.stderr.split())
 
     assert "seed='1', was '0'" in refused(run, "--seed", "1")
-    assert "3 of the 3 solutions" in refused(twin) or "run_id=" in refused(twin)
+    assert "run_id=" in refused(other)
+    assert "3 of the 3 solutions" in refused(twin) and "have other texts" in refused(twin)
+    for name in ("a", "b"):
+        write_run(tmp_path / "two" / name, changed, None)
+    assert "holds 2 runs of labels, must be one" in refused(str(tmp_path / "two"))
     assert "different names" in refused(run, "--people", "ana,ana")
