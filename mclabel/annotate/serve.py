@@ -113,7 +113,8 @@ def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolu
     changed = [one for one in digests if one not in rows or text_digest(rows[one]) != digests[one]]
     if changed:
         raise DataError(
-            f"{run.location}: {len(changed)} of the {len(items)} solutions that {out} labels are gone "
-            f"or have other texts, the first being {changed[0]}. Give the run as it was, or another -o"
+            f"{run.location}: {len(changed)} of the {len(items)} solutions that {out} labels are "
+            f"gone or have other texts, the first being {changed[0]}. Give the run as it was, or "
+            "another -o"
         )
     return rows
