@@ -205,6 +205,10 @@ def test_every_numeric_option_of_every_verb_is_known_here() -> None:
         ("eval", "processbench", "--seed"),
         ("show", "--limit"),
         ("view", "--port"),
+        ("annotate", "--port"),
+        ("annotate", "--sample"),
+        ("annotate", "--overlap"),
+        ("annotate", "--seed"),
         ("serve-search", "--port"),
         ("serve-search", "--max-live"),
         ("serve-search", "--max-waiting"),
@@ -222,6 +226,7 @@ def test_numbers_out_of_range_are_refused(
 ) -> None:
     """Before anything is read: the arguments name nothing."""
     arguments = ["nowhere"] * (path[-1] not in ("simulate",))
+    arguments += ["-o", "nothing"] * (path[-1] == "annotate")
     result = mclabel(*path, *arguments, f"{option.opts[0]}={value}")
     assert result.exit_code == 2
     refusals = [f"Invalid value for '{option.opts[0]}'"]

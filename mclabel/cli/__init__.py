@@ -104,6 +104,6 @@ for _command in (
     *(rl.rl, rl.serve_rewards),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
     *(evaluate, check.check, verify.verify, simulate),
-    *(look.show, look.labels, look.report, look.view),
+    *(look.show, look.labels, look.report, look.view, look.annotate),
 ):
     main.add_command(_command)

@@ -151,7 +151,8 @@ def eval_search(
 @click.argument("shards")
 @click.option(
     "--truth",
-    help="Truth to compare with: exact, processbench:FILE or FILE, prm800k:FILE or run:FOLDER. "
+    help="Truth to compare with: exact, processbench:FILE or FILE, prm800k:FILE, run:FOLDER or "
+    "the folder of `mclabel annotate`. "
     "The default is exact, for problems of arith and pyarith.",
 )
 @_FORMAT

@@ -1,12 +1,15 @@
-"""The verbs that show labels: `show`, `labels`, `report`, `view`."""
+"""The verbs that show labels to people: `show`, `labels`, `report`, `view`, `annotate`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import TextIO
 
 import click
 
+from mclabel.cli.options import SEED, Share
 from mclabel.cli.output import console
 
 
@@ -154,3 +157,72 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
         console.print(f"Open {address}\nStop with Ctrl-C.", soft_wrap=True, highlight=False)
 
     serve(runs, port=port, on_ready=say)
+
+
+@click.command()
+@click.argument("run")
+@click.option(
+    "-o", "--out", required=True, help="Folder for the annotations; one that was begun goes on."
+)
+@click.option("--people", help="Names, such as ana,ben; each gets an address. By default one, me.")
+@click.option("--sample", type=click.IntRange(1), help="Number of solutions to draw; default 200.")
+@click.option(
+    "--overlap",
+    type=Share(),
+    help="Share of the solutions that two people label; default 0.1.",
+)
+@click.option("--seed", type=SEED, help="Seed of the draw; default 0.")
+@click.option(
+    "--guidelines",
+    type=click.File(encoding="utf-8"),
+    help="Text file with the rules that people are shown.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="Port of the local server; by default 8790, or any free port if that is taken.",
+)
+def annotate(
+    run: str,
+    out: str,
+    people: str | None,
+    sample: int | None,
+    overlap: float | None,
+    seed: int | None,
+    guidelines: TextIO | None,
+    port: int | None,
+) -> None:
+    """Label steps of a run's solutions by hand, in a web browser.
+
+    RUN is an output of `mclabel label`. Its labels are hidden until you have submitted yours. `eval
+    labels RUN --truth OUT` then measures the run; `export OUT --to prm800k` writes what people
+    said. Only this machine can open the page.
+    """
+    from mclabel.annotate.serve import annotate as serve
+
+    given = {
+        "people": None if people is None else _names(people),
+        "sample": sample,
+        "overlap": overlap,
+        "seed": seed,
+        "guidelines": None if guidelines is None else guidelines.read(),
+    }
+
+    def say(addresses: Mapping[str, str]) -> None:
+        for person, address in addresses.items():
+            console.print(f"{person}: open {address}", soft_wrap=True, highlight=False)
+        console.print("Stop with Ctrl-C; what is submitted is saved.", highlight=False)
+
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for line in serve(run, out, chosen, port=port, on_ready=say).lines():
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _names(people: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in people.split(","))
+    if not all(names) or len(set(names)) < len(names) or not people.isprintable():
+        raise click.BadParameter(
+            f"{people!r}: must be different names with commas between, such as ana,ben",
+            param_hint="--people",
+        )
+    return names

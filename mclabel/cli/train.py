@@ -97,12 +97,17 @@ def export_labels(run: str, to: str, out: str, push_to_hub: str | None, strict: 
     """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd and others.
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
-    they cannot hold, and how many solutions were left out.
+    they cannot hold, and how many solutions were left out. RUN may also be a folder of `mclabel
+    annotate`, which is written as prm800k, a row for each person's opinion.
     """
     from mclabel import pipelines
+    from mclabel.annotate.items import is_annotations
+    from mclabel.pipelines.export_people import export_people
 
     report: pipelines.ExportReport | pipelines.TablesReport
-    if to == PARQUET:
+    if is_annotations(run):
+        report = export_people(run, to, out, push_to_hub=push_to_hub)
+    elif to == PARQUET:
         report = pipelines.export_tables(run, out, push_to_hub=push_to_hub)
     else:
         report = pipelines.export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)

@@ -86,12 +86,21 @@ FIGURES = Kind(
     what="figures of `mclabel eval labels` or `eval processbench`",
     marks=("labels.json", "processbench.json"),
 )
+ANNOTATIONS = Kind(
+    what="annotations of `mclabel annotate`",
+    marks=("annotations.json",),
+    manifest="annotations.json",
+    files=("items.jsonl", "events.jsonl"),
+)
 _THEIRS = (
     Kind(what="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
     Kind(what="a data set", marks=("dataset_info.json", "dataset_dict.json")),
     Kind(what="a git repository", marks=(".git",)),
 )
-KINDS = (RUN, TRAINING, REINFORCED, BEST_OF_N, SEARCH_EVAL, QUICKSTART, EXPORT, FIGURES)
+KINDS = (
+    *(RUN, TRAINING, REINFORCED, BEST_OF_N, SEARCH_EVAL),
+    *(QUICKSTART, EXPORT, FIGURES, ANNOTATIONS),
+)
 _WITH_FOLDERS = (RUN, TRAINING, REINFORCED)
 
 

@@ -96,6 +96,7 @@ def label_quality(
     rows: Iterable[LabeledSolution],
     truth: Callable[[LabeledSolution], int | None] = exact_first_error,
     *,
+    weight: Callable[[LabeledSolution], float] = lambda row: 1.0,
     seed: int = 0,
 ) -> LabelQuality:
     """Compare labels with the truth.
@@ -103,13 +104,15 @@ def label_quality(
     Args:
         rows: labelled solutions.
         truth: a solution's true first error, None for none.
+        weight: how many solutions a solution stands for, 1 / its probability of being drawn: then
+            every share is Hájek's estimate of that of the whole run.
         seed: of the bootstrap.
     """
     rows = list(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     tallies: dict[str, NDArray[np.float64]] = {}
     for row in graded:
-        tally = _tally(row, truth(row))
+        tally = weight(row) * _tally(row, truth(row))
         known = tallies.get(row.problem.id)
         tallies[row.problem.id] = tally if known is None else known + tally
     table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))

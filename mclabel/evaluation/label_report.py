@@ -148,7 +148,9 @@ def _group(
         num_solutions=len(rows),
         outcomes={str(o): sum(row.solution.outcome is o for row in rows) for o in Outcome},
         num_unknown=0 if truth is None else len(rows) - len(known),
-        quality=None if truth is None else label_quality(known, truth.of, seed=seed),
+        quality=None
+        if truth is None
+        else label_quality(known, truth.of, weight=truth.weight, seed=seed),
         calibration={name: one for name, one in measured.items() if one is not None},
         intervals=check_intervals(rows, reference, seed=seed),
         positions=values_by_position(graded, kinds, seed=seed),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mclabel.data.readers.judged import JudgedSolution
@@ -20,7 +20,7 @@ from mclabel.evaluation.matching import (
 )
 from mclabel.records import LabeledSolution, Outcome
 
-TruthKind = Literal["exact", "processbench", "prm800k", "run"]
+TruthKind = Literal["exact", "processbench", "prm800k", "run", "people"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,9 @@ class Truth:
     kind: TruthKind
     first_errors: Mapping[str, int | None]
     """By solution id; None for none. A solution that is missing here is unknown to the source."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """By solution id: how many solutions of the run each stands for, where they were drawn from it;
+    one that is missing here stands for itself."""
 
     def known(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
         """Those that the source knows."""
@@ -38,6 +41,10 @@ class Truth:
     def of(self, row: LabeledSolution) -> int | None:
         """The true first error of a solution that is known."""
         return self.first_errors[row.solution.id]
+
+    def weight(self, row: LabeledSolution) -> float:
+        """How many solutions of the run this one stands for."""
+        return self.weights.get(row.solution.id, 1.0)
 
 
 def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
@@ -76,6 +83,7 @@ def judged_truth(
     by_id = {one.id: one for one in judged}
     alone = given_alone(rows)
     found: dict[str, int | None] = {}
+    weights: dict[str, float] = {}
     others: list[LabeledSolution] = []
     for row in rows:
         if not row.steps:
@@ -84,6 +92,7 @@ def judged_truth(
         if same := by_key.get(row_key(row)):
             one = next((s for s in same if s.id == row.solution.id), same[0])
             mine = row_steps(row)
+            weights[row.solution.id] = one.weight
             also = {to_labelled(error, one.steps, mine) for error in one.also}
             found[row.solution.id] = _accepted(
                 row, to_labelled(one.first_error, one.steps, mine), also
@@ -99,7 +108,7 @@ def judged_truth(
             "name the same problem and solution in both. Give the file whose solutions were "
             "labelled, or ids of their own to other ones"
         )
-    return Truth(kind=kind, first_errors=found)
+    return Truth(kind=kind, first_errors=found, weights=weights)
 
 
 def _accepted(row: LabeledSolution, error: int | None, also: Set[int | None]) -> int | None:

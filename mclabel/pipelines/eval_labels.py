@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mclabel.annotate.items import is_annotations
+from mclabel.annotate.truth import peoples_truth
 from mclabel.data.outputs import check_places, output_folder
 from mclabel.data.places import FIGURES
 from mclabel.data.readers.judged import JudgedSolution, read_prm800k, read_processbench
@@ -41,8 +44,9 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
 
     Args:
         shards: the run.
-        truth: `exact`, `processbench:FILE` or that file alone, `prm800k:FILE` or `run:FOLDER`;
-            None is `exact` where the problems are of a built-in domain, and none otherwise.
+        truth: `exact`, `processbench:FILE` or that file alone, `prm800k:FILE`, `run:FOLDER`,
+            `people:FOLDER` of `mclabel annotate` or that folder alone; None is `exact` where the
+            problems are of a built-in domain, and none otherwise.
         out: folder, made if it is missing.
         seed: of the bootstrap.
 
@@ -107,6 +111,10 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
         return exact_truth(rows)
     if not source and kind.endswith((".jsonl", ".json", ".parquet", ".csv")):
         kind, source = "processbench", kind
+    if not source and is_annotations(kind):
+        kind, source = "people", kind
+    if kind == "people" and is_annotations(source):
+        return _people(rows, source)
     if kind == "processbench" and source:
         return judged_truth("processbench", rows, _usable(read_processbench, source))
     if kind == "prm800k" and source:
@@ -117,8 +125,26 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
         return judged_truth("run", rows, as_judged(others))
     raise ConfigError(
         f"--truth {kind}{':' if source else ''}{source}: must be exact, processbench:FILE, "
-        "prm800k:FILE or run:FOLDER"
+        "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`)"
     )
+
+
+def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
+    """What people said; a solution that was not drawn is unknown, though another reads the same."""
+    found = peoples_truth(folder)
+    if found.num_unsure or found.num_open:
+        logger.warning(
+            "%s: %d solutions have no first error, as people were unsure, gave up or found the "
+            "problem bad, and %d are not submitted yet; they are left out",
+            folder,
+            found.num_unsure,
+            found.num_open,
+        )
+    truth = judged_truth("people", rows, found.judged)
+    own = {one.id for one in found.judged} & truth.first_errors.keys()
+    if not own:
+        return truth
+    return replace(truth, first_errors={one: truth.first_errors[one] for one in sorted(own)})
 
 
 def _usable(

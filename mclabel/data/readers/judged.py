@@ -33,6 +33,8 @@ class JudgedSolution:
     """Other first errors that those who judged it accept."""
     answer_right: bool | None = None
     """Whether the final answer is the gold one; None where the source does not have it."""
+    weight: float = 1.0
+    """How many solutions of its run it stands for, if it was drawn from one."""
 
 
 def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:

@@ -41,6 +41,7 @@ AGAINST = {
     "processbench": "labels in ProcessBench's format",
     "prm800k": "labels in PRM800K's format",
     "run": "another run's labels",
+    "people": "what people said",
 }
 
 
@@ -68,6 +69,8 @@ def _quality(report: LabelReport) -> list[Grid]:
     )
     if unknown:
         note += f" {unknown:,} solutions are unknown to the truth and left out."
+    if report.truth == "people":
+        note += " Shares are of the whole run: weighted by 1 / probability of being drawn."
     groups = [
         (_named(name, group), group.quality)
         for name, group in report.groups.items()

@@ -1,14 +1,11 @@
 """The viewer's server: pages, and JSON over the index and the shards, for this machine alone.
 
-What a model wrote travels as JSON and is put on the page as text. Three fences besides: a random
-token, without which nothing is served (in the URL once, then in a cookie); the Host header, which
-must name this machine, against rebound names; a Content-Security-Policy under which no script runs
-that is not a file of this package.
+What a model wrote travels as JSON and is put on the page as text. `mclabel.serving.page` keeps out
+who does not know the token.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,10 +15,10 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from mclabel.errors import MclabelError
 from mclabel.report.runs import run_identity
@@ -31,22 +28,9 @@ from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import Listing, Question, counts, is_number
 from mclabel.report.viewer.scoring import Scorers
 from mclabel.report.viewer.selection import Selection
-from mclabel.serving.crowd import keep
-from mclabel.serving.fence import NO_UPGRADE
-from mclabel.serving.place import host_name
+from mclabel.serving.page import PageFence
 
 STATIC = Path(__file__).parents[1] / "static"
-HOSTS = ("127.0.0.1", "localhost", "[::1]")
-HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "font-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-}
 
 
 def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) -> ASGIApp:
@@ -78,7 +62,7 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
     )
-    return _Fence(app, token)
+    return PageFence(app, {token: ""}, command="mclabel view")
 
 
 class _Api:
@@ -159,46 +143,3 @@ async def _answer(made: Callable[[Mapping[str, str]], Any], request: Request) ->
         content, status = {"error": str(error)}, 404
     body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
-
-
-class _Fence:
-    """Lets in who comes from this machine and knows the token; puts the headers on everything."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *added]}
-            await send(message)
-
-        request = Request(scope)
-        await (self._refusal(request) or self._app)(scope, receive, guarded)
-
-    def _refusal(self, request: Request) -> Response | None:
-        if host_name(request.headers.get("host", "")) not in HOSTS:
-            return PlainTextResponse("mclabel view: this address is not served", 421)
-        if request.method not in ("GET", "HEAD"):
-            return PlainTextResponse("mclabel view: only looked at", 405)
-        cookie = f"mclabel_{(request.scope.get('server') or ('', 0))[1]}"
-        if self._same(request.query_params.get("token", "")):
-            response = RedirectResponse(request.url.remove_query_params("token"), 303)
-            response.set_cookie(cookie, self._token, httponly=True, samesite="lax")
-            return response
-        if self._same(request.cookies.get(cookie, "")):
-            keep(request.scope)
-            if "upgrade" in request.headers:
-                return PlainTextResponse(f"mclabel view: {NO_UPGRADE}", 400)
-            return None
-        return PlainTextResponse(
-            "mclabel view: open the address that the command printed, with its token", 403
-        )
-
-    def _same(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(), self._token.encode())

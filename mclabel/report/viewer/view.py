@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Callable, Sequence
 
 from mclabel.data.shards.shard import read_shard
-from mclabel.errors import ConfigError, ShardError
+from mclabel.errors import ShardError
 from mclabel.report.runs import Run, find_runs, is_finished_prm
 from mclabel.report.viewer.following import Follower
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.scoring import Scorers
-from mclabel.serving.run import GRACE_S, make_server
-from mclabel.stop import ends_within
+from mclabel.report.viewer.server import make_app
+from mclabel.serving.page import listen_here, page_address, serve_page
 
-ADDRESS = "127.0.0.1"
 PORT = 8780
-MAX_THREADS = 4
 
 
 def serve(
@@ -42,7 +39,7 @@ def serve(
     runs = [run for run in found if run.kind == "labels"]
     if not runs:
         raise ShardError(f"{', '.join(places)}: holds no labels. Give the `out` of `mclabel label`")
-    listening = _listen(port)
+    listening = listen_here(port, PORT)
     for run in runs:
         _check_version(run)
     scorers = Scorers({run.name: run.location for run in found if is_finished_prm(run)})
@@ -50,7 +47,10 @@ def serve(
     follower = Follower(index)
     try:
         follower.start()
-        _run(index, follower, scorers, listening, on_ready)
+        token = secrets.token_urlsafe(24)
+        app = make_app(index, follower, scorers, token=token)
+        on_ready(f"{page_address(listening)}/?token={token}")
+        serve_page(app, listening)
     finally:
         follower.close()
         scorers.close()
@@ -64,55 +64,3 @@ def _check_version(run: Run) -> None:
         if name.endswith(".parquet"):
             read_shard(store, name, "labels")
             return
-
-
-def _run(
-    index: Index,
-    follower: Follower,
-    scorers: Scorers,
-    listening: socket.socket,
-    on_ready: Callable[[str], None],
-) -> None:
-    import anyio.to_thread
-
-    from mclabel.report.viewer.server import make_app
-
-    token = secrets.token_urlsafe(24)
-    app = make_app(index, follower, scorers, token=token)
-    server = make_server(app)
-
-    async def main() -> None:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
-        await server.serve(sockets=[listening])
-
-    on_ready(f"http://{ADDRESS}:{listening.getsockname()[1]}/?token={token}")
-    with ends_within(GRACE_S):
-        try:
-            anyio.run(main)
-        except KeyboardInterrupt:
-            return
-
-
-def _listen(port: int | None) -> socket.socket:
-    try:
-        return _bound(PORT if port is None else port)
-    except OSError as error:
-        if port is None:
-            return _bound(0)
-        raise ConfigError(
-            f"--port {port}: cannot be listened on ({error.strerror}). Give another, or none for a "
-            "free one"
-        ) from error
-
-
-def _bound(port: int) -> socket.socket:
-    # the protocol is named, for only then does asyncio send small answers at once
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((ADDRESS, port))
-        listening.listen(128)
-    except OSError:
-        listening.close()
-        raise
-    return listening

@@ -1,0 +1,246 @@
+"""Which solutions people label, who labels which, and with what probability each was drawn.
+
+Solutions are drawn within strata: outcome, labelled error (or none, or undecided), number of steps.
+A stratum gets a share by the square root of its size, so that rare cases are seen often enough, and
+every solution has a known probability above 0 of being drawn. Weights of 1 / probability make
+figures ones of the whole run again. The draw depends on ids and seed alone: not on the order of
+shards.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from mclabel.data.places import ANNOTATIONS
+from mclabel.errors import ConfigError, DataError
+from mclabel.records import LabeledSolution
+from mclabel.seeds import content_id
+
+ITEMS, SETTINGS = "items.jsonl", str(ANNOTATIONS.manifest)
+_BUCKETS = ((3, "1 to 3 steps"), (6, "4 to 6 steps"), (12, "7 to 12 steps"))
+_MANY = "over 12 steps"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A solution that people label, with its texts: the folder can be used without the run."""
+
+    id: str
+    """Of the solution."""
+    problem: str
+    answer: str
+    """The gold answer."""
+    steps: tuple[str, ...]
+    prediction: str | None
+    digest: str
+    """Of problem and steps."""
+    stratum: str
+    probability: float
+    """Of being drawn from the run, in (0, 1]."""
+    people: tuple[str, ...]
+    """Who labels it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a folder of annotations was begun; it goes on with the same."""
+
+    id: str
+    """Of the folder, at random: browsers keep what they could not send under it."""
+    run: str
+    """Folder or URL of the run."""
+    run_id: str
+    people: tuple[str, ...] = ("me",)
+    sample: int = 200
+    """Number of solutions to draw."""
+    seed: int = 0
+    overlap: float = 0.1
+    """Share of the solutions that two people label."""
+    guidelines: str | None = None
+    """Text of the rules that people are shown."""
+
+
+def text_digest(row: LabeledSolution) -> str:
+    """Digest of what people are shown of a solution."""
+    return content_id("annotated", row.problem.text, [step.text for step in row.solution.steps])
+
+
+def draw_items(rows: Callable[[], Iterable[LabeledSolution]], settings: Settings) -> list[Item]:
+    """The solutions to label, in the order in which they are shown.
+
+    Args:
+        rows: reads the run; called twice, so that no run must fit into memory.
+        settings: of the draw.
+
+    Raises:
+        DataError: the run has no solution with steps.
+    """
+    strata: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for row in rows():
+        if row.steps:
+            strata[_stratum(row)].append(row.solution.id)
+    if not strata:
+        raise DataError(f"{settings.run}: holds no solution with steps. Give another run")
+    while len(strata) > max(1, settings.sample):  # every stratum must have one
+        strata = _coarser(strata)
+    counts = _allocate({name: len(ids) for name, ids in strata.items()}, settings.sample)
+    drawn: dict[str, tuple[str, float]] = {}
+    for name, ids in strata.items():
+        ranked = sorted(ids, key=lambda one: content_id("draw", settings.seed, one))
+        label = ", ".join(name) or "all"
+        drawn |= {one: (label, counts[name] / len(ids)) for one in ranked[: counts[name]]}
+    order = sorted(drawn, key=lambda one: content_id("order", settings.seed, one))
+    people = dict(zip(order, _people(len(order), settings), strict=True))
+    items = {
+        row.solution.id: _item(row, *drawn[row.solution.id], people[row.solution.id])
+        for row in rows()
+        if row.solution.id in drawn
+    }
+    return [items[one] for one in order]
+
+
+def write_items(folder: Path, items: Sequence[Item], settings: Settings) -> None:
+    """Write items and settings; the settings last, for they say that the items are whole."""
+    lines = [json.dumps(asdict(item), ensure_ascii=True) + "\n" for item in items]
+    _write(folder / ITEMS, "".join(lines))
+    _write(folder / SETTINGS, json.dumps(asdict(settings), ensure_ascii=True, indent=1) + "\n")
+
+
+def is_annotations(folder: str | Path) -> bool:
+    """Whether a folder is one of `mclabel annotate`."""
+    return (Path(folder) / SETTINGS).is_file()
+
+
+def read_settings(folder: str | Path) -> Settings:
+    """How a folder of annotations was begun.
+
+    Raises:
+        DataError: the file is no such settings.
+    """
+    path = Path(folder) / SETTINGS
+    content = _object(path.read_text(encoding="utf-8"), Settings, str(path))
+    return Settings(**{**content, "people": tuple(content["people"])})
+
+
+def read_items(folder: str | Path) -> list[Item]:
+    """The items of a folder, in the order in which they are shown.
+
+    Raises:
+        DataError: names a line that is no item.
+    """
+    path = Path(folder) / ITEMS
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        content = _object(line, Item, f"{path}, line {number}")
+        lists = {name: tuple(content[name]) for name in ("steps", "people")}
+        found.append(Item(**{**content, **lists}))
+    return found
+
+
+def check_same(wanted: Mapping[str, Any], known: Settings, folder: str) -> None:
+    """Refuse to go on with a folder under other settings than it was begun with.
+
+    Raises:
+        ConfigError: names what differs.
+    """
+    differ = [
+        f"{name}={str(value)[:80]!r}, was {str(getattr(known, name))[:80]!r}"
+        for name, value in wanted.items()
+        if value != getattr(known, name)
+    ]
+    if differ:
+        raise ConfigError(
+            f"-o {folder}: was begun with other settings: {'; '.join(differ)}. Leave them out to "
+            "go on, or give another folder"
+        )
+
+
+def _object(text: str, kind: type[Any], place: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{place}: is not valid JSON ({error}). Restore it from a copy") from error
+    names = {field.name for field in fields(kind)}
+    if not isinstance(content, dict) or set(content) != names:
+        raise DataError(
+            f"{place}: must have the fields {', '.join(sorted(names))}. Restore it from a copy"
+        )
+    return content
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a whole file in place, on the disk."""
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
+def _stratum(row: LabeledSolution) -> tuple[str, ...]:
+    labelled = "undecided"
+    if row.is_decided:
+        labelled = "no error" if row.first_error is None else "error"
+    size = next((name for most, name in _BUCKETS if len(row.steps) <= most), _MANY)
+    return str(row.solution.outcome), labelled, size
+
+
+def _coarser(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str, ...], list[str]]:
+    """Strata without their last property."""
+    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, ids in strata.items():
+        found[name[:-1]] += ids
+    return found
+
+
+def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[str, ...], int]:
+    """How many to draw of each stratum: one at least, the rest by the square root of its size."""
+    counts = dict.fromkeys(sizes, 1)
+    heap = [(-math.sqrt(size), name) for name, size in sizes.items() if size > 1]
+    heapq.heapify(heap)
+    for _ in range(sample - len(counts)):
+        if not heap:
+            break
+        _, name = heapq.heappop(heap)
+        counts[name] += 1
+        if counts[name] < sizes[name]:
+            heapq.heappush(heap, (-math.sqrt(sizes[name]) / counts[name], name))
+    return counts
+
+
+def _people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
+    """Who labels each item; those that two people label come spread over the whole order."""
+    people, num = settings.people, len(settings.people)
+    share = settings.overlap if num > 1 else 0.0
+    found, num_twice = [], 0
+    for index in range(num_items):
+        first = index % num
+        given = [people[first]]
+        if math.floor((index + 1) * share + 0.5) > num_twice:
+            given.append(people[(first + 1 + num_twice % (num - 1)) % num])
+            num_twice += 1
+        found.append(tuple(given))
+    return found
+
+
+def _item(row: LabeledSolution, stratum: str, probability: float, people: tuple[str, ...]) -> Item:
+    return Item(
+        id=row.solution.id,
+        problem=row.problem.text,
+        answer=row.problem.answer,
+        steps=tuple(step.text for step in row.solution.steps),
+        prediction=row.solution.prediction,
+        digest=text_digest(row),
+        stratum=stratum,
+        probability=probability,
+        people=people,
+    )

@@ -1,0 +1,177 @@
+"""The server of the page on which people label: items out, events in, for this machine alone.
+
+The labels of the run are given out for a solution only to who has submitted an opinion on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from mclabel.annotate.agreement import Summary, summarise
+from mclabel.annotate.events import Event, EventLog, parse_event
+from mclabel.annotate.items import Item, Settings
+from mclabel.errors import DataError, ShardError
+from mclabel.records import LabeledSolution
+from mclabel.report.viewer.server import STATIC
+from mclabel.serving.bodies import json_response, parsed, read_body
+from mclabel.serving.page import PageFence
+from mclabel.serving.refused import Refused
+
+MAX_BODY = 1 << 20
+"""Bytes of one event, which has a word for each step."""
+EVENTS_PATH = "/api/events"
+
+
+class Annotations:
+    """The state of a folder that is served."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        items: Sequence[Item],
+        rows: Mapping[str, LabeledSolution],
+        log: EventLog,
+    ) -> None:
+        """Serve items.
+
+        Args:
+            settings: of the folder.
+            items: in the order in which they are shown.
+            rows: labels of the run, by solution id.
+            log: of the events.
+        """
+        self.settings, self._items, self._rows, self._log = settings, items, rows, log
+        self._by_id = {item.id: item for item in items}
+
+    def summary(self) -> Summary:
+        """What people have done, and how far they agree."""
+        return summarise(self._items, self._log.latest(), self.settings.people)
+
+    def state(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
+        """What the page begins with: who it is for, what is to be done, what is done."""
+        done = {
+            solution: {"ratings": e.ratings, "finish": e.finish, "note": e.note, "ms": e.ms,
+                       "revision": e.revision}
+            for (who, solution), e in self._log.latest().items() if who == person
+        }  # fmt: skip
+        return {
+            "person": person,
+            "folder": self.settings.id,
+            "items": [item.id for item in self._items if person in item.people],
+            "done": done,
+            "guidelines": self.settings.guidelines,
+        }
+
+    def item(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """What is shown of a solution before it is labelled: not its labels, nor its outcome."""
+        item = self._own(person, query.get("id", ""))
+        shown = ("id", "problem", "answer", "steps", "digest")
+        return {name: getattr(item, name) for name in shown}
+
+    def labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """What the run says of a solution that the person has submitted."""
+        item = self._own(person, query.get("id", ""))
+        if (person, item.id) not in self._log.latest():
+            raise Refused(403, "labels of the run are shown once you have submitted your own")
+        row = self._rows[item.id]
+        return {
+            "outcome": row.solution.outcome,
+            "first_error": row.first_error,
+            "decided": row.is_decided,
+            "values": [step.value if step.value is not None else step.mean for step in row.steps],
+            "hard": [step.hard for step in row.steps],
+        }
+
+    def add(self, person: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Record an event of the page; returns when it is on the disk."""
+        try:
+            event = parse_event(content)
+        except DataError as error:
+            raise Refused(400, str(error)) from None
+        if event.person != person:
+            raise Refused(
+                403,
+                f"person={event.person[:80]!r}: this browser is open for {person} now. Open the "
+                f"address of {event.person[:80]} again",
+            )
+        self._check(event, self._own(person, event.solution))
+        try:
+            return {"new": self._log.add(event)}
+        except DataError as error:
+            raise Refused(409, str(error)) from None
+        except ShardError as error:
+            raise Refused(503, str(error)) from None
+
+    def _check(self, event: Event, item: Item) -> None:
+        if event.digest != item.digest:
+            raise Refused(
+                409,
+                f"digest={event.digest[:80]!r}: solution {item.id} has other texts here "
+                f"({item.digest}). Reload the page, and label it again",
+            )
+        if len(event.ratings) != len(item.steps):
+            raise Refused(
+                400,
+                f"ratings: {len(event.ratings)} given, and solution {item.id} has steps 0 to "
+                f"{len(item.steps) - 1}. Reload the page",
+            )
+
+    def _own(self, person: str, solution: str) -> Item:
+        item = self._by_id.get(solution)
+        if item is None or person not in item.people:
+            raise Refused(404, f"id={solution[:80]!r}: is no solution that {person} labels")
+        return item
+
+
+def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
+    """The page as an ASGI application.
+
+    Args:
+        annotations: that are made.
+        tokens: name of the person, by token.
+    """
+    answers: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
+        "/api/state": annotations.state,
+        "/api/item": annotations.item,
+        "/api/labels": annotations.labels,
+        "/summary": lambda _, __: asdict(annotations.summary()),
+    }
+    app = Starlette(
+        routes=[
+            Route("/", _page),
+            *(Route(path, partial(_answer, made)) for path, made in answers.items()),
+            Route(EVENTS_PATH, partial(_record, annotations), methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        exception_handlers={Refused: _refusal},
+    )
+    return PageFence(app, tokens, command="mclabel annotate", posts=(EVENTS_PATH,))
+
+
+async def _page(request: Request) -> Response:
+    return FileResponse(STATIC / "annotate" / "index.html")
+
+
+async def _answer(made: Callable[[str, Mapping[str, str]], Any], request: Request) -> Response:
+    return json_response(await run_in_threadpool(made, request.state.person, request.query_params))
+
+
+async def _record(annotations: Annotations, request: Request) -> Response:
+    content = parsed(await read_body(request, max_bytes=MAX_BODY))
+    return json_response(await run_in_threadpool(annotations.add, request.state.person, content))
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return json_response({"error": str(error)}, error.status, error.headers)

@@ -1,0 +1,144 @@
+"""What people said measures a run, is compared between people, and is written as PRM800K."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from mclabel.annotate.agreement import summarise
+from mclabel.annotate.events import latest, read_events
+from mclabel.cli import main
+from mclabel.data.readers.judged import read_prm800k
+from mclabel.evaluation.agreement import nominal_alpha
+from mclabel.pipelines.eval_labels import evaluate_labels
+from mclabel.records import Outcome
+from tests.support.annotated import annotated_folder
+from tests.support.shown import solution, write_run
+
+WRONG: dict[str, Any] = {"ratings": ["good", "bad", None], "finish": "found_error"}
+RIGHT: dict[str, Any] = {"ratings": ["good", "okay", "good"], "finish": "solution"}
+FIRST: dict[str, Any] = {"ratings": ["bad", None, None], "finish": "found_error"}
+DOUBT: dict[str, Any] = {"ratings": ["unsure", "bad", None], "finish": "found_error"}
+GAVE_UP: dict[str, Any] = {"ratings": ["good", "bad", None], "finish": "give_up", "note": "why"}
+
+ROWS = [
+    solution(n, [f"{n}\n", "a\n", "b"], [4, 0, 0], outcome=Outcome.WRONG, problem=f"Problem {n}")
+    for n in range(4)
+] + [
+    solution(n, [f"{n}\n", "a\n", "b"], [4, 4, 4], problem=f"Problem {n}") for n in range(4, 16)
+]  # fmt: skip
+
+
+def test_shares_are_of_the_whole_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, out = write_run(tmp_path / "run", ROWS, None), tmp_path / "out"
+    # sqrt(4) : sqrt(12) of 5: 2 of the 4 wrong ones, 3 of the 12 right ones
+    items = annotated_folder(tmp_path / "drawn", ROWS, {}, sample=5)
+    wrong = [item.id for item in items if item.probability == 2 / 4]
+    right = [item.id for item in items if item.probability == 3 / 12]
+    assert (len(wrong), len(right)) == (2, 3)
+    said = {("me", one): WRONG for one in wrong}  # as the run labels them
+    said |= {("me", right[0]): RIGHT, ("me", right[1]): FIRST, ("me", right[2]): DOUBT}
+    annotated_folder(out, ROWS, said, sample=5)
+    with caplog.at_level(logging.WARNING):
+        report = evaluate_labels(run, str(out), None, seed=0)
+    assert "1 solutions have no first error" in caplog.text
+    quality = report.groups["all"].quality
+    assert report.truth == "people" and quality is not None
+    assert quality.num_solutions == 4
+    # weights 2, 2, 4 are right of 2 + 2 + 4 + 4
+    assert quality.first_error_accuracy.value == pytest.approx(8 / 12)
+    assert quality.right_through_wrong.value == pytest.approx(4 / 8)
+    same = evaluate_labels(run, f"people:{out}", None, seed=0)
+    assert same.groups["all"].quality == quality
+
+
+def test_either_first_error_is_accepted_where_two_people_differ(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", ROWS, None)
+    people = {"people": ("ana", "ben"), "overlap": 1.0}
+    pairs = [(WRONG, FIRST), (FIRST, WRONG), (RIGHT, FIRST), (DOUBT, WRONG)]
+    said = {}
+    for number, pair in enumerate(pairs):
+        said |= {(p, f"solution-{number}"): s for p, s in zip(("ana", "ben"), pair, strict=True)}
+    annotated_folder(tmp_path / "out", ROWS, said, **people)
+    quality = evaluate_labels(run, str(tmp_path / "out"), None, seed=0).groups["all"].quality
+    assert quality is not None and quality.num_solutions == 4
+    assert quality.first_error_accuracy.value == 3 / 4  # step 1 is in all sets but the third
+
+
+def test_alpha_is_krippendorffs() -> None:
+    # his example C (2011), nominal, of four observers: alpha = 0.743
+    observers = [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, 0, 0, 0],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, 0, 3],
+        [0, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, 0],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, 0],
+    ]
+    units = [[v for v in unit if v] for unit in zip(*observers, strict=True)]
+    table, alpha = nominal_alpha([unit for unit in units if len(unit) > 1])
+    assert float(alpha(table.sum(0))) == pytest.approx(0.743, abs=5e-4)
+    table, alpha = nominal_alpha([["a", "a"], ["a", "a"]])
+    assert np.isnan(alpha(table.sum(0)))
+
+
+def test_people_are_summed_up(tmp_path: Path) -> None:
+    pairs = [(WRONG, WRONG), (FIRST, WRONG), (RIGHT, RIGHT), (DOUBT, WRONG)]
+    said = {}
+    for number, pair in enumerate(pairs):
+        said |= {(p, f"solution-{number}"): s for p, s in zip(("ana", "ben"), pair, strict=True)}
+    people = ("ana", "ben")
+    items = annotated_folder(tmp_path / "out", ROWS, said, people=people, overlap=1.0)
+    summary = summarise(items, latest(read_events(tmp_path / "out")), people)
+    assert (summary.num_done, summary.num_twice) == (4, 3)
+    assert summary.agreement.value == pytest.approx(2 / 3)
+    # names 1: 3, 0: 1, none: 2 of 6; observed 2, expected (36 - 14) / 5
+    assert summary.alpha.value == pytest.approx(1 - 2 * 5 / 22)
+    lines = list(summary.lines())
+    assert lines[0] == "ana: 4 of 16 solutions, median 2 s; 1 unsure, given up or bad problems"
+    assert lines[3].startswith("  same first error: 0.67 [")
+    nothing = summarise(items, {}, people)
+    assert nothing.alpha.value is None and "No solution" in list(nothing.lines())[-1]
+
+
+def test_prm800k_reads_back_what_was_written(tmp_path: Path) -> None:
+    people = {"people": ("ana", "ben"), "overlap": 1.0}
+    said = {
+        ("ana", "solution-0"): WRONG,
+        ("ben", "solution-0"): {**GAVE_UP, "at": 1_700_000_000_123},
+        ("ana", "solution-5"): RIGHT,
+        ("ana", "solution-6"): DOUBT,
+    }
+    out = annotated_folder(tmp_path / "out", ROWS, said, **people) and str(tmp_path / "out")
+    arguments = ["export", out, "-o", str(tmp_path / "data"), "--to"]
+    ended = CliRunner().invoke(main, [*arguments, "prm800k"])
+    assert ended.exit_code == 0 and ended.output.startswith("4 rows written")
+    path = tmp_path / "data" / "data.jsonl"
+    found = {one.problem: one.first_error for one in read_prm800k(path)}
+    assert found == {"Problem 0": 1, "Problem 5": None}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    gave_up = next(row for row in rows if row["labeler"] == "ben")
+    assert gave_up["timestamp"] == "2023-11-14T22:13:20.123000+00:00"
+    assert gave_up["label"] == {
+        "steps": [
+            {
+                "completions": [{"text": "0", "rating": 1, "flagged": False}],
+                "human_completion": None,
+                "chosen_completion": 0,
+            }
+        ],
+        "total_time": 1500,
+        "finish_reason": "give_up",
+    }
+    doubt = next(r for r in rows if r["question"]["problem"] == "Problem 6")
+    assert [s["completions"][0]["rating"] for s in doubt["label"]["steps"]] == [None, -1]
+    brought = CliRunner().invoke(
+        main, ["import", str(path), "--from", "prm800k", "-o", str(tmp_path / "back")]
+    )
+    assert brought.exit_code == 0, brought.output
+    other = CliRunner().invoke(main, [*arguments, "trl"])
+    assert other.exit_code == 2 and "as prm800k alone" in other.output

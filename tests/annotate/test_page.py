@@ -1,0 +1,96 @@
+"""The page of `mclabel annotate` in a real browser, by keyboard alone and by mouse."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from mclabel.annotate.events import latest, read_events
+from mclabel.records import Outcome
+from tests.support.annotated import AnnotateProcess
+from tests.support.browser import (
+    chromium,
+    click,
+    complaints,
+    count_violations,
+    picture,
+    press,
+    serious,
+    texts,
+    until,
+    violations,
+)
+from tests.support.shown import HOSTILE, solution, write_run
+
+pytestmark = pytest.mark.browser
+
+
+def test_by_keyboard_alone_and_through_a_lost_connection(tmp_path: Path) -> None:
+    hostile = HOSTILE["script"] + HOSTILE["handler"] + HOSTILE["LaTeX html"]
+    rows = [
+        solution(n, ["We add $1$ and $2$.\n", f"{hostile} That makes 5.\n", "So \\boxed{5}."],
+                 [4, 0, 0], outcome=Outcome.WRONG, prediction="5")
+        for n in range(4)
+    ]  # fmt: skip
+    run, out = write_run(tmp_path / "run", rows, None), tmp_path / "out"
+    rules = tmp_path / "rules.md"
+    rules.write_text("# Rules\n<b>Bad</b> is bad.", encoding="utf-8")
+    arguments = (run, "-o", str(out), "--guidelines", str(rules))
+    with chromium() as browser:
+        count_violations(browser)
+        with AnnotateProcess(*arguments) as page:
+            order = page.get("/api/state", "me")["items"]
+            browser.get(page.addresses["me"])
+            until(lambda: len(texts(browser, ".step")) == 3, "the steps")
+            press(browser, "1", "3")
+            assert texts(browser, ".ratings .run") == [""] * 3  # nothing of the run yet
+            picture(browser, Path(os.environ.get("PICTURES", tmp_path)) / "annotate.png")
+            assert complaints(browser) == violations(browser) == []
+            assert serious(browser) == []
+            complaints(browser)  # of what axe-core itself does
+            press(browser, Keys.ENTER)
+            until(lambda: "1 of 4" in texts(browser, "#progress")[0], "the first is submitted")
+            until(lambda: texts(browser, "#before span"), "what the run says")
+            assert texts(browser, "#before span") == [
+                "Submitted. First error: you step 1, the run step 1."
+            ]
+            picture(browser, Path(os.environ.get("PICTURES", tmp_path)) / "submitted.png")
+            assert serious(browser) == []
+            complaints(browser)
+            press(browser, "x")  # needs a reason
+            until(lambda: "Write the reason" in texts(browser, "#fault")[0], "the reason asked for")
+            press(browser, "too hard", Keys.ESCAPE, "x")
+            until(lambda: "2 of 4" in texts(browser, "#progress")[0], "given up")
+            os.kill(page.process.pid, signal.SIGKILL)
+            page.process.wait()
+            press(browser, "1", "1", "u", "2", "4", Keys.ENTER)
+            until(lambda: "1 not sent" in texts(browser, "#unsent")[0], "kept in the browser")
+            port = str(page.port)
+        with AnnotateProcess(*arguments, "--port", port) as page:
+            browser.get(page.addresses["me"])
+            until(lambda: texts(browser, "#unsent") == [""], "sent later")
+            until(lambda: len(texts(browser, ".step")) == 3, "the last")
+            for step in range(3):
+                click(browser, f".step[data-step='{step}'] [data-word=good]")
+            click(browser, "#submit")
+            until(
+                lambda: texts(browser, "#solution h2") == ["All solutions are submitted."],
+                "the end",
+            )
+            assert texts(browser, "#guidelines pre") == ["# Rules\n<b>Bad</b> is bad."]
+        assert violations(browser) == [] and not browser.execute_script("return window.executed")
+        lost = "ERR_CONNECTION_REFUSED"
+        assert [c for c in complaints(browser) if lost not in c["message"]] == []
+    found = latest(read_events(out))
+    said = [(found["me", one].ratings, found["me", one].finish) for one in order]
+    assert said == [
+        (("good", "bad", None), "found_error"),
+        ((None, None, None), "give_up"),
+        (("good", "okay", "unsure"), "solution"),
+        (("good", "good", "good"), "solution"),
+    ]
+    assert found["me", order[1]].note == "too hard"

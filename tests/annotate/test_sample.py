@@ -1,0 +1,95 @@
+"""Which solutions people get, with which probability, and who gets them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mclabel.annotate.items import Item, Settings, draw_items, read_items, write_items
+from mclabel.errors import DataError
+from mclabel.records import LabeledSolution, Outcome
+from tests.support.shown import solution
+
+
+def world() -> list[LabeledSolution]:
+    """150 right solutions, 40 wrong ones, 8 long ones, 2 that were cut."""
+    kinds = [(150, 2, Outcome.RIGHT), (40, 3, Outcome.WRONG), (8, 14, Outcome.RIGHT)]
+    kinds.append((2, 2, Outcome.TRUNCATED))
+    rows = []
+    for count, num_steps, outcome in kinds:
+        for _ in range(count):
+            good = [4] * (num_steps - 1) + [0]
+            steps = [f"{i}\n" for i in range(num_steps)]
+            rows.append(solution(len(rows), steps, good, outcome=outcome))
+    return rows
+
+
+ROWS = world()
+
+
+def drawn(**changes: object) -> list[Item]:
+    settings = Settings(id="x", run="r", run_id="r", **{"sample": 40, **changes})  # type: ignore[arg-type]
+    rows = list(ROWS)
+    random.Random(settings.seed + len(settings.people)).shuffle(rows)
+    return draw_items(lambda: rows, settings)
+
+
+def test_weights_add_up_to_the_run_and_rare_cases_are_drawn() -> None:
+    items = drawn()
+    assert len(items) == 40
+    assert sum(1 / item.probability for item in items) == pytest.approx(200)
+    by_stratum = Counter(item.stratum for item in items)
+    assert set(by_stratum) == {
+        "right, no error, 1 to 3 steps", "wrong, error, 1 to 3 steps",
+        "right, no error, over 12 steps", "truncated, undecided, 1 to 3 steps",
+    }  # fmt: skip
+    # by the square roots of 150, 40, 8 and 2
+    assert by_stratum["right, no error, 1 to 3 steps"] < 24
+    assert by_stratum["truncated, undecided, 1 to 3 steps"] == 2
+
+
+def test_the_draw_is_of_ids_and_seed_alone() -> None:
+    assert drawn() == drawn()
+    assert {item.id for item in drawn()} != {item.id for item in drawn(seed=1)}
+
+
+def test_every_solution_is_drawn_as_often_as_its_probability_says() -> None:
+    hits: Counter[str] = Counter()
+    for seed in range(100):
+        hits.update(item.id for item in drawn(seed=seed))
+    chances = {item.stratum: item.probability for item in drawn()}
+    common = chances["right, no error, 1 to 3 steps"]
+    counts = [hits[f"solution-{n}"] / 100 for n in range(150)]
+    assert sum(counts) / 150 == pytest.approx(common)
+    assert max(counts) < common + 5 * (common * (1 - common) / 100) ** 0.5
+
+
+@pytest.mark.parametrize("sample", [1, 2, 3, 200, 1000])
+def test_any_size_gives_every_solution_a_chance(sample: int) -> None:
+    items = drawn(sample=sample)
+    assert len(items) == min(sample, 200)
+    assert sum(1 / item.probability for item in items) == pytest.approx(200)
+
+
+def test_people_share_the_work_and_overlap_in_what_was_asked() -> None:
+    items = drawn(people=("ana", "ben", "eva"), overlap=0.25)
+    twice = [item for item in items if len(item.people) == 2]
+    assert len(twice) == 10
+    assert all(len(set(item.people)) == 2 for item in twice)
+    work = Counter(person for item in items for person in item.people)
+    assert max(work.values()) - min(work.values()) <= 2
+    assert len({frozenset(item.people) for item in twice}) == 3  # all pairs meet
+    assert all(len(item.people) == 1 for item in drawn(overlap=1.0))
+
+
+def test_items_are_read_back_and_damage_is_named(tmp_path: Path) -> None:
+    settings = Settings(id="x", run="r", run_id="r")
+    write_items(tmp_path, drawn(), settings)
+    assert read_items(tmp_path) == drawn()
+    path = tmp_path / "items.jsonl"
+    path.write_text(path.read_text() + "{}\n")
+    with pytest.raises(DataError, match=r"items.jsonl, line 41: must have the fields"):
+        read_items(tmp_path)

@@ -1,0 +1,138 @@
+"""Whom the server of `mclabel annotate` lets in, what it records, and what it keeps hidden."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mclabel.annotate.events import read_events
+from tests.support.annotated import AnnotateProcess
+from tests.support.shown import plain_run, solution, write_run
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("annotations") / "out"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return plain_run(tmp_path_factory.mktemp("run") / "run")
+
+
+@pytest.fixture(scope="module")
+def page(run: str, out: Path) -> Iterator[AnnotateProcess]:
+    with AnnotateProcess(run, "-o", str(out), "--people", "ana,ben", "--overlap", "1") as served:
+        yield served
+
+
+def test_who_is_let_in(page: AnnotateProcess) -> None:
+    cookie = page.cookie("ana")
+    assert page.ask("GET", "/")[0] == 403
+    assert page.ask("GET", "/?token=wrong")[0] == 403
+    assert page.ask("GET", "/", cookie=cookie.split("=")[0] + "=wrong")[0] == 403
+    assert page.ask("GET", "/", cookie=cookie, host="evil.example")[0] == 421
+    assert page.ask("DELETE", "/api/events", cookie=cookie)[0] == 405
+    status, headers, body = page.ask("GET", "/", cookie=cookie)
+    assert status == 200 and "mclabel annotate" in body
+    assert "script-src 'self'" in headers["content-security-policy"]
+
+
+def test_no_other_site_can_write(page: AnnotateProcess, out: Path) -> None:
+    event = page.opinion("ana", "solution-0", ["good", "good"])
+    for origin in ("http://evil.example", "null", "", f"http://localhost:{page.port}"):
+        status, body = page.post(event, "ana", origin=origin)
+        assert (status, body) == (403, "mclabel annotate: only its own page can write")
+    sent = {"cookie": page.cookie("ana"), "origin": page.origin, "content-type": "text/plain"}
+    assert page.ask("POST", "/api/events", event, **sent)[0] == 415
+    assert read_events(out) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "why"),
+    [
+        ({"ratings": ["good"]}, 400, "ratings: 1 given, and solution solution-0 has steps 0 to 1"),
+        ({"ratings": ["good"] * 3}, 400, "has steps 0 to 1"),
+        ({"ratings": ["good", "great"]}, 400, "must be a list of good, okay, bad, unsure"),
+        ({"digest": "other"}, 409, "has other texts here"),
+        ({"solution": "nobody"}, 404, "is no solution that ana labels"),
+        ({"person": "ben"}, 403, "this browser is open for ana now"),
+        ({"note": "x" * 3000}, 400, "2000 characters at most"),
+        ({"note": "x" * (1 << 20)}, 413, "larger than 1,048,576 bytes"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_wrong_event_is_refused(
+    page: AnnotateProcess, out: Path, changes: dict[str, Any], status: int, why: str
+) -> None:
+    event = page.opinion("ana", "solution-0", ["good", "good"])
+    answer, body = page.post({**event, **changes}, "ana")
+    assert answer == status and why in json.loads(body)["error"]
+    assert read_events(out) == []
+
+
+@pytest.mark.parametrize("body", ["", "[1]", '{"ms": NaN}', "[" * 100_000])
+def test_what_is_no_event_is_refused(page: AnnotateProcess, body: str) -> None:
+    assert page.post(body, "ana")[0] == 400
+
+
+def test_labels_are_hidden_until_an_opinion_is_submitted(tmp_path: Path, run: str) -> None:
+    out = tmp_path / "out"
+    with AnnotateProcess(run, "-o", str(out)) as page:
+        state = page.get("/api/state", "me")
+        assert sorted(state["items"]) == ["solution-0", "solution-1", "solution-2"]
+        shown = page.get("/api/item?id=solution-1", "me")
+        assert set(shown) == {"id", "problem", "answer", "steps", "digest"}
+        cookie = page.cookie("me")
+        assert page.ask("GET", "/api/labels?id=solution-1", cookie=cookie)[0] == 403
+        event = page.opinion("me", "solution-1", ["good", "bad", None])
+        assert page.post(event, "me") == (200, '{"new":true}')
+        assert page.post(event, "me") == (200, '{"new":false}')
+        assert page.post({**event, "note": "other"}, "me")[0] == 409
+        labels = page.get("/api/labels?id=solution-1", "me")
+        assert labels["first_error"] == 1 and labels["outcome"] == "wrong"
+        os.kill(page.process.pid, signal.SIGKILL)
+        page.process.wait()
+    with AnnotateProcess(run, "-o", str(out)) as page:  # goes on where the kill has struck
+        assert set(page.get("/api/state", "me")["done"]) == {"solution-1"}
+        assert page.get("/summary", "me")["num_done"] == 1
+        second = subprocess.run(
+            [sys.executable, "-m", "mclabel", "annotate", run, "-o", str(out)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert second.returncode == 2 and "another `mclabel annotate` serves" in second.stderr
+    assert page.process.returncode == 0
+    assert "me: 1 of 3 solutions, median 2 s; 0 unsure" in page.said
+
+
+def test_other_settings_or_another_run_are_refused(tmp_path: Path, run: str) -> None:
+    out = str(tmp_path / "out")
+    with AnnotateProcess(run, "-o", out):
+        pass
+    other = write_run(tmp_path / "other", [solution(0, ["a\n", "b"], [4, 4])], None)
+    changed = [solution(n, [f"{n}\n", "b"], [4, 4]) for n in (0, 1)]
+    twin = write_run(tmp_path / "again" / Path(run).name, changed, None)
+
+    def refused(*arguments: str) -> str:
+        ended = subprocess.run(
+            [sys.executable, "-m", "mclabel", "annotate", *arguments, "-o", out],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 2
+        return " ".join(ended.stderr.split())
+
+    assert "seed='1', was '0'" in refused(run, "--seed", "1")
+    assert "run_id=" in refused(other)
+    assert "3 of the 3 solutions" in refused(twin) and "have other texts" in refused(twin)
+    for name in ("a", "b"):
+        write_run(tmp_path / "two" / name, changed, None)
+    assert "holds 2 runs of labels, must be one" in refused(str(tmp_path / "two"))
+    assert "different names" in refused(run, "--people", "ana,ana")

@@ -1,0 +1,142 @@
+"""Events of people, and `mclabel annotate` as a process of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mclabel.annotate.events import Event, EventLog, parse_event
+from mclabel.annotate.items import Item, Settings, draw_items, write_items
+from mclabel.records import LabeledSolution
+
+
+def event(number: int = 0, **changes: Any) -> Event:
+    """A valid event; `number` makes it another one."""
+    content: dict[str, Any] = {
+        "id": f"event-{number:04d}",
+        "person": "ana",
+        "solution": "solution-1",
+        "digest": "d" * 16,
+        "ratings": ["good", "bad", None],
+        "finish": "found_error",
+        "note": "",
+        "ms": 1500,
+        "at": 1_700_000_000_000 + number,
+        "revision": number + 1,
+    }
+    return parse_event({**content, **changes})
+
+
+class AnnotateProcess:
+    """`mclabel annotate` with some arguments; a context manager that ends it as Ctrl-C does."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self.addresses: dict[str, str] = {}
+        self.said = ""
+        """What it prints when it ends."""
+
+    def __enter__(self) -> AnnotateProcess:
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "mclabel", "annotate", *self._arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := re.search(r"(\S+): open (http://127.0.0.1:(\d+)\S+)", line):
+                self.addresses[found[1]] = found[2]
+                self.port = int(found[3])
+            elif line.startswith("Stop"):
+                break
+        else:
+            raise RuntimeError("mclabel annotate has ended without an address")
+        self.origin = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        self.said = self.process.communicate(timeout=60)[0]
+
+    def cookie(self, person: str) -> str:
+        """What a browser keeps after the address was opened."""
+        _, headers, _ = self.ask("GET", self.addresses[person].removeprefix(self.origin))
+        return headers["set-cookie"].split(";")[0]
+
+    def ask(
+        self, method: str, path: str, body: object = None, **headers: str
+    ) -> tuple[int, dict[str, str], str]:
+        """Status, headers and body of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        sent = None if body is None else body if isinstance(body, str) else json.dumps(body)
+        kind = {} if body is None else {"content-type": "application/json"}
+        connection.request(method, path, sent, {**kind, **headers})
+        response = connection.getresponse()
+        content = response.read().decode()
+        connection.close()
+        return response.status, {k.lower(): v for k, v in response.getheaders()}, content
+
+    def get(self, path: str, person: str) -> Any:
+        """What the page of a person is told."""
+        status, _, body = self.ask("GET", path, cookie=self.cookie(person))
+        assert status == 200, body
+        return json.loads(body)
+
+    def post(self, content: object, person: str, **headers: str) -> tuple[int, str]:
+        """Status and body of the answer to an event."""
+        sent = {"cookie": self.cookie(person), "origin": self.origin, **headers}
+        status, _, body = self.ask("POST", "/api/events", content, **sent)
+        return status, body
+
+    def opinion(self, person: str, solution: str, ratings: list[str | None], **more: Any) -> Any:
+        """A valid event on a solution of the run."""
+        digest = self.get(f"/api/item?id={solution}", person)["digest"]
+        content: dict[str, Any] = {
+            "id": f"{person}-{solution}-1",
+            "person": person,
+            "solution": solution,
+            "digest": digest,
+            "ratings": ratings,
+            "finish": "found_error" if "bad" in ratings else "solution",
+            "note": "",
+            "ms": 2000,
+            "at": 1_700_000_000_000,
+            "revision": 1,
+        }
+        return {**content, **more}
+
+
+def annotated_folder(
+    folder: Path,
+    rows: list[LabeledSolution],
+    said: dict[tuple[str, str], dict[str, Any]],
+    **settings: Any,
+) -> list[Item]:
+    """A folder of annotations of all rows, with what people said of solutions: changes of events.
+
+    Args:
+        folder: to be made.
+        rows: of the run.
+        said: by person and solution.
+        settings: of the draw.
+    """  # fmt: skip
+    folder.mkdir()
+    chosen = Settings(id="test", run="run", run_id="run", **settings)
+    items = draw_items(lambda: rows, chosen)
+    write_items(folder, items, chosen)
+    log = EventLog(folder)
+    digests = {item.id: item.digest for item in items}
+    for number, ((person, one), changes) in enumerate(said.items()):
+        named = {"person": person, "solution": one, "digest": digests[one]}
+        log.add(event(number, **named, **changes))
+    log.close()
+    return items
