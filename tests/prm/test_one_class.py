@@ -10,18 +10,27 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from mclabel.prm.examples.targets import TARGETS
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.records import Counts, LabeledSolution, Outcome
 from tests.support.labelled import arith_rows, write_run
 
 
 def alike(rows: list[LabeledSolution], *, sound: bool) -> list[LabeledSolution]:
     """The same solutions, every label of which says the same."""
     value = float(sound)
+
+    def outcomes(counts: Counts) -> Counts:
+        all_of_them = counts.num_rollouts
+        right, wrong = (all_of_them, 0) if sound else (0, all_of_them)
+        return Counts(num_right=right, num_wrong=wrong, num_tokens=counts.num_tokens)
+
     return [
         replace(
             row,
             solution=replace(row.solution, outcome=Outcome.RIGHT if sound else Outcome.WRONG),
-            steps=tuple(replace(step, hard=sound, value=value) for step in row.steps),
+            steps=tuple(
+                replace(step, hard=sound, value=value, counts=outcomes(step.counts))
+                for step in row.steps
+            ),
             first_error=None if sound else 0,
             root_value=value,
             posterior=(0.0,) * len(row.steps) + (1.0,)
