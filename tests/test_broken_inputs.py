@@ -446,6 +446,22 @@ VERBS: dict[str, dict[str, Slot]] = {
             "run", lambda w, v, out: ["verify", v, "--restore-manifest"], lambda name: "-" in name
         ),
     },
+    "annotate": {
+        "run": Slot("run", lambda w, v, out: ["annotate", v, "-o", out], _unread),
+        "out": Slot("output", lambda w, v, out: ["annotate", w["run"], "-o", v]),
+        "people": Slot(("", ",", "ana,ana", "ana," * 2000), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--people", v]),
+        "sample": Slot(("0", "x", "-1", "1e9"), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--sample", v]),
+        "overlap": Slot(("nan", "2", "x"), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--overlap", v]),
+        "seed": Slot(("-1", "x", "1e300"), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--seed", v]),
+        "guidelines": Slot(("no-such-file.md", "."), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--guidelines", v]),
+        "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--port", v]),
+    },
     "view": {
         "runs": Slot("run", lambda w, v, out: ["view", v], _unread),
         "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: ["view", w["run"],
@@ -546,9 +562,8 @@ def test_a_broken_input_is_one_message(
 ) -> None:
     slot = VERBS[verb][name]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "mclabel.report.viewer.view._run", lambda *arguments: None
-    )  # it serves for ever
+    for user in ("report.viewer.view", "serving.page"):  # it serves for ever
+        monkeypatch.setattr(f"mclabel.{user}.serve_page", lambda *arguments: None)
     for server in ("serve_search", "serve_rewards"):  # so do these
         monkeypatch.setattr(f"mclabel.pipelines.{server}._run", _served)
     values = (
