@@ -76,6 +76,8 @@ def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
         ("math-qwen2.5-72b-tp4", 4, 4),
         ("processbench", 1, 0),
         ("reasoning", 1, 1),
+        ("pyarith", 1, 0),
+        ("humaneval-qwen2.5-coder-7b", 1, 1),
         ("openai-server", 1, 0),
     ],
 )
@@ -91,7 +93,7 @@ def test_every_label_configuration_is_planned_without_model_or_gpu(
         main, ["label", str(CONFIGS / f"{name}.yaml"), "out=somewhere", "--dry-run"]
     )
     # What is missing here, of which there is nothing to download, is named.
-    missing = not config.policy.model.startswith("arith:") or config.problems.source != "arith"
+    missing = not config.policy.model.startswith(f"{config.problems.source}:")
     assert result.exit_code == 2 * missing, result.output
     assert ("this job would not run:" in result.output) == missing
     assert f"model: {config.policy.model}" in result.output
