@@ -118,7 +118,7 @@ def test_there_are_enough(stranger: Stranger) -> None:
     assert len(stranger.runs) >= 40 and len(stranger.configurations) >= 40
 
 
-UNFIT = {"score by it", "eval labels, arith", "eval processbench"}
+UNFIT = {"score by it", "eval labels, exact", "eval processbench"}
 """Verbs that refuse a run of the scripted policy, whatever else is in it."""
 
 
