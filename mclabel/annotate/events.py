@@ -43,7 +43,7 @@ class Event:
     solution: str
     """Id of the solution."""
     digest: str
-    """Of the texts that were shown."""
+    """Hash of the texts that were shown."""
     ratings: tuple[str | None, ...]
     """One of `RATINGS` for each step; None for a step that was not rated."""
     finish: str

@@ -34,17 +34,17 @@ class Item:
     """A solution that people label, with its texts: the folder can be used without the run."""
 
     id: str
-    """Of the solution."""
+    """Id of the solution."""
     problem: str
     answer: str
     """The gold answer."""
     steps: tuple[str, ...]
     prediction: str | None
     digest: str
-    """Of problem and steps."""
+    """Hash of the texts of problem and steps."""
     stratum: str
     probability: float
-    """Of being drawn from the run, in (0, 1]."""
+    """Chance of being drawn from the run, in (0, 1]."""
     people: tuple[str, ...]
     """Who labels it."""
 

@@ -14,7 +14,7 @@ import random
 import re
 from typing import Literal
 
-from mclabel.arith.program import Operation, Program, answer_line
+from mclabel.arith.program import Operation, Program, answer_line, apply
 from mclabel.arith.story import MAX_VALUE
 
 Kind = Literal["flip", "operand", "skip"]
@@ -120,7 +120,7 @@ def _follow(
                 right = rng.choice(numbers)
             else:
                 left = rng.choice(numbers)
-        value = _apply(op, left, right)
+        value = apply(op, left, right, MAX_VALUE)
         if value is None:
             return None
         values[index] = value
@@ -128,13 +128,3 @@ def _follow(
     if not lines:
         return None
     return "\n".join([*lines, answer_line(values[program.target])]), misread_any
-
-
-def _apply(op: Operation, left: int, right: int) -> int | None:
-    if op in ("/", "//"):
-        if right == 0 or (op == "/" and left % right):
-            return None
-        value = left // right
-    else:
-        value = {"+": left + right, "-": left - right, "*": left * right}[op]
-    return value if 1 <= value <= MAX_VALUE else None

@@ -75,6 +75,17 @@ def reference_solution(program: Program) -> str:
     return "\n".join([*lines, answer_line(program.answer)])
 
 
+def apply(op: Operation, left: int, right: int, most: int) -> int | None:
+    """`left op right`; None if it is no quantity from 1 to `most`."""
+    if op in ("/", "//"):
+        if right == 0 or (op == "/" and left % right):
+            return None
+        value = left // right
+    else:
+        value = {"+": left + right, "-": left - right, "*": left * right}[op]
+    return value if 1 <= value <= most else None
+
+
 def answer_line(value: int) -> str:
     """The last line of a solution."""
     return f"The answer is \\boxed{{{value}}}."

@@ -38,7 +38,7 @@ class SelectReport:
 
     num_pool: int
     num_problems: int
-    """In the pool."""
+    """Number of problems in the pool."""
     num_scored: int
     """Solutions of the pool with scores; 0 if the rule needs none."""
     num_strange: int
@@ -46,7 +46,7 @@ class SelectReport:
     num_certain: int
     """Chosen by the rule."""
     num_wrong: int
-    """Of these, wrong or ungraded answers."""
+    """Number of wrong or ungraded answers among those."""
     num_drawn: int
     """Chosen uniformly at random."""
     probability: float

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from mclabel.arith.program import Operation, Program
+from mclabel.arith.program import Operation, Program, apply
 from mclabel.records import Problem
 
 PARAMETERS = "pqrstuvwxyz"
@@ -81,7 +81,7 @@ class Function:
                 values[int(o[1:])] if o[0] == "#" else known[o] if o in known else int(o)
                 for o in (node.left, node.right)
             )
-            value = apply(node.op, left, right)
+            value = apply(node.op, left, right, MAX_QUANTITY)
             if value is None:
                 return None
             values.append(value)
@@ -101,17 +101,6 @@ class Function:
             story=tuple(raw["story"]),
             states=tuple(tuple(inputs) for inputs in raw["states"]),
         )
-
-
-def apply(op: Operation, left: int, right: int) -> int | None:
-    """`left op right` if it is a valid quantity."""
-    if op in ("/", "//"):
-        if right == 0 or (op == "/" and left % right):
-            return None
-        value = left // right
-    else:
-        value = {"+": left + right, "-": left - right, "*": left * right}[op]
-    return value if 1 <= value <= MAX_QUANTITY else None
 
 
 def function_of(problem: Problem) -> tuple[str, Function] | None:

@@ -47,7 +47,7 @@ class Event:
     op: str = ""
     """Of a helper's operation, or of the one that an assignment outside of loops ends in."""
     operands: tuple[State, ...] = ()
-    """Of the assignment's operation."""
+    """States of the operands of that operation."""
     is_copy: bool = False
     """Whether what was assigned is a variable or a number as it stands."""
 

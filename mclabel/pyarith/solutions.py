@@ -17,8 +17,8 @@ from mclabel.arith.misconceptions import (
     OFTEN,
     SELDOM,
 )
-from mclabel.arith.program import Operation
-from mclabel.pyarith.function import Function, apply
+from mclabel.arith.program import Operation, apply
+from mclabel.pyarith.function import MAX_QUANTITY, Function
 
 LOOP_RATE = 0.2
 """How often a product is written as a loop, in training text."""
@@ -88,7 +88,8 @@ def _follow(function: Function, rng: random.Random, forms: bool, strength: float
                 left = rng.choice(others)
         # The exactness of a share is a matter of the story, not of what its reader writes.
         whole: Operation = "//" if op == "/" else op
-        value = apply(whole, *(values[o] if o in values else int(o) for o in (left, right)))
+        a, b = (values[o] if o in values else int(o) for o in (left, right))
+        value = apply(whole, a, b, MAX_QUANTITY)
         if value is None:
             return None
         names[index], values[node.variable] = node.variable, value

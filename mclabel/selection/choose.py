@@ -31,11 +31,11 @@ class Chosen:
     """What was chosen, by places in the pool."""
 
     certain: Ints
-    """By the rule, in its order."""
+    """Places of those that the rule chose, in its order."""
     drawn: Ints
-    """Uniformly, in the order of places."""
+    """Places of those that were drawn uniformly, in order."""
     probability: float
-    """Of each that is not certain; 1.0 if all others are drawn."""
+    """Chance with which each of the others was drawn; 1.0 if all were."""
 
 
 def num_drawn(budget: int, uniform_share: float) -> int:

@@ -25,7 +25,7 @@ class PoolRow(NamedTuple):
     """A solution of a pool."""
 
     id: str
-    """Its own in a run, the number of its row in a file."""
+    """Id in a run; in a file the number of the row, from 1."""
     problem_id: str
     """Of a file without `problem_id`, a hash of the problem's text."""
     text_id: str
@@ -38,7 +38,7 @@ class Pool:
 
     rows: list[PoolRow]
     problems: NDArray[np.int64]
-    """Of each solution, the number of its problem."""
+    """Number of the problem of each solution."""
     left_out: frozenset[str] = frozenset()
     """By their `text_id`, solutions that earlier selections have chosen."""
 

@@ -38,7 +38,7 @@ class ScoredSolution:
     scores: tuple[float, ...]
     """One a step, in [0, 1]."""
     score: float
-    """Of the whole solution."""
+    """Score of the whole solution."""
     outcome: Outcome | None
     """How it ended; None if the pool does not say."""
     concentrations: tuple[float, ...] = ()

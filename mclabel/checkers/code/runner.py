@@ -102,6 +102,9 @@ class Zygote:
             limit(limits, _NEEDED)
             if self._libc is not None and self._filter is not None:
                 install(self._libc, self._filter)
+        except BaseException:  # the machine's fault, so it must not look like the program's end
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
             code = run_program(job)
         except BaseException:  # nothing of this process may run in a child
             os._exit(70)

