@@ -45,6 +45,8 @@ def test_nothing_gets_out_of_an_ordinary_users_box() -> None:
     if not shutil.which("setpriv") or not Path(python).exists():
         pytest.skip("needs setpriv and an interpreter that anybody may start")
     user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    if subprocess.run([*user, "ls", ROOT, packages], capture_output=True).returncode:
+        pytest.skip(f"an ordinary user may not read {ROOT} and {packages}")
     found = subprocess.run(
         [*user, python, "-B", "-m", "tests.support.code_probes"],
         env={"PATH": os.defpath, "PYTHONPATH": f"{ROOT}:{packages}", "HOME": "/nonexistent"},
