@@ -16,7 +16,8 @@ from mclabel.data.readers.judged import read_processbench
 from mclabel.data.shards.labels import commit_block, read_labels
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.label_quality import exact_first_error
-from mclabel.evaluation.processbench import best_threshold, first_below, processbench
+from mclabel.evaluation.processbench import processbench
+from mclabel.prm.scoring.threshold import best_threshold, first_below
 from mclabel.records import Outcome
 from tests.support.labelled import arith_rows, tiny_model, write_run
 from tests.support.rows import row, step

@@ -23,7 +23,7 @@ from mclabel.annotate.events import Event, EventLog, parse_event
 from mclabel.annotate.items import Item, Settings
 from mclabel.errors import DataError, ShardError
 from mclabel.records import LabeledSolution
-from mclabel.report.viewer.server import STATIC
+from mclabel.report.files import STATIC
 from mclabel.serving.bodies import json_response, parsed, read_body
 from mclabel.serving.page import PageFence
 from mclabel.serving.refused import Refused

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mclabel.data.readers.rows import FORMATS, RejectReason, object_rows, row_place
+from mclabel.data.readers.rows import FORMATS, object_rows, row_place
 from mclabel.data.shards.labels import label_tables
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 

@@ -125,3 +125,8 @@ def sums_by_problem(problems: Sequence[str], columns: NDArray[np.float64]) -> ND
 def shares(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
     """`top` over `bottom`, NaN where there is nothing below."""
     return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
+
+
+def harmonic_mean(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """2ab / (a + b), 0 where both are 0."""
+    return 2 * a * b / np.where(a + b == 0, 1.0, a + b)

@@ -39,11 +39,6 @@ def same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool
     return all(compact(leak_key(one)) == compact(leak_key(other)) for one, other in pairs)
 
 
-def row_steps(row: LabeledSolution) -> list[str]:
-    """The texts of a labelled solution's steps."""
-    return [step.text for step in row.solution.steps]
-
-
 def given_alone(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
     """By the id of its problem, each given solution whose problem has no other.
 

@@ -7,18 +7,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mclabel.data.readers.judged import JudgedSolution
+from mclabel.data.readers.judged import JudgedSolution, row_steps
 from mclabel.errors import DataError
 from mclabel.evaluation.label_quality import exact_first_error, has_exact_truth
-from mclabel.evaluation.matching import (
-    given_alone,
-    row_key,
-    row_steps,
-    same_words,
-    solution_key,
-    to_labelled,
-)
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.evaluation.matching import given_alone, row_key, same_words, solution_key, to_labelled
+from mclabel.records import LabeledSolution
 
 TruthKind = Literal["exact", "processbench", "prm800k", "run", "people"]
 
@@ -131,18 +124,3 @@ def check_same_problems(
             f"{len(rows)} solutions, the first being {differ[0].solution.id} of problem "
             f"{differ[0].problem.id}. Give a run over the same problems"
         )
-
-
-def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
-    """The labels of a run as judgements; undecided solutions are left out."""
-    return [
-        JudgedSolution(
-            id=row.solution.id,
-            problem=row.problem.text,
-            steps=tuple(row_steps(row)),
-            first_error=row.first_error,
-            answer_right=row.solution.outcome is Outcome.RIGHT,
-        )
-        for row in rows
-        if row.is_decided
-    ]

@@ -16,7 +16,7 @@ from pydantic import Field, FiniteFloat
 
 from mclabel.boundary import guarded, miscounted
 from mclabel.components import derived_class
-from mclabel.data.readers.rows import RejectReason
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.errors import ConfigError
 from mclabel.prm.scoring.items import SolutionItem

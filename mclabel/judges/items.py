@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.judges.base import JudgedItem
 from mclabel.prm.scoring.items import FILES, SolutionItem, Solutions, file_items, labeled_item

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.manifest import MANIFEST, claimed_config, read_claim
 from mclabel.data.shards.opinions import TASK, opinion_rows
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.judges.base import Opinion

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from mclabel.data.leaks import leak_key, leak_keys
-from mclabel.data.readers.judged import JudgedSolution
-from mclabel.data.readers.rows import RejectReason
+from mclabel.data.readers.judged import JudgedSolution, as_judged
 from mclabel.data.shards.labels import committed_blocks, read_labels
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import EngineResources
 from mclabel.errors import BadAnswer, DataError, EngineError
-from mclabel.evaluation.processbench import best_threshold, first_below
-from mclabel.evaluation.truth import as_judged
 from mclabel.judges.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.formats import OWN_FORMAT
@@ -30,6 +28,7 @@ from mclabel.prm.scoring.manifest import (
 )
 from mclabel.prm.scoring.score import check_scores
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
+from mclabel.prm.scoring.threshold import best_threshold, first_below
 from mclabel.records import Claim
 from mclabel.settings import OPERATIONAL, rule
 from mclabel.work.task import RunnerState

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
 from mclabel.data.shards.opinions import commit_opinions, opinion_rows
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 from mclabel.judges.base import Answer, Judge, JudgedItem, Opinion, prompt_hash

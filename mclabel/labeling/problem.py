@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mclabel.checkers import Checker
 from mclabel.data.readers.remote import read_text
-from mclabel.data.readers.rows import RejectReason
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.engines import Policy
 from mclabel.errors import DataError
 from mclabel.estimators import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mclabel.checkers import Checker
-from mclabel.data.readers.rows import RejectReason
-from mclabel.data.shards.rejects import bounded
+from mclabel.data.shards.rejects import RejectReason, bounded
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
 from mclabel.records import AUTHOR, GivenSolution, Problem

@@ -13,7 +13,7 @@ from mclabel.annotate.items import is_annotations
 from mclabel.annotate.truth import peoples_truth
 from mclabel.data.outputs import check_places, output_folder
 from mclabel.data.places import FIGURES
-from mclabel.data.readers.judged import JudgedSolution, read_prm800k, read_processbench
+from mclabel.data.readers.judged import JudgedSolution, as_judged, read_prm800k, read_processbench
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.data.shards.priors import FOLDER as PRIORS
@@ -23,13 +23,7 @@ from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.interval_check import independent_counts
 from mclabel.evaluation.label_quality import has_exact_truth
 from mclabel.evaluation.label_report import ALL, LabelReport, label_report
-from mclabel.evaluation.truth import (
-    Truth,
-    as_judged,
-    check_same_problems,
-    exact_truth,
-    judged_truth,
-)
+from mclabel.evaluation.truth import Truth, check_same_problems, exact_truth, judged_truth
 from mclabel.judges.consensus.rules import RULES
 from mclabel.records import Counts, LabeledSolution
 from mclabel.report.files import json_text

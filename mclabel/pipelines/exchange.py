@@ -16,18 +16,18 @@ from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.outputs import output_folder
 from mclabel.data.places import EXPORT, check_free
 from mclabel.data.readers.left_out import RowRejects
-from mclabel.data.readers.rows import RejectReason, object_rows
+from mclabel.data.readers.rows import object_rows
 from mclabel.data.shards.finished import write_finished
 from mclabel.data.shards.labels import commit_block, read_labels
 from mclabel.data.shards.manifest import Semantic
 from mclabel.data.shards.rejects import FILE as REJECTS
-from mclabel.data.shards.rejects import Reject, write_lines, write_rejects
+from mclabel.data.shards.rejects import Reject, RejectReason, write_lines, write_rejects
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
-from mclabel.pipelines.identity import versions
 from mclabel.pipelines.run import Run
 from mclabel.records import LabeledSolution, Outcome, Verdict
 from mclabel.seeds import content_id
+from mclabel.work.versions import versions
 
 DATA, CARD = "data.jsonl", "README.md"
 BLOCK_ROWS = 1024

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import platform
-from collections.abc import Iterable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from mclabel.checkers import make_checker
@@ -71,32 +67,3 @@ def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         tree = tree[int(name)] if isinstance(tree, list) else tree.setdefault(name, {})
     tree[path[-1]] = value
-
-
-def versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of what decides about labels.
-
-    Args:
-        packages: of the engine, beside those of every job; what is not installed is left out.
-    """
-    installed = [name for name in packages if _is_installed(name)]
-    return {
-        **{
-            name: _version(name) for name in ("mclabel", "torch", "transformers", "ray", *installed)
-        },
-        "python": platform.python_version(),
-    }
-
-
-@cache
-def _version(package: str) -> str:
-    """Of an installed package; its metadata can be long, and is parsed as a whole."""
-    return version(package)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        _version(package)
-    except PackageNotFoundError:
-        return False
-    return True

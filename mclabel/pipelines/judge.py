@@ -25,11 +25,11 @@ from mclabel.judges.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judges.items import read_judged_input
 from mclabel.judges.task import AnswerKey, JudgeTask, answers_of
 from mclabel.pipelines.fleet import from_anywhere
-from mclabel.pipelines.identity import versions
 from mclabel.pipelines.policy import prepare_policy
 from mclabel.pipelines.run import Run, run_task
 from mclabel.prm.scoring.items import none_left
 from mclabel.work.tally import JobReport, JobState
+from mclabel.work.versions import versions
 
 
 def judge(

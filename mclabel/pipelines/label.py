@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from mclabel.config import LabelConfig
 from mclabel.errors import CheckerError
 from mclabel.labeling.task import LabelTask
-from mclabel.pipelines.identity import semantic_config, versions
+from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.inputs import input_config, load_inputs
 from mclabel.pipelines.mended import may_mend, with_committed
 from mclabel.pipelines.policy import PreparedModels
@@ -15,6 +15,7 @@ from mclabel.pipelines.run import Run, run_task
 from mclabel.pipelines.source import open_source
 from mclabel.work.blocks import JobBlocks
 from mclabel.work.tally import JobReport, JobState
+from mclabel.work.versions import versions
 
 
 def label(

@@ -10,32 +10,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mclabel.data.readers.judged import JudgedSolution, read_processbench
+from mclabel.data.readers.judged import JudgedSolution, read_processbench, row_steps
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.solutions import solution_of
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.rejects import Reject, bounded
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
-from mclabel.evaluation.matching import (
-    given_alone,
-    row_key,
-    row_steps,
-    same_words,
-    solution_key,
-    to_given,
-)
+from mclabel.evaluation.matching import given_alone, row_key, same_words, solution_key, to_given
 from mclabel.evaluation.processbench import (
     THRESHOLD_SPLIT,
     LeftOut,
     ProcessBenchResult,
     Reasons,
-    best_threshold,
-    first_below,
     processbench,
 )
 from mclabel.pipelines.eval_labels import check_out_folder, out_folder
 from mclabel.pipelines.provenance import weights_of, write_provenance
+from mclabel.prm.scoring.threshold import best_threshold, first_below
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.files import json_text
 from mclabel.report.terminal.grid import markdown

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mclabel.pipelines.identity import versions
 from mclabel.prm.scoring.manifest import scorer_fingerprint
+from mclabel.work.versions import versions
 
 
 def write_provenance(path: Path, **about: Any) -> None:

@@ -35,10 +35,10 @@ from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.labeling.grading import num_weak, ungraded_reasons
-from mclabel.pipelines.identity import versions
 from mclabel.pipelines.run import Run
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
+from mclabel.work.versions import versions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,6 @@ from mclabel.data.trainings import check_finished
 from mclabel.engines.devices import check_device, resolve_device
 from mclabel.engines.hub import fetch_model, resolve_model
 from mclabel.errors import ConfigError, DataError
-from mclabel.pipelines.identity import versions
 from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
 from mclabel.pipelines.provenance import weights_of
 from mclabel.pipelines.run import Run
@@ -28,6 +27,7 @@ from mclabel.records import Problem
 from mclabel.rl.credits.checked import CheckedCredit
 from mclabel.rl.hacking import changes
 from mclabel.seeds import content_id
+from mclabel.work.versions import versions
 
 OnProgress = Callable[[int, int, str], None]
 

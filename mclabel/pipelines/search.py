@@ -18,7 +18,6 @@ from mclabel.data.shards.trees import TASK, StoredTree, read_trees
 from mclabel.data.sizes import Size
 from mclabel.engines import EngineResources
 from mclabel.evaluation.search_figures import ModelSizes, search_figures
-from mclabel.pipelines.identity import versions
 from mclabel.pipelines.inputs import ProblemInputs
 from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
 from mclabel.pipelines.run import Run, run_task
@@ -30,6 +29,7 @@ from mclabel.work.budget import read_spent
 from mclabel.work.forecast import predict
 from mclabel.work.progress_log import job_starts
 from mclabel.work.tally import JobReport, JobState
+from mclabel.work.versions import versions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from mclabel.config import ScoreConfig, SelectConfig
 from mclabel.data.outputs import output_file
-from mclabel.data.readers.rows import RejectReason, row_place, scan_rows
+from mclabel.data.readers.rows import row_place, scan_rows
 from mclabel.data.readers.selected import manifest_bytes, read_selected
 from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.opinions import opinion_rows
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.provenance import weights_of

@@ -17,7 +17,6 @@ from mclabel.data.shards.store import Store
 from mclabel.data.trainings import MODEL, check_finished, model_remedy
 from mclabel.engines.devices import check_device
 from mclabel.errors import DataError
-from mclabel.pipelines.identity import versions
 from mclabel.pipelines.model_card import model_card
 from mclabel.pipelines.new_scorer import NewScorer
 from mclabel.pipelines.run import Run
@@ -26,6 +25,7 @@ from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.examples.targets import target_of, without_truncated
 from mclabel.records import LabeledSolution
 from mclabel.settings import read_record
+from mclabel.work.versions import versions
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples

@@ -1,12 +1,15 @@
-"""Figures as JSON: the same bytes for the same figures."""
+"""Figures as JSON, the same bytes for the same figures; where the pages' files lie."""
 
 from __future__ import annotations
 
 import json
 import math
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
+STATIC = Path(__file__).parent / "static"
+"""Styles, scripts and templates of the pages."""
 DIGITS = 10
 """Significant ones kept: the order in which a library adds up floats may change the last ones."""
 

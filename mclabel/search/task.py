@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mclabel.checkers import Checker, GradeItem, make_checker
-from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
 from mclabel.data.shards.labels import commit_block
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import (
     StoredCost,

@@ -18,8 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mclabel.data.readers.rows import RejectReason
-from mclabel.data.shards.rejects import bounded
+from mclabel.data.shards.rejects import RejectReason, bounded
 from mclabel.errors import EngineError
 from mclabel.work.task import Block, TaskWords
 

@@ -17,9 +17,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.data.shards.rejects import Reject
+from mclabel.data.shards.rejects import Reject, RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.work.journal import BlockJournal

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mclabel.data.readers.rows import RejectReason
-from mclabel.data.shards.rejects import note_set_aside
+from mclabel.data.shards.rejects import RejectReason, note_set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.engines.loading import starting

@@ -23,8 +23,9 @@ from mclabel.evaluation.choosing import (
     pass_at,
     vote_accuracy,
 )
-from mclabel.evaluation.processbench import first_below, split_f1
+from mclabel.evaluation.processbench import split_f1
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
+from mclabel.prm.scoring.threshold import first_below
 from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores
 
 OF_PRM = ("last", "min", "product")

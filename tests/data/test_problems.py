@@ -13,9 +13,8 @@ from mclabel.data.given import given_items, row_of
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problem_rows import problem_in
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.readers.rows import RejectReason
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.data.shards.rejects import Reject
+from mclabel.data.shards.rejects import Reject, RejectReason
 from mclabel.errors import DataError
 from mclabel.records import Problem
 

@@ -21,7 +21,7 @@ from tests.support.scripted_jobs import write_config
 
 MINE = '''
 from mclabel.data.readers.base import ReaderSettings, RowSettings
-from mclabel.data.readers.rows import RejectReason
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.records import Problem
 
 

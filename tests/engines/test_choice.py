@@ -11,8 +11,9 @@ from mclabel.config import LabelConfig, load_config
 from mclabel.engines import ENGINES, EngineSettings, PolicySettings, make_engine
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.errors import ConfigError
-from mclabel.pipelines.identity import semantic_config, versions
+from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.policy import prepare_policy
+from mclabel.work.versions import versions
 
 SERVER = "policy.engine.endpoints=[http://localhost:8000/v1]"
 

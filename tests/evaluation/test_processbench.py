@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.errors import DataError
-from mclabel.evaluation.processbench import best_threshold, first_below, processbench
+from mclabel.evaluation.processbench import processbench
+from mclabel.prm.scoring.threshold import best_threshold, first_below
 from tests.support.processbench_cases import CASES, check_case
 
 

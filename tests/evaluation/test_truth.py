@@ -6,15 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mclabel.data.readers.judged import JudgedSolution
+from mclabel.data.readers.judged import JudgedSolution, as_judged
 from mclabel.errors import DataError
 from mclabel.evaluation.label_quality import exact_first_error
-from mclabel.evaluation.truth import (
-    as_judged,
-    check_same_problems,
-    exact_truth,
-    judged_truth,
-)
+from mclabel.evaluation.truth import check_same_problems, exact_truth, judged_truth
 from mclabel.records import Outcome
 from tests.support.labelled import arith_rows
 from tests.support.rows import row, step

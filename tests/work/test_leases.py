@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from mclabel.data.readers.rows import RejectReason
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.errors import EngineError
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.task import LABEL_OUTPUTS

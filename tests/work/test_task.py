@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.data.shards.rejects import Reject
+from mclabel.data.shards.rejects import Reject, RejectReason
 from mclabel.data.shards.store import Store
 from mclabel.errors import EngineDied
 from mclabel.work.blocks import JobBlocks, plan_blocks

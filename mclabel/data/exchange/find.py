@@ -11,7 +11,7 @@ from typing import Any, cast
 from mclabel.boundary import Boundary, Guard, miscounted
 from mclabel.components import find_component
 from mclabel.data.exchange.formats import Format, LabeledTexts
-from mclabel.data.readers.rows import RejectReason
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.errors import ComponentError, ConfigError
 
 NOT_OF_THE_FORMAT = (LookupError, TypeError, ValueError, AttributeError)

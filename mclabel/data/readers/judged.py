@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.data.readers.left_out import RowRejects
-from mclabel.data.readers.rows import RejectReason, object_rows, row_place
+from mclabel.data.readers.rows import object_rows, row_place
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.errors import DataError
+from mclabel.records import LabeledSolution, Outcome
 
 _WHOLE = re.compile(r"-?\d{1,9}(?:\.0{1,9})?")
 
@@ -213,3 +215,23 @@ def _judged(
     identity: str, problem: str, steps: Sequence[str], first_error: int | None
 ) -> JudgedSolution:
     return JudgedSolution(id=identity, problem=problem, steps=tuple(steps), first_error=first_error)
+
+
+def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
+    """The labels of a run as judgements; undecided solutions are left out."""
+    return [
+        JudgedSolution(
+            id=row.solution.id,
+            problem=row.problem.text,
+            steps=tuple(row_steps(row)),
+            first_error=row.first_error,
+            answer_right=row.solution.outcome is Outcome.RIGHT,
+        )
+        for row in rows
+        if row.is_decided
+    ]
+
+
+def row_steps(row: LabeledSolution) -> list[str]:
+    """The texts of a labelled solution's steps."""
+    return [step.text for step in row.solution.steps]

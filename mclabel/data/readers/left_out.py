@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mclabel.data.readers.rows import RejectReason, row_place
-from mclabel.data.shards.rejects import Reject, bounded
+from mclabel.data.readers.rows import row_place
+from mclabel.data.shards.rejects import Reject, RejectReason, bounded
 from mclabel.errors import DataError
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.data.limits import MAX_ROW
-from mclabel.data.readers.rows import LONE_SURROGATES, RejectReason
-from mclabel.data.shards.rejects import bounded
+from mclabel.data.readers.rows import LONE_SURROGATES
+from mclabel.data.shards.rejects import RejectReason, bounded
 from mclabel.records import Problem
 from mclabel.seeds import content_id
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
 from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
-from mclabel.data.readers.rows import RejectReason, row_place
-from mclabel.data.shards.rejects import Reject, bounded
+from mclabel.data.readers.rows import row_place
+from mclabel.data.shards.rejects import Reject, RejectReason, bounded
 from mclabel.data.sizes import Size
 from mclabel.errors import DataError
 from mclabel.records import Problem

@@ -9,12 +9,12 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TextIO
 
 from mclabel.data.limits import MAX_ROW
 from mclabel.data.readers.remote import local_path
+from mclabel.data.shards.rejects import RejectReason
 from mclabel.errors import DataError
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
@@ -23,15 +23,6 @@ MAX_JSON = 1 << 26
 _PIECE = 1 << 20
 _MAX_NAMED = 5
 LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
-
-
-@dataclass(frozen=True, slots=True)
-class RejectReason:
-    """Why a row or a problem cannot be used."""
-
-    reason: str
-    """A short code."""
-    detail: str
 
 
 TOO_LARGE = RejectReason(

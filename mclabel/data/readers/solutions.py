@@ -9,14 +9,9 @@ from itertools import accumulate
 from typing import Any
 
 from mclabel.data.readers.left_out import RowRejects
-from mclabel.data.readers.rows import (
-    LONE_SURROGATES,
-    RejectReason,
-    is_unicode,
-    scan_rows,
-)
+from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, scan_rows
 from mclabel.data.readers.selected import Selected
-from mclabel.data.shards.rejects import Reject
+from mclabel.data.shards.rejects import Reject, RejectReason
 from mclabel.errors import DataError
 from mclabel.records import GivenSolution, Problem
 

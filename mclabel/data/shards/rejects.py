@@ -146,3 +146,12 @@ def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
         lines.seek(0)
         store.replace(FILE, lines)
     return count
+
+
+@dataclass(frozen=True, slots=True)
+class RejectReason:
+    """Why a row or a problem cannot be used."""
+
+    reason: str
+    """A short code."""
+    detail: str

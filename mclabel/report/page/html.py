@@ -8,10 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, NamedTuple
 
-STATIC = Path(__file__).parents[1] / "static"
+from mclabel.report.files import STATIC
+
 MAX_CELL = 2000
 """Characters of a text."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -21,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from mclabel.errors import MclabelError
+from mclabel.report.files import STATIC
 from mclabel.report.runs import run_identity
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.following import Follower
@@ -29,8 +29,6 @@ from mclabel.report.viewer.listing import Listing, Question, counts, is_number
 from mclabel.report.viewer.scoring import Scorers
 from mclabel.report.viewer.selection import Selection
 from mclabel.serving.page import PageFence
-
-STATIC = Path(__file__).parents[1] / "static"
 
 
 def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) -> ASGIApp:
