@@ -160,6 +160,7 @@ class EventLog:
             os.close(self._file)
             raise
         self._latest = latest(self._events.values())
+        self._first = first(self._events.values())
         self._lock = threading.Lock()
 
     def add(self, event: Event) -> bool:
@@ -187,12 +188,22 @@ class EventLog:
             self._size += len(line)
             self._events[event.id] = event
             _take(self._latest, event)
+            _take_first(self._first, event)
             return True
 
     def latest(self) -> dict[tuple[str, str], Event]:
         """The last event of each person on each solution."""
         with self._lock:
             return dict(self._latest)
+
+    def firsts(self) -> dict[tuple[str, str], Event]:
+        """The first event of each person on each solution."""
+        with self._lock:
+            return dict(self._first)
+
+    def first(self, person: str, solution: str) -> Event | None:
+        """The first event of a person on a solution."""
+        return self._first.get((person, solution))
 
     def close(self) -> None:
         """Let another process have the folder."""
@@ -217,6 +228,20 @@ def latest(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
     for event in events:
         _take(found, event)
     return found
+
+
+def first(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
+    """The first event of each person on each solution, by their ids; order changes nothing."""
+    found: dict[tuple[str, str], Event] = {}
+    for event in events:
+        _take_first(found, event)
+    return found
+
+
+def _take_first(found: dict[tuple[str, str], Event], event: Event) -> None:
+    key = event.person, event.solution
+    if key not in found or event.order < found[key].order:
+        found[key] = event
 
 
 def _take(found: dict[tuple[str, str], Event], event: Event) -> None:

@@ -93,7 +93,15 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     help="Stop at the first solution that the format cannot hold. By default it is left out, and "
     "rejects.jsonl in the folder has the reason.",
 )
-def export_labels(run: str, to: str, out: str, push_to_hub: str | None, strict: bool) -> None:
+@click.option(
+    "--screening",
+    is_flag=True,
+    help="Of a folder of `mclabel annotate`: write the answers of the screening, too, also of "
+    "people who were not admitted.",
+)
+def export_labels(
+    run: str, to: str, out: str, push_to_hub: str | None, strict: bool, screening: bool
+) -> None:
     """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd and others.
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
@@ -106,7 +114,7 @@ def export_labels(run: str, to: str, out: str, push_to_hub: str | None, strict: 
 
     report: pipelines.ExportReport | pipelines.TablesReport
     if is_annotations(run):
-        report = export_people(run, to, out, push_to_hub=push_to_hub)
+        report = export_people(run, to, out, screening=screening, push_to_hub=push_to_hub)
     elif to == PARQUET:
         report = pipelines.export_tables(run, out, push_to_hub=push_to_hub)
     else:

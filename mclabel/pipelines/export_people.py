@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from mclabel.annotate.folder import Annotated
 from mclabel.annotate.truth import LOSSES, prm800k_rows
 from mclabel.data.outputs import output_folder
 from mclabel.data.places import EXPORT, check_free
@@ -15,7 +16,12 @@ PRM800K = "prm800k"
 
 
 def export_people(
-    folder: str, to: str, out: str, *, push_to_hub: str | None = None
+    folder: str,
+    to: str,
+    out: str,
+    *,
+    screening: bool = False,
+    push_to_hub: str | None = None,
 ) -> ExportReport:
     """Write a row for each person's opinion on each solution, and a data set card.
 
@@ -23,6 +29,7 @@ def export_people(
         folder: of `mclabel annotate`.
         to: name of the format: `prm800k`.
         out: folder, made if it is missing; what it holds of an earlier export is replaced.
+        screening: whether the questions of the screening are written, too.
         push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
 
     Raises:
@@ -35,7 +42,7 @@ def export_people(
             f"{PRM800K}; `mclabel import --from {PRM800K}` makes a run of that, for other formats"
         )
     check_free(out, EXPORT, "-o ")
-    rows = list(prm800k_rows(folder))
+    rows = list(prm800k_rows(Annotated.read(folder), screening=screening))
     if not rows:
         raise DataError(f"{folder}: nobody has submitted a solution yet, so there are no rows")
     place = output_folder(out, "-o ")

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.annotate.agreement import summarise
-from mclabel.annotate.events import latest, read_events
+from mclabel.annotate.folder import Annotated
 from mclabel.cli import main
 from mclabel.data.readers.judged import read_prm800k
 from mclabel.evaluation.agreement import nominal_alpha
@@ -92,8 +92,8 @@ def test_people_are_summed_up(tmp_path: Path) -> None:
     for number, pair in enumerate(pairs):
         said |= {(p, f"solution-{number}"): s for p, s in zip(("ana", "ben"), pair, strict=True)}
     people = ("ana", "ben")
-    items = annotated_folder(tmp_path / "out", ROWS, said, people=people, overlap=1.0)
-    summary = summarise(items, latest(read_events(tmp_path / "out")), people)
+    annotated_folder(tmp_path / "out", ROWS, said, people=people, overlap=1.0)
+    summary = summarise(Annotated.read(str(tmp_path / "out")))
     assert (summary.num_done, summary.num_twice) == (4, 3)
     assert summary.agreement.value == pytest.approx(2 / 3)
     # names 1: 3, 0: 1, none: 2 of 6; observed 2, expected (36 - 14) / 5
@@ -101,7 +101,8 @@ def test_people_are_summed_up(tmp_path: Path) -> None:
     lines = list(summary.lines())
     assert lines[0] == "ana: 4 of 16 solutions, median 2 s; 1 unsure, given up or bad problems"
     assert lines[3].startswith("  same first error: 0.67 [")
-    nothing = summarise(items, {}, people)
+    annotated_folder(tmp_path / "none", ROWS, {}, people=people, overlap=1.0)
+    nothing = summarise(Annotated.read(str(tmp_path / "none")))
     assert nothing.alpha.value is None and "No solution" in list(nothing.lines())[-1]
 
 
