@@ -173,7 +173,7 @@ class EventLog:
             DataError: another event has its id.
             ShardError: it could not be written. It can be added again.
         """
-        line = json.dumps(asdict(event), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        line = _line(event)
         with self._lock:
             known = self._events.get(event.id)
             if known == event:
@@ -208,6 +208,19 @@ class EventLog:
     def close(self) -> None:
         """Let another process have the folder."""
         os.close(self._file)
+
+
+def write_events(folder: Path, events: Iterable[Event]) -> None:
+    """Write the events of a new folder."""
+    file = os.open(folder / EVENTS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        _write(file, b"".join(map(_line, events)))
+    finally:
+        os.close(file)
+
+
+def _line(event: Event) -> bytes:
+    return json.dumps(asdict(event), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
 def read_events(folder: str | Path) -> list[Event]:
@@ -261,9 +274,10 @@ def _parsed(content: bytes, path: Path) -> Iterator[Event]:
             ) from error
 
 
-def _write(file: int, line: bytes) -> None:
-    while line:
-        line = line[os.write(file, line) :]
+def _write(file: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
     os.fsync(file)
 
 

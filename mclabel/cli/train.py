@@ -10,7 +10,7 @@ import click
 
 from mclabel.cli.options import configuration, settings
 from mclabel.cli.output import console, errors, fail_if_stopped, say_left_out
-from mclabel.data.exchange import FORMATS, PARQUET
+from mclabel.data.exchange import FORMATS, LABEL_STUDIO, PARQUET
 from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.formats import OWN_FORMAT
 
@@ -67,7 +67,9 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     """Names that a shell completes."""
     from mclabel.data.exchange.formats import format_names
 
-    names = [PARQUET, *format_names()] if parameter.name == "to" else format_names()
+    names = [LABEL_STUDIO, *format_names()]
+    if parameter.name == "to":
+        names.append(PARQUET)
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -106,7 +108,8 @@ def export_labels(
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
     they cannot hold, and how many solutions were left out. RUN may also be a folder of `mclabel
-    annotate`, which is written as prm800k, a row for each person's opinion.
+    annotate`, which is written as prm800k or parquet, a row for each person's opinion, or as
+    label-studio.
     """
     from mclabel import pipelines
     from mclabel.annotate.items import is_annotations
@@ -131,8 +134,8 @@ def export_labels(
     required=True,
     metavar="NAME",
     shell_complete=_formats,
-    help=f"Format: {', '.join(FORMATS)}, one that another package adds, or module:Class of your "
-    "own.",
+    help=f"Format: {', '.join(FORMATS)}, {LABEL_STUDIO}, one that another package adds, or "
+    "module:Class of your own.",
 )
 @click.option("-o", "--out", required=True, help="Folder for labels that `train` reads.")
 @click.option(
@@ -142,9 +145,17 @@ def export_labels(
     "in the folder has the reason.",
 )
 def import_labels(file: str, source: str, out: str, strict: bool) -> None:
-    """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on."""
-    from mclabel import pipelines
+    """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on.
 
+    From label-studio, the JSON export becomes a folder of annotations like that of `mclabel
+    annotate`.
+    """
+    from mclabel import pipelines
+    from mclabel.pipelines.export_people import import_people
+
+    if source == LABEL_STUDIO:
+        click.echo(import_people(file, out))
+        return
     report = pipelines.import_file(file, source, out, strict=strict)
     click.echo(
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "

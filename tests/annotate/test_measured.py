@@ -142,4 +142,4 @@ def test_prm800k_reads_back_what_was_written(tmp_path: Path) -> None:
     )
     assert brought.exit_code == 0, brought.output
     other = CliRunner().invoke(main, [*arguments, "trl"])
-    assert other.exit_code == 2 and "as prm800k alone" in other.output
+    assert other.exit_code == 2 and "as prm800k, label-studio, parquet" in other.output
