@@ -69,7 +69,7 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
 
     names = [LABEL_STUDIO, *format_names()]
     if parameter.name == "to":
-        names.append(PARQUET)
+        names.insert(0, PARQUET)
     return [name for name in names if name.startswith(incomplete)]
 
 

@@ -146,3 +146,37 @@ def test_plain_parquet(out: str, tmp_path: Path) -> None:
     assert (mine["ms"], mine["gold"], mine["probability"]) == (1_234_567, None, 1.0)
     known = next(r for r in rows if r["solution"] == "solution-0")
     assert known["is_quality_control_question"] and known["gold"] == [1]
+
+
+def test_rows_of_prm800k_survive_with_all_fields(out: str, tmp_path: Path) -> None:
+    ended = invoke("export", out, "--to", "prm800k", "-o", str(tmp_path / "first"))
+    assert ended.exit_code == 0, ended.output
+    rows = [json.loads(line) for line in (tmp_path / "first" / "data.jsonl").open()]
+    assert {row["is_quality_control_question"] for row in rows} == {True, False}
+    phase_1 = json.loads(json.dumps(rows[0]))
+    alternatives = [
+        {"text": "Else.", "rating": -1, "flagged": True},
+        {"text": "Or.", "rating": 0, "flagged": None},
+    ]
+    phase_1 |= {"labeler": "x", "generation": 3, "is_initial_screening_question": True}
+    phase_1["question"] |= {"problem": "Another?", "ground_truth_solution": "By hand."}
+    phase_1["question"] |= {"pre_generated_steps": None, "pre_generated_verifier_score": 0.5}
+    phase_1["label"]["total_time"] = 98_765
+    phase_1["label"]["steps"] = [
+        {"completions": alternatives, "human_completion": None, "chosen_completion": 1},
+        {"completions": [], "human_completion": {"text": "Mine.", "rating": None,
+         "source": "human", "flagged": False}, "chosen_completion": None},
+    ]  # fmt: skip
+    path = tmp_path / "both.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, phase_1]))
+    back = str(tmp_path / "back")
+    ended = invoke("import", str(path), "--from", "prm800k", "-o", back)
+    assert ended.exit_code == 0, ended.output
+    ended = invoke("export", back, "--to", "prm800k", "-o", str(tmp_path / "second"))
+    assert ended.exit_code == 0, ended.output
+
+    def texts(given: list[dict[str, Any]]) -> list[str]:
+        return sorted(json.dumps(row, sort_keys=True) for row in given)
+
+    again = [json.loads(line) for line in (tmp_path / "second" / "data.jsonl").open()]
+    assert texts(again) == texts([row for row in [*rows, phase_1] if row["label"]["steps"]])
