@@ -160,7 +160,7 @@ def eval_search(
 @_SEED
 @click.option(
     "--width",
-    type=float,
+    type=Share(),
     help="Width that the interval of first errors labelled right should have, such as 0.1: says "
     "about how many more solutions need a truth for that.",
 )
