@@ -7,7 +7,6 @@ which it is. A person's first opinion on a solution is the one that counts: nobo
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,15 +18,13 @@ from scipy.special import bdtrc
 
 from mclabel.annotate.events import Event
 from mclabel.annotate.items import GOLD, OVERSEER, Item, Settings, item_of
+from mclabel.data.readers.rows import file_rows
 from mclabel.errors import ConfigError, DataError
-from mclabel.records import LabeledSolution
+from mclabel.records import Index, LabeledSolution, Many
 from mclabel.seeds import content_id
+from mclabel.settings import read_record
 from mclabel.stats.intervals import clopper_pearson
 
-_RULE = (
-    'a line of gold is {"solution_id": TEXT, "first_errors": [STEP, ...] or null}, or has '
-    "problem, answer and steps (texts) in place of solution_id"
-)
 NOT_ADMITTED = (
     "Thank you for taking part. Your answers in the screening differ too often from the known "
     "ones, so you have no more solutions to label. Whoever runs this can tell you more."
@@ -36,17 +33,30 @@ NOT_ADMITTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class GoldLine:
-    """A line of a file of gold."""
+    """A line of a file of gold: a solution of the run by its id, or texts of its own."""
 
-    number: int
-    """From 1."""
-    first_errors: tuple[int | None, ...]
-    """All that are reasonable; None is that there is none."""
-    solution_id: str | None
-    """Of the run; None for texts of its own."""
+    first_errors: Many[Index | None] | None
+    """All that are reasonable; None, here or in the list, is that there is none."""
+    solution_id: str = ""
     problem: str = ""
     answer: str = ""
-    steps: tuple[str, ...] = ()
+    steps: Many[str] = ()
+
+    @property
+    def errors(self) -> tuple[int | None, ...]:
+        """All first errors that are reasonable, each once."""
+        return (None,) if self.first_errors is None else tuple(dict.fromkeys(self.first_errors))
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with it, if anything is."""
+        texts = (self.problem, self.answer, *self.steps)
+        own = bool(self.steps) and all(text.strip() for text in texts)
+        if not self.errors:
+            return "first_errors=[]: must name a step, or be null"
+        if own if self.solution_id else not own:
+            return "must have solution_id, or problem, answer and steps that are not empty"
+        return None
 
 
 def read_gold(path: str | Path) -> list[GoldLine]:
@@ -55,69 +65,26 @@ def read_gold(path: str | Path) -> list[GoldLine]:
     Raises:
         DataError: names a line that is none, or two that are the same.
     """
-    found: list[GoldLine] = []
-    seen: dict[object, int] = {}
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"--gold {path}: cannot be read ({error}). Give a JSON Lines file"
-        ) from error
-    for number, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
+    found: dict[object, GoldLine] = {}
+    for place, row in file_rows(str(path)):
         try:
-            line = _gold_line(json.loads(text), number)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"--gold {path}, line {number}: {error}; {_RULE}") from error
-        key = line.solution_id or (line.problem, line.steps)
-        if key in seen:
-            raise DataError(
-                f"--gold {path}, line {number}: is of the same solution as line {seen[key]}. Give "
-                "each solution once, with all of its reasonable first errors"
-            )
-        seen[key] = number
-        found.append(line)
+            line = read_record(GoldLine, dict(row))
+            fault = line.fault
+        except ValueError as error:
+            fault = str(error)
+        if fault is None and (key := line.solution_id or (line.problem, line.steps)) in found:
+            fault = "is of the same solution as an earlier line. Give each one once"
+        if fault is not None:
+            raise DataError(f"--gold {place}: {fault}. docs/annotate.md shows lines of gold")
+        found[key] = line
     if not found:
-        raise DataError(f"--gold {path}: holds no lines; {_RULE}")
-    return found
-
-
-def _gold_line(content: object, number: int) -> GoldLine:
-    if not isinstance(content, dict):
-        raise ValueError("is no object")
-    own = {"problem", "answer", "steps"}
-    names = set(content) - {"first_errors"}
-    if "first_errors" not in content or names not in ({"solution_id"}, own):
-        raise ValueError(f"has the fields {', '.join(sorted(map(str, content)))[:200]}")
-    errors = content["first_errors"]
-    errors = [None] if errors is None else errors
-    if not isinstance(errors, list) or not errors or not all(map(_is_error, errors)):
-        raise ValueError(f"first_errors={str(content['first_errors'])[:80]}: must be steps from 0")
-    texts = [content[name] for name in names - {"steps"}]
-    steps = content.get("steps", [])
-    if names == own and (not isinstance(steps, list) or not steps):
-        raise ValueError("steps: must be a list of texts, at least one")
-    if not all(isinstance(text, str) and text.strip() for text in [*texts, *steps]):
-        raise ValueError("has a text that is empty, or none")
-    return GoldLine(
-        number=number,
-        first_errors=tuple(dict.fromkeys(errors)),
-        solution_id=content.get("solution_id"),
-        problem=content.get("problem", ""),
-        answer=content.get("answer", ""),
-        steps=tuple(steps),
-    )
-
-
-def _is_error(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+        raise DataError(f"--gold {path}: holds no lines. docs/annotate.md shows lines of gold")
+    return list(found.values())
 
 
 def gold_digest(lines: Sequence[GoldLine]) -> str:
     """By which gold is known again."""
-    return content_id("gold", [[one.solution_id, one.problem, one.answer, list(one.steps),
-                                list(one.first_errors)] for one in lines])  # fmt: skip
+    return content_id("gold", [{**vars(line), "steps": list(line.steps)} for line in lines])
 
 
 def with_gold(
@@ -151,12 +118,12 @@ def with_gold(
     gold: dict[str, Item] = {}
     for line in lines:
         item = _gold_item(line, drawn, named)
-        if bad := [e for e in line.first_errors if e is not None and e >= len(item.steps)]:
+        if bad := [e for e in line.errors if e is not None and e >= len(item.steps)]:
             raise DataError(
-                f"--gold, line {line.number}: first_errors has step {bad[0]}, and the solution has "
+                f"--gold: first_errors of solution {item.id} has step {bad[0]}, and there are "
                 f"steps 0 to {len(item.steps) - 1}. Count steps from 0"
             )
-        gold[item.id] = replace(item, gold=line.first_errors, people=())
+        gold[item.id] = replace(item, gold=line.errors, people=())
     others = [item for item in items if item.id not in gold]
     given: dict[str, list[str]] = {one: [] for one in gold}
     for person in settings.people:
@@ -170,10 +137,10 @@ def with_gold(
 def _gold_item(
     line: GoldLine, drawn: Mapping[str, Item], rows: Mapping[str, LabeledSolution]
 ) -> Item:
-    if line.solution_id is None:
+    if not line.solution_id:
         digest = content_id("annotated", line.problem, list(line.steps))
         return Item(
-            id=content_id("gold", digest),
+            id=_own_id(digest),
             problem=line.problem,
             answer=line.answer,
             steps=line.steps,
@@ -188,10 +155,19 @@ def _gold_item(
     row = rows.get(line.solution_id)
     if row is None or not row.steps:
         raise DataError(
-            f"--gold, line {line.number}: solution_id={line.solution_id[:80]!r} is no solution of "
+            f"--gold: solution_id={line.solution_id[:80]!r} is no solution of "
             "the run with steps. Give its id, or problem, answer and steps"
         )
     return item_of(row, GOLD, None, ())
+
+
+def is_of_run(item: Item) -> bool:
+    """Whether an item is a solution of the run, and not gold with texts of its own."""
+    return item.id != _own_id(item.digest)
+
+
+def _own_id(digest: str) -> str:
+    return content_id("gold", digest)
 
 
 def _ranked(gold: Iterable[str], person: str, settings: Settings) -> list[str]:

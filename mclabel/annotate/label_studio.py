@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mclabel.annotate.items import OVERSEER, Item, Settings
 from mclabel.annotate.truth import exported
 from mclabel.errors import DataError
 from mclabel.seeds import content_id
+from mclabel.settings import read_record
 
 RATING, FINISH, NOTE, STEPS, STEP, PROBLEM = "rating", "finish", "note", "steps", "step", "problem"
 """Names in the labeling config."""
@@ -142,27 +143,16 @@ def _no_task(path: str, number: int, why: str) -> DataError:
 
 def _item(task: Mapping[str, Any]) -> Item:
     data = task["data"]
-    steps = tuple(step["text"] if isinstance(step, Mapping) else step for step in data[STEPS])
-    texts = (data[PROBLEM], data["answer"], *steps)
-    if not steps or not all(isinstance(text, str) for text in texts):
-        raise ValueError("problem, answer and steps must be texts, and one step at least")
-    digest = content_id("annotated", data[PROBLEM], list(steps))
-    own = {"id": digest, "prediction": None, "digest": digest, "stratum": STRATUM,
-           "probability": 1.0, "people": (), "gold": None}  # fmt: skip
-    kept = {**own, **((task.get("meta") or {}).get("item") or {})}
-    chance = kept["probability"]
-    if kept.keys() != own.keys() or not (chance is None or 0 < chance <= 1):
-        raise ValueError(f"meta.item: must have {', '.join(own)}, with a probability in (0, 1]")
-    return Item(
-        problem=data[PROBLEM],
-        answer=data["answer"],
-        steps=steps,
-        **{
-            **kept,
-            "people": tuple(kept["people"]),
-            "gold": None if kept["gold"] is None else tuple(kept["gold"]),
-        },
-    )
+    steps = [step["text"] if isinstance(step, Mapping) else step for step in data[STEPS]]
+    digest = content_id("annotated", data[PROBLEM], steps)
+    kept = {"id": digest, "prediction": None, "digest": digest, "stratum": STRATUM,
+            "probability": 1.0, "people": []}  # fmt: skip
+    kept |= (task.get("meta") or {}).get("item") or {}
+    texts = {"problem": data[PROBLEM], "answer": data["answer"], "steps": steps}
+    item = read_record(Item, {**kept, **texts})
+    if not steps or (item.probability is not None and not 0 < item.probability <= 1):
+        raise ValueError("must have one step at least, and a probability in (0, 1]")
+    return item
 
 
 def _event(annotation: Mapping[str, Any], item: Item) -> Event:
@@ -219,10 +209,9 @@ def _with_people(items: Iterable[Item], events: Sequence[Event]) -> list[Item]:
 
 
 def _settings(path: str, task: Mapping[str, Any]) -> Settings:
-    new = Settings(id=content_id("label-studio", path), run=path, run_id="", people=())
-    kept = (task.get("meta") or {}).get("settings") or asdict(new)
+    new = {"id": content_id("label-studio", path), "run_id": "", "people": []}
+    kept = (task.get("meta") or {}).get("settings") or new
     try:
-        given = {name: kept[name] for name in _SETTINGS}
-        return Settings(run=path, **{**given, "people": tuple(given["people"])})
-    except (LookupError, TypeError) as error:
-        raise _no_task(path, 0, f"meta.settings: lacks {error}") from error
+        return read_record(Settings, {**kept, "run": path})
+    except (ValueError, TypeError) as error:
+        raise _no_task(path, 0, f"meta.settings: {error}") from error

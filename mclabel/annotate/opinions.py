@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mclabel.annotate.folder import Annotated
+from mclabel.annotate.gold import is_of_run
 from mclabel.annotate.items import OVERSEER
 from mclabel.errors import DataError
 from mclabel.judges.base import Opinion
@@ -24,13 +25,13 @@ def people_sources(folder: str) -> list[Source]:
         DataError: nobody whose labels count has submitted anything, or a file is damaged.
     """
     annotated = Annotated.read(folder)
-    items = {item.id: item for item in annotated.items}
+    items = {item.id: item for item in annotated.items if is_of_run(item)}
     found = []
     for person in (*annotated.settings.people, OVERSEER):
         events = {
-            item.id: event
-            for item in annotated.items
-            if (event := annotated.latest.get((person, item.id))) is not None
+            one: event
+            for one in items
+            if (event := annotated.latest.get((person, one))) is not None
         }
         if person not in annotated.who_counts or not events:
             continue

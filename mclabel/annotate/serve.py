@@ -14,6 +14,7 @@ from mclabel.annotate.gold import (
     GoldLine,
     check_settings,
     gold_digest,
+    is_of_run,
     read_gold,
     with_gold,
 )
@@ -162,14 +163,9 @@ def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolu
     Raises:
         DataError: a solution is missing, or has other texts.
     """
-    digests = {item.id: item.digest for item in items}
-    drawn = {item.id for item in items if item.probability is not None}
+    digests = {item.id: item.digest for item in items if is_of_run(item)}
     rows = {row.solution.id: row for row in read_labels(run.store) if row.solution.id in digests}
-    changed = [
-        one
-        for one in digests
-        if (one in drawn if one not in rows else text_digest(rows[one]) != digests[one])
-    ]
+    changed = [one for one in digests if one not in rows or text_digest(rows[one]) != digests[one]]
     if changed:
         raise DataError(
             f"{run.location}: {len(changed)} of the {len(items)} solutions that {out} labels are "

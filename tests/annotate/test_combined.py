@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mclabel.annotate.folder import Annotated
+from mclabel.annotate.gold import is_of_run
 from mclabel.annotate.opinions import people_sources
 from mclabel.errors import ConfigError, DataError
 from mclabel.judges.consensus.models import Locations
 from mclabel.judges.consensus.posterior import fuse
 from mclabel.judges.consensus.sources import judge_model
 from mclabel.pipelines.combine import combine
+from tests.annotate.test_gold import OWN
 from tests.annotate.test_measured import DOUBT, FIRST, RIGHT, ROWS, WRONG
 from tests.support.annotated import annotated_folder
 from tests.support.annotators import first_errors, names, rollouts, write_labelled
@@ -57,6 +60,8 @@ def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path)
     annotated_folder(tmp_path / "old", ROWS, {("me", "solution-0"): WRONG})
     with pytest.raises(DataError, match="has opinions on other solutions"):
         combine(other, [str(tmp_path / "old")], str(tmp_path / "third"))
+    annotated_folder(tmp_path / "gold", ROWS, {}, [OWN], gold_share=0.1)
+    assert not is_of_run(Annotated.read(str(tmp_path / "gold")).items[-1])
     annotated_folder(tmp_path / "none", ROWS, {})
     with pytest.raises(DataError, match="nobody whose labels count"):
         combine(run, [str(tmp_path / "none")], str(tmp_path / "third"))

@@ -109,7 +109,7 @@ def _no_time(task: dict[str, Any]) -> None:
 
 
 def _chance(task: dict[str, Any]) -> None:
-    task["meta"] = {"item": {"probability": 0}}
+    task["meta"] = {"item": {"probability": 0.0}}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def _chance(task: dict[str, Any]) -> None:
         (_step_beyond, "rates step 2, and there are steps 0 to 1"),
         (_odd_rating, "ratings: must be|ratings="),
         (_no_time, "yesterday"),
-        (_chance, "with a probability in"),
+        (_chance, "a probability in"),
     ],
 )
 def test_what_is_no_task_is_named(

@@ -24,30 +24,31 @@ from tests.support.annotated import AnnotateProcess, annotated_folder, event
 from tests.support.shown import plain_run
 
 OWN = GoldLine(
-    number=9, first_errors=(0, 1), solution_id=None, problem="1 + 1?", answer="2",
+    first_errors=(0, 1), problem="1 + 1?", answer="2",
     steps=("It is 3.", "So 3."),
 )  # fmt: skip
 
 
 def gold(*numbers: int, errors: tuple[int | None, ...] = (1,)) -> list[GoldLine]:
-    return [
-        GoldLine(number=n + 1, first_errors=errors, solution_id=f"solution-{n}") for n in numbers
-    ]
+    return [GoldLine(first_errors=errors, solution_id=f"solution-{n}") for n in numbers]
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("{", "line 1"),
-        ("[]", "is no object"),
-        ('{"solution_id": "a"}', "has the fields solution_id"),
-        ('{"solution_id": "a", "first_errors": []}', "must be steps from 0"),
-        ('{"solution_id": "a", "first_errors": [-1]}', "must be steps from 0"),
-        ('{"solution_id": "a", "first_errors": [true]}', "must be steps from 0"),
-        ('{"solution_id": 3, "first_errors": [1]}', "a text that is empty, or none"),
-        ('{"problem": "a", "steps": ["b"], "first_errors": null}', "has the fields"),
-        ('{"problem": "a", "answer": "1", "steps": [], "first_errors": null}', "at least one"),
-        ('{"solution_id": "a", "first_errors": [1]}\n' * 2, "same solution as line 1"),
+        ("{", "gold.jsonl"),
+        ("[]", "must be an object"),
+        ('{"solution_id": "a"}', "first_errors: "),
+        ('{"solution_id": "a", "first_errors": []}', "must name a step"),
+        ('{"solution_id": "a", "first_errors": [-1]}', "first_errors.*-1"),
+        ('{"solution_id": "a", "first_errors": [true]}', "first_errors"),
+        ('{"solution_id": 3, "first_errors": [1]}', "solution_id=3"),
+        ('{"problem": "a", "steps": ["b"], "first_errors": null}', "must have solution_id, or"),
+        (
+            '{"problem": "a", "answer": "1", "steps": [], "first_errors": null}',
+            "must have solution_id, or",
+        ),
+        ('{"solution_id": "a", "first_errors": [1]}\n' * 2, "same solution as an earlier line"),
         ("", "holds no lines"),
     ],
 )
@@ -84,8 +85,12 @@ def test_gold_lies_unseen_among_the_others_behind_the_screening(tmp_path: Path) 
     ("lines", "error", "why"),
     [
         (gold(0, 1), ConfigError, "--screening 3: needs as many solutions of known gold, and .* 2"),
-        (gold(0, 1, 99), DataError, "line 100: solution_id='solution-99' is no solution of"),
-        (gold(0, 1, 2, errors=(3,)), DataError, "line 1: first_errors has step 3, .* steps 0 to 2"),
+        (gold(0, 1, 99), DataError, "solution_id='solution-99' is no solution of"),
+        (
+            gold(0, 1, 2, errors=(3,)),
+            DataError,
+            "first_errors of solution solution-0 has step 3, .* 0 to 2",
+        ),
     ],
 )
 def test_gold_that_the_run_does_not_have(
@@ -228,6 +233,13 @@ def test_screening_over_the_page(tmp_path: Path) -> None:
             answered = page.ask("GET", path_, cookie=page.cookie("overseer"), host="evil.example")
             assert answered[0] == 421
             assert page.ask("POST", path_, {}, cookie=page.cookie("overseer"))[0] == 405
+        mine = page.opinion("overseer", "solution-1", ["good", "good"])
+        assert page.post(mine, "ana")[0] == 403
+        assert page.post({**mine, "person": "ana"}, "overseer")[0] == 403
+        assert page.post(mine, "overseer", origin="http://evil.example")[0] == 403
+        assert page.post({**mine, "note": "x" * (1 << 20)}, "overseer")[0] == 413
+        assert page.post({**mine, "solution": "solution-0"}, "overseer")[0] == 404  # it is gold
+        assert page.post(mine, "overseer") == (200, '{"new":true}')
         found = page.get("/api/overview", "overseer")
         assert [one["admitted"] for one in found["summary"]["people"]] == [True, False]
         assert found["needed"] == 2
