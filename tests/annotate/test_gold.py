@@ -233,7 +233,7 @@ def test_screening_over_the_page(tmp_path: Path) -> None:
             answered = page.ask("GET", path_, cookie=page.cookie("overseer"), host="evil.example")
             assert answered[0] == 421
             assert page.ask("POST", path_, {}, cookie=page.cookie("overseer"))[0] == 405
-        mine = page.opinion("overseer", "solution-1", ["good", "good"])
+        mine = page.opinion("overseer", "solution-1", ["good", "bad", None])
         assert page.post(mine, "ana")[0] == 403
         assert page.post({**mine, "person": "ana"}, "overseer")[0] == 403
         assert page.post(mine, "overseer", origin="http://evil.example")[0] == 403
