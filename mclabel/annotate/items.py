@@ -183,8 +183,10 @@ def read_items(folder: str | Path) -> list[Item]:
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         content = _object(line, Item, f"{path}, line {number}")
-        lists = {name: tuple(content[name]) for name in ("steps", "people")}
-        lists["gold"] = None if content["gold"] is None else tuple(content["gold"])
+        lists = {
+            name: None if content[name] is None else tuple(content[name])
+            for name in ("steps", "people", "gold")
+        }
         found.append(Item(**{**content, **lists}))
     return found
 

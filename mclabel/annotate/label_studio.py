@@ -145,7 +145,7 @@ def _item(task: Mapping[str, Any]) -> Item:
     data = task["data"]
     steps = [step["text"] if isinstance(step, Mapping) else step for step in data[STEPS]]
     digest = content_id("annotated", data[PROBLEM], steps)
-    kept = {"id": digest, "prediction": None, "digest": digest, "stratum": STRATUM,
+    kept: dict[str, Any] = {"id": digest, "prediction": None, "digest": digest, "stratum": STRATUM,
             "probability": 1.0, "people": []}  # fmt: skip
     kept |= (task.get("meta") or {}).get("item") or {}
     texts = {"problem": data[PROBLEM], "answer": data["answer"], "steps": steps}

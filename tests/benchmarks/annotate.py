@@ -63,7 +63,8 @@ def main() -> None:
         count = size.pick(smoke=100, quick=2_000, full=4_000)
         figures["rate_error"] = _rate_error(Path(scratch) / "said", count)
     figures["admitted"] = _admitted(size.pick(smoke=20, quick=2_000, full=10_000))
-    figures["coverage"] = _coverage(size.pick(smoke=5, quick=200, full=1_000))
+    draws = size.pick(smoke=5, quick=200, full=1_000)
+    figures["coverage"] = _coverage(draws, size.pick(smoke=300, quick=10_000, full=10_000))
     print(json.dumps(figures))
 
 
@@ -225,9 +226,9 @@ def _rate_error(folder: Path, count: int) -> float:
     return round(max(wrong), 4)
 
 
-def _coverage(count: int) -> float:
+def _coverage(count: int, num_rows: int) -> float:
     """How often the interval of the weighted share holds that of the whole run."""
-    rows = _rows(2_000)
+    rows = _rows(num_rows)
     rng = random.Random(4)
     truth = {}
     for row in rows:  # labels are wrong more often where they name an error, or steps are many
@@ -246,7 +247,7 @@ def _coverage(count: int) -> float:
             seed=seed,
         )
         low, high = quality.first_error_accuracy.low, quality.first_error_accuracy.high
-        held += low is not None and high is not None and low <= whole <= high
+        held += low is not None and high is not None and bool(low <= whole <= high)
     return round(held / count, 4)
 
 
