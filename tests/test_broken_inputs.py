@@ -487,6 +487,7 @@ HARMLESS = {
     *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
     *(("train", "look"), ("eval processbench", "rule")),
     *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
+    ("export", "screening"),
     ("eval processbench-golds", "strict"),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("combine", "rule"),
