@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mclabel.data.readers.rows import is_unicode
 from mclabel.errors import ConfigError, DataError, ShardError
 
 EVENTS = "events.jsonl"
@@ -117,8 +118,8 @@ def _rules(content: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
     yield "ratings", f"a list of {', '.join(RATINGS)} or null, one a step", rated
     yield "finish", f"one of {', '.join(FINISHES)}", content["finish"] in FINISHES
     note = content["note"]
-    short = isinstance(note, str) and len(note) <= MAX_NOTE
-    yield "note", f"a text of {MAX_NOTE} characters at most", short
+    short = isinstance(note, str) and len(note) <= MAX_NOTE and is_unicode(note)
+    yield "note", f"a text of {MAX_NOTE} characters at most, in valid Unicode", short
     for name, low in (("ms", 0), ("at", 0), ("revision", 1)):
         number = content[name]
         whole = isinstance(number, int) and not isinstance(number, bool)

@@ -19,6 +19,7 @@ from mclabel.annotate.events import FINISHES, Event, parse_event
 from mclabel.annotate.folder import Annotated
 from mclabel.annotate.items import OVERSEER, Item, Settings
 from mclabel.annotate.truth import exported
+from mclabel.data.readers.rows import is_unicode
 from mclabel.errors import DataError
 from mclabel.seeds import content_id
 from mclabel.settings import read_record
@@ -143,6 +144,8 @@ def _no_task(path: str, number: int, why: str) -> DataError:
 
 def _item(task: Mapping[str, Any]) -> Item:
     data = task["data"]
+    if not is_unicode(task) or not isinstance(data[STEPS], list):
+        raise ValueError("steps must be a list, and all texts valid Unicode")
     steps = [step["text"] if isinstance(step, Mapping) else step for step in data[STEPS]]
     digest = content_id("annotated", data[PROBLEM], steps)
     kept: dict[str, Any] = {"id": digest, "prediction": None, "digest": digest, "stratum": STRATUM,

@@ -112,6 +112,14 @@ def _chance(task: dict[str, Any]) -> None:
     task["meta"] = {"item": {"probability": 0.0}}
 
 
+def _one_text(task: dict[str, Any]) -> None:
+    task["data"]["steps"] = "It is 3."
+
+
+def _half_a_character(task: dict[str, Any]) -> None:
+    task["data"]["steps"][0]["text"] = "\ud800"
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -120,6 +128,8 @@ def _chance(task: dict[str, Any]) -> None:
         (_odd_rating, "ratings: must be|ratings="),
         (_no_time, "yesterday"),
         (_chance, "a probability in"),
+        (_one_text, "steps must be a list"),
+        (_half_a_character, "valid Unicode"),
     ],
 )
 def test_what_is_no_task_is_named(
