@@ -211,6 +211,8 @@ VERBS: dict[str, dict[str, Slot]] = {
     "import": {
         "file": Slot("rows", lambda w, v, out: ["import", v, "--from", "trl", "-o", out]),
         "source": Slot("rows", lambda w, v, out: ["import", v, "--from", "prm800k", "-o", out]),
+        "file: label-studio": Slot("rows", lambda w, v, out: [
+            "import", v, "--from", "label-studio", "-o", out]),
         "out": Slot("output", lambda w, v, out: ["import", w["trl.jsonl"], "--from", "trl",
                                                  "-o", v]),
     },
@@ -391,6 +393,8 @@ VERBS: dict[str, dict[str, Slot]] = {
                                                        f"run:{v}"], _unread),
         "out": Slot("output", lambda w, v, out: ["eval", "labels", w["arith"], "-o", v]),
         "seed": Slot(("x",), lambda w, v, out: ["eval", "labels", w["arith"], "--seed", v]),
+        "width": Slot(("x", "0", "1", "nan"), lambda w, v, out: [
+            "eval", "labels", w["arith"], "--width", v]),
     },
     "eval processbench": {
         "files": Slot("rows", lambda w, v, out: ["eval", "processbench", v, "--labels",
@@ -459,6 +463,16 @@ VERBS: dict[str, dict[str, Slot]] = {
             "annotate", w["run"], "-o", out, "--seed", v]),
         "guidelines": Slot(("no-such-file.md", "."), lambda w, v, out: [
             "annotate", w["run"], "-o", out, "--guidelines", v]),
+        "gold": Slot("rows", lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--gold", v]),
+        "gold_share": Slot(("1", "nan", "-1"), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--gold-share", v]),
+        "screening": Slot(("3", "x", "-1"), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--screening", v]),
+        "admit": Slot(("nan", "2", "x"), lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--admit", v]),
+        "select": Slot("rows", lambda w, v, out: [
+            "annotate", w["run"], "-o", out, "--select", v]),
         "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: [
             "annotate", w["run"], "-o", out, "--port", v]),
     },
@@ -473,6 +487,7 @@ HARMLESS = {
     *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
     *(("train", "look"), ("eval processbench", "rule")),
     *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
+    ("export", "screening"),
     ("eval processbench-golds", "strict"),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("combine", "rule"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from mclabel.annotate.events import Event
-from mclabel.annotate.items import Item
+from mclabel.annotate.folder import Annotated
+from mclabel.annotate.gold import Rate
+from mclabel.annotate.items import OVERSEER
 from mclabel.evaluation.agreement import nominal_alpha
 from mclabel.evaluation.bootstrap import (
     FEW_PROBLEMS,
@@ -34,6 +35,24 @@ class PersonSummary:
     bad."""
     median_s: float | None
     """Median seconds a solution was in sight."""
+    screening: Rate
+    hidden: Rate
+    """Of gold behind the screening."""
+    admitted: bool | None
+    """None until the screening is over; True where there is none."""
+
+    def lines(self) -> Iterator[str]:
+        """Lines to print on a terminal."""
+        pace = "" if self.median_s is None else f", median {self.median_s:.0f} s"
+        yield (
+            f"{self.name}: {self.num_done} of {self.num_items} solutions{pace}; "
+            f"{self.num_unsure} unsure, given up or bad problems"
+        )
+        if self.screening.num:
+            verdict = {True: "admitted", False: "not admitted", None: "still open"}[self.admitted]
+            yield f"  screening: {self.screening.shown}; {verdict}"
+        if self.hidden.num:
+            yield f"  hidden gold: {self.hidden.shown}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +73,7 @@ class Summary:
     def lines(self) -> Iterator[str]:
         """Lines to print on a terminal."""
         for one in self.people:
-            pace = "" if one.median_s is None else f", median {one.median_s:.0f} s"
-            yield (
-                f"{one.name}: {one.num_done} of {one.num_items} solutions{pace}; "
-                f"{one.num_unsure} unsure, given up or bad problems"
-            )
+            yield from one.lines()
         if not self.num_twice:
             yield "No solution has a first error by two people yet."
             return
@@ -68,44 +83,40 @@ class Summary:
         yield f"  Krippendorff's alpha: {_shown(self.alpha)}"
 
 
-def summarise(
-    items: Sequence[Item], events: Mapping[tuple[str, str], Event], people: Sequence[str]
-) -> Summary:
-    """Count and compare.
-
-    Args:
-        items: to be labelled.
-        events: the last of each person on each solution.
-        people: by name.
-    """
+def summarise(annotated: Annotated) -> Summary:
+    """Count and compare. Agreement is of people whose labels count, and without gold."""
     said: dict[str, list[Hashable]] = defaultdict(list)
-    for (_, solution), event in sorted(events.items()):
-        if event.is_sure:
+    gold = {item.id for item in annotated.items if item.gold is not None}
+    people = annotated.who_counts - {OVERSEER}
+    for (person, solution), event in sorted(annotated.latest.items()):
+        if event.is_sure and person in people and solution not in gold:
             said[solution].append(event.first_error)
     twice = [ratings for ratings in said.values() if len(ratings) > 1]
     weights = resample_weights(len(twice), 0)
     same = np.array([float(len(set(ratings)) == 1) for ratings in twice])
     table, statistic = nominal_alpha(twice)
     return Summary(
-        people=tuple(_person(name, items, events) for name in people),
-        num_items=len(items),
-        num_done=len({solution for _, solution in events}),
+        people=tuple(_person(name, annotated) for name in annotated.settings.people),
+        num_items=len(annotated.items),
+        num_done=len({solution for _, solution in annotated.latest}),
         num_twice=len(twice),
         agreement=ratio_estimate(same, np.ones(len(twice)), weights),
         alpha=sums_estimate(table, weights, statistic),
     )
 
 
-def _person(
-    name: str, items: Sequence[Item], events: Mapping[tuple[str, str], Event]
-) -> PersonSummary:
-    own = [event for (person, _), event in events.items() if person == name]
+def _person(name: str, annotated: Annotated) -> PersonSummary:
+    own = [event for (person, _), event in annotated.latest.items() if person == name]
+    standing = annotated.standings[name]
     return PersonSummary(
         name=name,
         num_done=len(own),
-        num_items=sum(name in item.people for item in items),
+        num_items=len(annotated.queues[name].ids),
         num_unsure=sum(not event.is_sure for event in own),
         median_s=statistics.median(event.ms for event in own) / 1000 if own else None,
+        screening=standing.screening,
+        hidden=standing.hidden,
+        admitted=standing.admitted,
     )
 
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mclabel.data.readers.rows import is_unicode
 from mclabel.errors import ConfigError, DataError, ShardError
 
 EVENTS = "events.jsonl"
@@ -117,8 +118,8 @@ def _rules(content: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
     yield "ratings", f"a list of {', '.join(RATINGS)} or null, one a step", rated
     yield "finish", f"one of {', '.join(FINISHES)}", content["finish"] in FINISHES
     note = content["note"]
-    short = isinstance(note, str) and len(note) <= MAX_NOTE
-    yield "note", f"a text of {MAX_NOTE} characters at most", short
+    short = isinstance(note, str) and len(note) <= MAX_NOTE and is_unicode(note)
+    yield "note", f"a text of {MAX_NOTE} characters at most, in valid Unicode", short
     for name, low in (("ms", 0), ("at", 0), ("revision", 1)):
         number = content[name]
         whole = isinstance(number, int) and not isinstance(number, bool)
@@ -160,6 +161,7 @@ class EventLog:
             os.close(self._file)
             raise
         self._latest = latest(self._events.values())
+        self._first = first(self._events.values())
         self._lock = threading.Lock()
 
     def add(self, event: Event) -> bool:
@@ -172,7 +174,7 @@ class EventLog:
             DataError: another event has its id.
             ShardError: it could not be written. It can be added again.
         """
-        line = json.dumps(asdict(event), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        line = _line(event)
         with self._lock:
             known = self._events.get(event.id)
             if known == event:
@@ -187,6 +189,7 @@ class EventLog:
             self._size += len(line)
             self._events[event.id] = event
             _take(self._latest, event)
+            _take_first(self._first, event)
             return True
 
     def latest(self) -> dict[tuple[str, str], Event]:
@@ -194,9 +197,31 @@ class EventLog:
         with self._lock:
             return dict(self._latest)
 
+    def firsts(self) -> dict[tuple[str, str], Event]:
+        """The first event of each person on each solution."""
+        with self._lock:
+            return dict(self._first)
+
+    def first(self, person: str, solution: str) -> Event | None:
+        """The first event of a person on a solution."""
+        return self._first.get((person, solution))
+
     def close(self) -> None:
         """Let another process have the folder."""
         os.close(self._file)
+
+
+def write_events(folder: Path, events: Iterable[Event]) -> None:
+    """Write the events of a new folder."""
+    file = os.open(folder / EVENTS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        _write(file, b"".join(map(_line, events)))
+    finally:
+        os.close(file)
+
+
+def _line(event: Event) -> bytes:
+    return json.dumps(asdict(event), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
 def read_events(folder: str | Path) -> list[Event]:
@@ -219,6 +244,20 @@ def latest(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
     return found
 
 
+def first(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
+    """The first event of each person on each solution, by their ids; order changes nothing."""
+    found: dict[tuple[str, str], Event] = {}
+    for event in events:
+        _take_first(found, event)
+    return found
+
+
+def _take_first(found: dict[tuple[str, str], Event], event: Event) -> None:
+    key = event.person, event.solution
+    if key not in found or event.order < found[key].order:
+        found[key] = event
+
+
 def _take(found: dict[tuple[str, str], Event], event: Event) -> None:
     key = event.person, event.solution
     if key not in found or event.order > found[key].order:
@@ -236,9 +275,10 @@ def _parsed(content: bytes, path: Path) -> Iterator[Event]:
             ) from error
 
 
-def _write(file: int, line: bytes) -> None:
-    while line:
-        line = line[os.write(file, line) :]
+def _write(file: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
     os.fsync(file)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.data.places import ANNOTATIONS
+from mclabel.data.readers.selected import Selected
 from mclabel.errors import ConfigError, DataError
 from mclabel.records import LabeledSolution
 from mclabel.seeds import content_id
@@ -27,6 +28,10 @@ from mclabel.seeds import content_id
 ITEMS, SETTINGS = "items.jsonl", str(ANNOTATIONS.manifest)
 _BUCKETS = ((3, "1 to 3 steps"), (6, "4 to 6 steps"), (12, "7 to 12 steps"))
 _MANY = "over 12 steps"
+GOLD, SELECTED = "gold", "selected"
+"""Strata of gold that was not drawn, and of what a selection names."""
+OVERSEER = "overseer"
+"""The name of whoever runs the labelling; no person's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +48,12 @@ class Item:
     digest: str
     """Hash of the texts of problem and steps."""
     stratum: str
-    probability: float
-    """Chance of being drawn from the run, in (0, 1]."""
+    probability: float | None
+    """Chance of being drawn from the run, in (0, 1]; None of gold that was not drawn."""
     people: tuple[str, ...]
     """Who labels it."""
+    gold: tuple[int | None, ...] | None = None
+    """The first errors that are known to be reasonable, None for none; None where it is no gold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +73,16 @@ class Settings:
     """Share of the solutions that two people label."""
     guidelines: str | None = None
     """Text of the rules that people are shown."""
+    gold: str | None = None
+    """Digest of the gold that is mixed in; None for none."""
+    gold_share: float = 0.1
+    """Share of each person's solutions behind the screening that are gold, in [0, 1)."""
+    screening: int = 0
+    """Number of gold solutions with which each person begins."""
+    admit: float = 0.75
+    """Share of these that a person must have right to be admitted."""
+    select: str | None = None
+    """Digest of the manifest of `mclabel select` that names the solutions; None draws them."""
 
 
 def text_digest(row: LabeledSolution) -> str:
@@ -73,18 +90,39 @@ def text_digest(row: LabeledSolution) -> str:
     return content_id("annotated", row.problem.text, [step.text for step in row.solution.steps])
 
 
-def draw_items(rows: Callable[[], Iterable[LabeledSolution]], settings: Settings) -> list[Item]:
+def draw_items(
+    rows: Callable[[], Iterable[LabeledSolution]],
+    settings: Settings,
+    selected: Selected | None = None,
+) -> list[Item]:
     """The solutions to label, in the order in which they are shown.
 
     Args:
         rows: reads the run; called twice, so that no run must fit into memory.
         settings: of the draw.
+        selected: takes these solutions, with their probabilities, in place of a draw.
 
     Raises:
-        DataError: the run has no solution with steps.
+        DataError: the run has no solution with steps, or not those that were selected.
     """
+    if selected is None:
+        drawn = _drawn(rows(), settings)
+    else:
+        drawn = _selected(rows(), selected, settings.run)
+    order = sorted(drawn, key=lambda one: content_id("order", settings.seed, one))
+    people = dict(zip(order, _people(len(order), settings), strict=True))
+    items = {
+        row.solution.id: item_of(row, *drawn[row.solution.id], people[row.solution.id])
+        for row in rows()
+        if row.solution.id in drawn
+    }
+    return [items[one] for one in order]
+
+
+def _drawn(rows: Iterable[LabeledSolution], settings: Settings) -> dict[str, tuple[str, float]]:
+    """Stratum and probability of each solution that is drawn."""
     strata: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for row in rows():
+    for row in rows:
         if row.steps:
             strata[_stratum(row)].append(row.solution.id)
     if not strata:
@@ -97,14 +135,19 @@ def draw_items(rows: Callable[[], Iterable[LabeledSolution]], settings: Settings
         ranked = sorted(ids, key=lambda one: content_id("draw", settings.seed, one))
         label = ", ".join(name) or "all"
         drawn |= {one: (label, counts[name] / len(ids)) for one in ranked[: counts[name]]}
-    order = sorted(drawn, key=lambda one: content_id("order", settings.seed, one))
-    people = dict(zip(order, _people(len(order), settings), strict=True))
-    items = {
-        row.solution.id: _item(row, *drawn[row.solution.id], people[row.solution.id])
-        for row in rows()
-        if row.solution.id in drawn
-    }
-    return [items[one] for one in order]
+    return drawn
+
+
+def _selected(
+    rows: Iterable[LabeledSolution], selected: Selected, run: str
+) -> dict[str, tuple[str, float]]:
+    there = set()
+    for row in rows:
+        if row.solution.id in selected.texts and row.steps:
+            selected.check_text(row.solution.id, row.problem.text, row.solution.text)
+            there.add(row.solution.id)
+    selected.check_found(there, run)
+    return {one: (SELECTED, chance) for one, chance in selected.probabilities.items()}
 
 
 def write_items(folder: Path, items: Sequence[Item], settings: Settings) -> None:
@@ -140,7 +183,10 @@ def read_items(folder: str | Path) -> list[Item]:
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         content = _object(line, Item, f"{path}, line {number}")
-        lists = {name: tuple(content[name]) for name in ("steps", "people")}
+        lists = {
+            name: None if content[name] is None else tuple(content[name])
+            for name in ("steps", "people", "gold")
+        }
         found.append(Item(**{**content, **lists}))
     return found
 
@@ -232,7 +278,10 @@ def _people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
     return found
 
 
-def _item(row: LabeledSolution, stratum: str, probability: float, people: tuple[str, ...]) -> Item:
+def item_of(
+    row: LabeledSolution, stratum: str, probability: float | None, people: tuple[str, ...]
+) -> Item:
+    """A solution of the run as an item."""
     return Item(
         id=row.solution.id,
         problem=row.problem.text,

@@ -1,12 +1,13 @@
 """The server of the page on which people label: items out, events in, for this machine alone.
 
-The labels of the run are given out for a solution only to who has submitted an opinion on it.
+The labels of the run are given out for a solution only to who has submitted an opinion on it; with
+gold among the solutions they are not given out, for gold may have none and would be known by that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,9 @@ from starlette.types import ASGIApp
 
 from mclabel.annotate.agreement import Summary, summarise
 from mclabel.annotate.events import Event, EventLog, parse_event
-from mclabel.annotate.items import Item, Settings
+from mclabel.annotate.folder import Annotated, answer_of
+from mclabel.annotate.gold import NOT_ADMITTED, num_needed, queues, standing
+from mclabel.annotate.items import OVERSEER, Item, Settings
 from mclabel.errors import DataError, ShardError
 from mclabel.records import LabeledSolution
 from mclabel.report.files import STATIC
@@ -30,7 +33,9 @@ from mclabel.serving.refused import Refused
 
 MAX_BODY = 1 << 20
 """Bytes of one event, which has a word for each step."""
-EVENTS_PATH = "/api/events"
+EVENTS_PATH, OVERVIEW = "/api/events", "/overview"
+MAX_SHOWN = 500
+"""Disagreements of one overview."""
 
 
 class Annotations:
@@ -53,10 +58,61 @@ class Annotations:
         """
         self.settings, self._items, self._rows, self._log = settings, items, rows, log
         self._by_id = {item.id: item for item in items}
+        self._gold = {item.id: item.gold for item in items if item.gold is not None}
+        self._queues = queues(items, settings)
+        self._mine = {person: frozenset(queue.ids) for person, queue in self._queues.items()}
+        self._admitted: set[str] = set()
+
+    def annotated(self) -> Annotated:
+        """Items, and what has been said of them by now."""
+        return Annotated(
+            settings=self.settings,
+            items=self._items,
+            queues=self._queues,
+            latest=self._log.latest(),
+            firsts=self._log.firsts(),
+        )
 
     def summary(self) -> Summary:
         """What people have done, and how far they agree."""
-        return summarise(self._items, self._log.latest(), self.settings.people)
+        return summarise(self.annotated())
+
+    def said_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
+        """The summary as JSON; rates on gold for the overseer alone, as they show what is gold."""
+        content = asdict(self.summary())
+        if person != OVERSEER:
+            for one in content["people"]:
+                del one["screening"], one["hidden"]
+        return content
+
+    def overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """What whoever runs this looks at: the summary, and where people differ."""
+        only(person, OVERSEER)
+        annotated = self.annotated()
+        differ = annotated.disagreements
+        settings = self.settings
+        return {
+            "summary": asdict(summarise(annotated)),
+            "needed": num_needed(settings) if settings.screening else None,
+            "num_screening": settings.screening,
+            "num_differ": len(differ),
+            "num_settled": sum(events[-1].person == OVERSEER for _, events in differ),
+            "differ": [
+                {
+                    "id": item.id,
+                    "problem": item.problem,
+                    "answer": item.answer,
+                    "steps": item.steps,
+                    "labels": [
+                        {"person": e.person, "answer": answer_of(e), "ratings": e.ratings,
+                         "note": e.note}
+                        for e in events
+                    ],
+                    "settled": events[-1].person == OVERSEER,
+                }
+                for item, events in differ[:MAX_SHOWN]
+            ],
+        }  # fmt: skip
 
     def state(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
         """What the page begins with: who it is for, what is to be done, what is done."""
@@ -65,12 +121,22 @@ class Annotations:
                        "revision": e.revision}
             for (who, solution), e in self._log.latest().items() if who == person
         }  # fmt: skip
+        admitted = self._is_admitted(person)
+        if person == OVERSEER:
+            items = [item.id for item, _ in self.annotated().disagreements]
+        else:
+            queue = self._queues[person]
+            items = list(queue.ids if admitted else queue.screening)
         return {
             "person": person,
             "folder": self.settings.id,
-            "items": [item.id for item in self._items if person in item.people],
+            "items": items,
             "done": done,
             "guidelines": self.settings.guidelines,
+            "screening": admitted is None,
+            "notice": NOT_ADMITTED if admitted is False else None,
+            "shows_run": not self._gold,
+            "oversees": person == OVERSEER,
         }
 
     def item(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -82,7 +148,9 @@ class Annotations:
     def labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """What the run says of a solution that the person has submitted."""
         item = self._own(person, query.get("id", ""))
-        if (person, item.id) not in self._log.latest():
+        if self._gold:
+            raise Refused(403, "labels of the run are not shown here")
+        if self._log.first(person, item.id) is None:
             raise Refused(403, "labels of the run are shown once you have submitted your own")
         row = self._rows[item.id]
         return {
@@ -127,11 +195,47 @@ class Annotations:
                 f"{len(item.steps) - 1}. Reload the page",
             )
 
+    def _is_admitted(self, person: str) -> bool | None:
+        """None while the screening goes on. First opinions stay, and so does the answer."""
+        if person == OVERSEER or person in self._admitted:
+            return True
+        queue = self._queues[person]
+        found = standing(
+            replace(queue, hidden=frozenset()),
+            self._gold,
+            partial(self._log.first, person),
+            self.settings,
+        ).admitted
+        if found:
+            self._admitted.add(person)
+        return found
+
     def _own(self, person: str, solution: str) -> Item:
         item = self._by_id.get(solution)
-        if item is None or person not in item.people:
+        if person == OVERSEER:
+            own = item is not None and item.gold is None
+        else:
+            own = solution in self._mine[person]
+        if item is None or not own:
             raise Refused(404, f"id={solution[:80]!r}: is no solution that {person} labels")
+        admitted = self._is_admitted(person)
+        if admitted is False:
+            raise Refused(403, NOT_ADMITTED)
+        if admitted is None and solution not in self._queues[person].screening:
+            raise Refused(
+                403, f"id={solution[:80]!r}: comes after the screening. Finish that first"
+            )
         return item
+
+
+def only(person: str, wanted: str) -> None:
+    """Refuse everybody else.
+
+    Raises:
+        Refused: the person is another.
+    """
+    if person != wanted:
+        raise Refused(403, f"this is for {wanted} alone: open the address that was printed for it")
 
 
 def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
@@ -145,11 +249,13 @@ def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
         "/api/state": annotations.state,
         "/api/item": annotations.item,
         "/api/labels": annotations.labels,
-        "/summary": lambda _, __: asdict(annotations.summary()),
+        "/api/overview": annotations.overview,
+        "/summary": annotations.said_summary,
     }
     app = Starlette(
         routes=[
             Route("/", _page),
+            Route(OVERVIEW, _overview),
             *(Route(path, partial(_answer, made)) for path, made in answers.items()),
             Route(EVENTS_PATH, partial(_record, annotations), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
@@ -161,6 +267,11 @@ def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
 
 async def _page(request: Request) -> Response:
     return FileResponse(STATIC / "annotate" / "index.html")
+
+
+async def _overview(request: Request) -> Response:
+    only(request.state.person, OVERSEER)
+    return FileResponse(STATIC / "annotate" / "overview.html")
 
 
 async def _answer(made: Callable[[str, Mapping[str, str]], Any], request: Request) -> Response:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from mclabel.annotate.events import WITH_REASON, Event, latest, read_events
-from mclabel.annotate.items import Item, read_items
+from mclabel.annotate.events import WITH_REASON, Event
+from mclabel.annotate.folder import Annotated
+from mclabel.annotate.items import Item
 from mclabel.data.readers.judged import JudgedSolution
 
 RATING_NUMBERS = {"good": 1, "okay": 0, "bad": -1, "unsure": None}
@@ -24,7 +24,8 @@ class PeoplesTruth:
     """The first errors that people named, and how many solutions have none."""
 
     judged: tuple[JudgedSolution, ...]
-    """By item. Where two people differ, both first errors are accepted."""
+    """By item. Where two people differ, both first errors are accepted, until the overseer settles
+    it; of gold that was drawn, those of the gold."""
     num_unsure: int
     """Solutions that were submitted without a first error: unsure, given up, bad problem."""
     num_open: int
@@ -37,13 +38,17 @@ def peoples_truth(folder: str) -> PeoplesTruth:
     Raises:
         DataError: a file is damaged.
     """
-    by_item: dict[str, list[Event]] = defaultdict(list)
-    for event in latest(read_events(folder)).values():
-        by_item[event.solution].append(event)
-    items = read_items(folder)
-    judged = []
-    for item in items:
-        errors = [one.first_error for one in _in_order(item, by_item[item.id]) if one.is_sure]
+    annotated = Annotated.read(folder)
+    judged, num_drawn, num_open = [], 0, 0
+    for item in annotated.items:
+        if item.probability is None:
+            continue
+        num_drawn += 1
+        events = annotated.said(item)
+        num_open += item.gold is None and not events
+        errors = [event.first_error for event in events if event.is_sure]
+        if item.gold is not None:
+            errors = list(item.gold)
         if errors:
             judged.append(
                 JudgedSolution(
@@ -55,32 +60,36 @@ def peoples_truth(folder: str) -> PeoplesTruth:
                     weight=1 / item.probability,
                 )
             )
-    num_open = sum(not by_item[item.id] for item in items)
     return PeoplesTruth(
         judged=tuple(judged),
-        num_unsure=len(items) - num_open - len(judged),
+        num_unsure=num_drawn - num_open - len(judged),
         num_open=num_open,
     )
 
 
-def prm800k_rows(folder: str) -> Iterator[dict[str, Any]]:
+def prm800k_rows(annotated: Annotated, *, screening: bool = False) -> Iterator[dict[str, Any]]:
     """A row of PRM800K (arXiv 2305.20050) for each person's last opinion on each solution.
 
-    Raises:
-        DataError: a file is damaged.
+    Args:
+        annotated: the folder.
+        screening: whether the questions of the screening are written, too.
     """
-    opinions = latest(read_events(folder))
-    for item in read_items(folder):
-        for person in item.people:
-            if (event := opinions.get((person, item.id))) is not None:
-                yield _row(item, event)
+    for item in annotated.items:
+        for event in exported(annotated, item, screening=screening):
+            yield _row(item, event, annotated.is_screening(event.person, item))
 
 
-def _in_order(item: Item, events: list[Event]) -> list[Event]:
-    return sorted(events, key=lambda event: item.people.index(event.person))
+def exported(annotated: Annotated, item: Item, *, screening: bool) -> list[Event]:
+    """The opinions on an item that are written: of the screening only where that is asked for."""
+    return [
+        event
+        for event in annotated.all_said(item)
+        if (screening if annotated.is_screening(event.person, item)
+            else event.person in annotated.who_counts)
+    ]  # fmt: skip
 
 
-def _row(item: Item, event: Event) -> dict[str, Any]:
+def _row(item: Item, event: Event, is_screening: bool) -> dict[str, Any]:
     steps = [text.removesuffix("\n") for text in item.steps]
     rated = []
     for text, word in zip(steps, event.ratings, strict=True):
@@ -102,8 +111,8 @@ def _row(item: Item, event: Event) -> dict[str, Any]:
         "labeler": event.person,
         "timestamp": datetime.fromtimestamp(event.at / 1000, UTC).isoformat(),
         "generation": None,
-        "is_quality_control_question": False,
-        "is_initial_screening_question": False,
+        "is_quality_control_question": item.gold is not None and not is_screening,
+        "is_initial_screening_question": is_screening,
         "question": {
             "problem": item.problem,
             "ground_truth_solution": None,

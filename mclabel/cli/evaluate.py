@@ -158,7 +158,15 @@ def eval_search(
 @_FORMAT
 @click.option("-o", "--out", help="Folder for labels.json, labels.md and plots (PNG and SVG).")
 @_SEED
-def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, seed: int) -> None:
+@click.option(
+    "--width",
+    type=Share(),
+    help="Width that the interval of first errors labelled right should have, such as 0.1: says "
+    "about how many more solutions need a truth for that.",
+)
+def eval_labels(
+    shards: str, truth: str | None, shape: str, out: str | None, seed: int, width: float | None
+) -> None:
     """Measure the labels of a run against exact truth, human labels or another run.
 
     SHARDS is the folder or URL of a run of `mclabel label`.
@@ -167,11 +175,14 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
     rollouts), values along solutions, labels that rise after an error, and cost. They have 95%
     intervals by bootstrap over problems, and a row for each group of problems.
     """
-    from mclabel.pipelines.eval_labels import evaluate_labels
+    from mclabel.pipelines.eval_labels import check_width, evaluate_labels, more_words
     from mclabel.report.terminal.label_tables import label_grids
 
+    check_width(width)
     report = evaluate_labels(shards, truth, out, seed=seed)
     _print_figures(report, label_grids(report), shape)
+    if width is not None:
+        errors.print(more_words(report, width), highlight=False, markup=False, soft_wrap=True)
     if out is not None:
         errors.print(f"Figures and plots: {out}", highlight=False, markup=False)
 

@@ -114,9 +114,9 @@ def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_beli
     """Combine the labels of a run with judges' opinions, and write them as a run of its own.
 
     RUN is the folder or URL of a labelling run, OPINIONS are runs of `mclabel judge` over it, or
-    NAME=RUN. The new run can be exported, trained on and measured like any other. It holds every
-    solution, with the verdict of each source and whether the solution is kept. Training and exports
-    use kept solutions only.
+    NAME=RUN, or folders of `mclabel annotate`, in which each person is a source. The new run can be
+    exported, trained on and measured like any other. It holds every solution, with the verdict of
+    each source and whether the solution is kept. Training and exports use kept solutions only.
 
     With same_location, a solution is kept if rollouts and judges name the same first error; with
     same_verdict, if they agree whether there is one. step_majority labels every step by majority.

@@ -178,6 +178,32 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
     help="Text file with the rules that people are shown.",
 )
 @click.option(
+    "--gold",
+    type=click.Path(),
+    help="JSON Lines file of solutions whose first errors are known. They are mixed in unseen, and "
+    "show how often each person is right.",
+)
+@click.option(
+    "--gold-share",
+    type=Share(),
+    help="Share of each person's solutions that are gold; default 0.1.",
+)
+@click.option(
+    "--screening",
+    type=click.IntRange(0),
+    help="Number of gold solutions with which each person begins; default 0.",
+)
+@click.option(
+    "--admit",
+    type=Share(),
+    help="Share of the screening that a person must have right to go on; default 0.75.",
+)
+@click.option(
+    "--select",
+    type=click.Path(),
+    help="Manifest of `mclabel select` that names the solutions, in place of a draw.",
+)
+@click.option(
     "--port",
     type=click.IntRange(1, 65535),
     help="Port of the local server; by default 8790, or any free port if that is taken.",
@@ -186,26 +212,25 @@ def annotate(
     run: str,
     out: str,
     people: str | None,
-    sample: int | None,
-    overlap: float | None,
-    seed: int | None,
     guidelines: TextIO | None,
+    gold: str | None,
+    select: str | None,
     port: int | None,
+    **settings: float | None,
 ) -> None:
     """Label steps of a run's solutions by hand, in a web browser.
 
     RUN is an output of `mclabel label`. Its labels are hidden until you have submitted yours. `eval
     labels RUN --truth OUT` then measures the run; `export OUT --to prm800k` writes what people
-    said. Only this machine can open the page.
+    said. The overseer's address shows how people do, and where they differ. Only this machine can
+    open the pages.
     """
     from mclabel.annotate.serve import annotate as serve
 
     given = {
         "people": None if people is None else _names(people),
-        "sample": sample,
-        "overlap": overlap,
-        "seed": seed,
         "guidelines": None if guidelines is None else guidelines.read(),
+        **settings,
     }
 
     def say(addresses: Mapping[str, str]) -> None:
@@ -214,7 +239,8 @@ def annotate(
         console.print("Stop with Ctrl-C; what is submitted is saved.", highlight=False)
 
     chosen = {name: value for name, value in given.items() if value is not None}
-    for line in serve(run, out, chosen, port=port, on_ready=say).lines():
+    summary = serve(run, out, chosen, gold=gold, select=select, port=port, on_ready=say)
+    for line in summary.lines():
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 

@@ -10,7 +10,7 @@ import click
 
 from mclabel.cli.options import configuration, settings
 from mclabel.cli.output import console, errors, fail_if_stopped, say_left_out
-from mclabel.data.exchange import FORMATS, PARQUET
+from mclabel.data.exchange import FORMATS, LABEL_STUDIO, PARQUET
 from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.formats import OWN_FORMAT
 
@@ -67,7 +67,9 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     """Names that a shell completes."""
     from mclabel.data.exchange.formats import format_names
 
-    names = [PARQUET, *format_names()] if parameter.name == "to" else format_names()
+    names = [LABEL_STUDIO, *format_names()]
+    if parameter.name == "to":
+        names.insert(0, PARQUET)
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -93,12 +95,21 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     help="Stop at the first solution that the format cannot hold. By default it is left out, and "
     "rejects.jsonl in the folder has the reason.",
 )
-def export_labels(run: str, to: str, out: str, push_to_hub: str | None, strict: bool) -> None:
+@click.option(
+    "--screening",
+    is_flag=True,
+    help="Of a folder of `mclabel annotate`: write the answers of the screening, too, also of "
+    "people who were not admitted.",
+)
+def export_labels(
+    run: str, to: str, out: str, push_to_hub: str | None, strict: bool, screening: bool
+) -> None:
     """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd and others.
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
     they cannot hold, and how many solutions were left out. RUN may also be a folder of `mclabel
-    annotate`, which is written as prm800k, a row for each person's opinion.
+    annotate`, which is written as prm800k or parquet, a row for each person's opinion, or as
+    label-studio.
     """
     from mclabel import pipelines
     from mclabel.annotate.items import is_annotations
@@ -106,7 +117,7 @@ def export_labels(run: str, to: str, out: str, push_to_hub: str | None, strict: 
 
     report: pipelines.ExportReport | pipelines.TablesReport
     if is_annotations(run):
-        report = export_people(run, to, out, push_to_hub=push_to_hub)
+        report = export_people(run, to, out, screening=screening, push_to_hub=push_to_hub)
     elif to == PARQUET:
         report = pipelines.export_tables(run, out, push_to_hub=push_to_hub)
     else:
@@ -123,8 +134,8 @@ def export_labels(run: str, to: str, out: str, push_to_hub: str | None, strict: 
     required=True,
     metavar="NAME",
     shell_complete=_formats,
-    help=f"Format: {', '.join(FORMATS)}, one that another package adds, or module:Class of your "
-    "own.",
+    help=f"Format: {', '.join(FORMATS)}, {LABEL_STUDIO}, one that another package adds, or "
+    "module:Class of your own.",
 )
 @click.option("-o", "--out", required=True, help="Folder for labels that `train` reads.")
 @click.option(
@@ -134,9 +145,17 @@ def export_labels(run: str, to: str, out: str, push_to_hub: str | None, strict: 
     "in the folder has the reason.",
 )
 def import_labels(file: str, source: str, out: str, strict: bool) -> None:
-    """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on."""
-    from mclabel import pipelines
+    """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on.
 
+    From label-studio, the JSON export becomes a folder of annotations like that of `mclabel
+    annotate`.
+    """
+    from mclabel import pipelines
+    from mclabel.pipelines.export_people import import_people
+
+    if source == LABEL_STUDIO:
+        click.echo(import_people(file, out))
+        return
     report = pipelines.import_file(file, source, out, strict=strict)
     click.echo(
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "

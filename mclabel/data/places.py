@@ -80,7 +80,7 @@ QUICKSTART = Kind(
 )
 EXPORT = Kind(
     what="data of `mclabel export`",
-    marks=("data.jsonl", "labels-*.parquet", "rollouts-*.parquet"),
+    marks=("data.jsonl", "data.json", "data.parquet", "labels-*.parquet", "rollouts-*.parquet"),
 )
 FIGURES = Kind(
     what="figures of `mclabel eval labels` or `eval processbench`",

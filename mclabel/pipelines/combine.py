@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mclabel.annotate.items import is_annotations
+from mclabel.annotate.opinions import PERSON, people_sources
 from mclabel.components import component_name
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.manifest import MANIFEST, claimed_config
@@ -99,6 +101,9 @@ class CombineReport:
                 f"rates below are uncertain. Use at least {FEW}"
             )
         for name, count in sorted(self.num_unjudged.items()):
+            if name.startswith(PERSON):
+                said.append(f"{name}: {count:,} of them are not labelled by this person")
+                continue
             said.append(
                 f"{name}: {count:,} of them are not judged: they came to the run later, have no "
                 "steps, or were set aside. Run `mclabel judge` again with the same settings to "
@@ -138,7 +143,8 @@ def combine(
 
     Args:
         run: folder or URL of the labels; for `posterior` with its rollouts.
-        opinions: runs of `mclabel judge` over that run, or `NAME=RUN`.
+        opinions: runs of `mclabel judge` over that run, or `NAME=RUN`, and folders of `mclabel
+            annotate`, in which each person is a source.
         out: folder or URL of the new run.
         rule: of `mclabel.judges.consensus.rules.RULES`, `posterior`, or `judge`, which takes the
             labels of the one judge that is given.
@@ -157,7 +163,7 @@ def combine(
         raise ConfigError(
             f"--least-belief: works only with --rule {POSTERIOR}, not {rule}. Leave it out"
         )
-    sources = named_sources(opinions)
+    sources = _sources(opinions)
     if rule == JUDGE and (len(sources) > 1 or sources[0].run.claim == "at_or_before"):
         raise ConfigError(
             f"--rule {JUDGE}: takes the labels of one judge that names first errors or scores "
@@ -210,6 +216,28 @@ def combine(
             report.num_relearned += _num_relearned(block, labeled, learned.alone)
     rewritten.finish()
     return report
+
+
+def _sources(places: Sequence[str]) -> list[Source]:
+    """The sources of opinions: judges, and people.
+
+    Raises:
+        ConfigError: two have one name, or people are given another.
+    """
+    people: list[Source] = []
+    others = []
+    for place in places:
+        name, is_named, folder = place.partition("=")
+        if is_named and is_annotations(folder):
+            raise ConfigError(
+                f"{place}: people have the names that they label under. Give {folder} without "
+                f"{name}="
+            )
+        if is_annotations(place):
+            people += people_sources(place)
+        else:
+            others.append(place)
+    return named_sources(others, people)
 
 
 def _texts(source: Store) -> dict[str, str]:

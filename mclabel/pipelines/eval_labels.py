@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.items import is_annotations
+from mclabel.annotate.items import is_annotations, read_items, text_digest
 from mclabel.annotate.truth import peoples_truth
 from mclabel.data.outputs import check_places, output_folder
 from mclabel.data.places import FIGURES
@@ -80,6 +81,44 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
     return report
 
 
+def check_width(width: float | None) -> None:
+    """Refuse a width that no interval can have.
+
+    Raises:
+        ConfigError: it is not in (0, 1).
+    """
+    if width is not None and not 0 < width < 1:
+        raise ConfigError(f"--width {width}: must be in (0, 1), such as 0.1")
+
+
+def more_words(report: LabelReport, width: float) -> str:
+    """How many more solutions with a truth would narrow the interval to a width.
+
+    Of the share of first errors that are labelled right, over all solutions. An interval narrows
+    with the square root of their number, so n * (width now / width)^2 are needed.
+
+    Args:
+        report: with a truth.
+        width: that is wanted, in (0, 1).
+    """
+    quality = report.groups[ALL].quality
+    now = None if quality is None else quality.first_error_accuracy
+    if quality is None or now is None or now.low is None or now.high is None:
+        return "--width: there is no truth to compare with, so there is no interval to narrow"
+    known, span = quality.num_solutions, now.high - now.low
+    shown = (
+        f"The interval of first errors that are labelled right is {span:.3f} wide on {known:,} "
+        "solutions"
+    )
+    if span <= width:
+        return f"{shown}, as narrow as --width {width:g} asks"
+    more = math.ceil(known * (span / width) ** 2 - 1e-9) - known
+    return (
+        f"{shown}. About {more:,} more, drawn alike, would make it {width:g} wide: an estimate, "
+        "as widths fall with the square root of the number"
+    )
+
+
 def out_folder(out: str) -> Path:
     """The folder for results, made if it is missing."""
     check_out_folder(out)
@@ -125,6 +164,14 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
 
 def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     """What people said; a solution that was not drawn is unknown, though another reads the same."""
+    digests = {item.id: item.digest for item in read_items(folder)}
+    changed = [r for r in rows if text_digest(r) != digests.get(r.solution.id, text_digest(r))]
+    if changed:
+        raise DataError(
+            f"--truth {folder}: people labelled other texts than the run has now of "
+            f"{len(changed):,} solutions, the first being {changed[0].solution.id}. Give the run "
+            "as it was, or have its solutions labelled anew, into another folder"
+        )
     found = peoples_truth(folder)
     if found.num_unsure or found.num_open:
         logger.warning(

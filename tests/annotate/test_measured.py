@@ -12,11 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.annotate.agreement import summarise
-from mclabel.annotate.events import latest, read_events
+from mclabel.annotate.folder import Annotated
 from mclabel.cli import main
 from mclabel.data.readers.judged import read_prm800k
+from mclabel.errors import DataError
 from mclabel.evaluation.agreement import nominal_alpha
-from mclabel.pipelines.eval_labels import evaluate_labels
+from mclabel.pipelines.eval_labels import evaluate_labels, more_words
 from mclabel.records import Outcome
 from tests.support.annotated import annotated_folder
 from tests.support.shown import solution, write_run
@@ -71,6 +72,31 @@ def test_either_first_error_is_accepted_where_two_people_differ(tmp_path: Path) 
     assert quality.first_error_accuracy.value == 3 / 4  # step 1 is in all sets but the third
 
 
+def test_how_many_more_solutions_narrow_the_interval(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", ROWS, None)
+    said = {("me", f"solution-{n}"): WRONG if n < 4 or n > 11 else RIGHT for n in range(16)}
+    annotated_folder(tmp_path / "out", ROWS, said)
+    report = evaluate_labels(run, str(tmp_path / "out"), None, seed=0)
+    accuracy = report.groups["all"].quality.first_error_accuracy  # type: ignore[union-attr]
+    span = accuracy.high - accuracy.low  # type: ignore[operator]
+    assert f"is {span:.3f} wide on 16 solutions. About 48 more" in more_words(report, span / 2)
+    assert "as narrow as" in more_words(report, 0.99)
+    arguments = ["eval", "labels", run, "--truth", str(tmp_path / "out"), "--width"]
+    ended = CliRunner().invoke(main, [*arguments, "0.1"])
+    assert ended.exit_code == 0 and "drawn alike, would make it 0.1 wide" in ended.output
+    assert CliRunner().invoke(main, [*arguments, "nan"]).exit_code == 2
+    untrue = more_words(evaluate_labels(run, None, None, seed=0), 0.1)
+    assert "no truth to compare with" in untrue
+
+
+def test_a_run_that_changed_underneath_is_refused(tmp_path: Path) -> None:
+    annotated_folder(tmp_path / "out", ROWS, {("me", "solution-0"): WRONG})
+    changed = [solution(0, ["other\n", "a\n", "b"], [4, 0, 0], problem="Problem 0"), *ROWS[1:]]
+    run = write_run(tmp_path / "run", changed, None)
+    with pytest.raises(DataError, match="other texts than the run has now of 1 solutions"):
+        evaluate_labels(run, str(tmp_path / "out"), None, seed=0)
+
+
 def test_alpha_is_krippendorffs() -> None:
     # his example C (2011), nominal, of four observers: alpha = 0.743
     observers = [
@@ -92,8 +118,8 @@ def test_people_are_summed_up(tmp_path: Path) -> None:
     for number, pair in enumerate(pairs):
         said |= {(p, f"solution-{number}"): s for p, s in zip(("ana", "ben"), pair, strict=True)}
     people = ("ana", "ben")
-    items = annotated_folder(tmp_path / "out", ROWS, said, people=people, overlap=1.0)
-    summary = summarise(items, latest(read_events(tmp_path / "out")), people)
+    annotated_folder(tmp_path / "out", ROWS, said, people=people, overlap=1.0)
+    summary = summarise(Annotated.read(str(tmp_path / "out")))
     assert (summary.num_done, summary.num_twice) == (4, 3)
     assert summary.agreement.value == pytest.approx(2 / 3)
     # names 1: 3, 0: 1, none: 2 of 6; observed 2, expected (36 - 14) / 5
@@ -101,7 +127,8 @@ def test_people_are_summed_up(tmp_path: Path) -> None:
     lines = list(summary.lines())
     assert lines[0] == "ana: 4 of 16 solutions, median 2 s; 1 unsure, given up or bad problems"
     assert lines[3].startswith("  same first error: 0.67 [")
-    nothing = summarise(items, {}, people)
+    annotated_folder(tmp_path / "none", ROWS, {}, people=people, overlap=1.0)
+    nothing = summarise(Annotated.read(str(tmp_path / "none")))
     assert nothing.alpha.value is None and "No solution" in list(nothing.lines())[-1]
 
 
@@ -141,4 +168,4 @@ def test_prm800k_reads_back_what_was_written(tmp_path: Path) -> None:
     )
     assert brought.exit_code == 0, brought.output
     other = CliRunner().invoke(main, [*arguments, "trl"])
-    assert other.exit_code == 2 and "as prm800k alone" in other.output
+    assert other.exit_code == 2 and "as prm800k, label-studio, parquet" in other.output

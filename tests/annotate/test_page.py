@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -94,3 +95,75 @@ def test_by_keyboard_alone_and_through_a_lost_connection(tmp_path: Path) -> None
         (("good", "good", "good"), "solution"),
     ]
     assert found["me", order[1]].note == "too hard"
+
+
+def test_the_overseer_sees_where_people_differ_and_settles_it(tmp_path: Path) -> None:
+    hostile = HOSTILE["script"] + HOSTILE["handler"] + HOSTILE["LaTeX html"]
+    rows = [
+        solution(n, [f"{hostile} $1$\n", "That makes 5.\n", "So \\boxed{5}."], [4, 0, 0],
+                 problem=f"{hostile} problem {n}", answer=hostile)
+        for n in range(2)
+    ]  # fmt: skip
+    run, out = write_run(tmp_path / "run", rows, None), tmp_path / "out"
+    begun = (run, "-o", str(out), "--people", "ana,ben", "--overlap", "1")
+    with chromium() as browser, AnnotateProcess(*begun) as page:
+        count_violations(browser)
+        for person, word in (("ana", "bad"), ("ben", "good")):
+            for one in ("solution-0", "solution-1"):
+                said = ["good", word if one == "solution-1" else "good", "good"]
+                said = [*said[:2], None] if "bad" in said else said
+                sent = page.opinion(person, one, said, note=hostile)
+                assert page.post(sent, person)[0] == 200
+        browser.get(page.addresses["overseer"])
+        until(lambda: texts(browser, "#differ section h3"), "the disagreement")
+        assert texts(browser, "#differ section h3") == ["Solution solution-1"]
+        heads = texts(browser, "#differ thead th")
+        assert sorted(heads) == ["Step", "ana: step 1", "ben: no error"]
+        assert "2 solutions with a first error by two people" in texts(browser, "#agreement")[0]
+        picture(browser, Path(os.environ.get("PICTURES", tmp_path)) / "overview.png")
+        assert complaints(browser) == violations(browser) == [] and serious(browser) == []
+        complaints(browser)  # of what axe-core itself does
+        browser.execute_script("document.querySelector('#differ a').focus()")
+        press(browser, Keys.ENTER)
+        until(lambda: len(texts(browser, ".step")) == 3, "the page on which it is labelled")
+        press(browser, "1", "1", "3", Keys.ENTER)
+        until(lambda: "1 of 1" in texts(browser, "#progress")[0], "it is settled")
+        assert serious(browser) == []
+        complaints(browser)
+        click(browser, "#overview")
+        until(lambda: texts(browser, "#count"), "the overview again")
+        until(lambda: "you have settled 1" in texts(browser, "#count")[0], "one is settled")
+        assert "overseer: step 2" in texts(browser, "#differ thead th")
+        assert not browser.execute_script("return window.executed")
+        assert complaints(browser) == violations(browser) == []
+    settled = latest(read_events(out))["overseer", "solution-1"]
+    assert settled.first_error == 2
+
+
+def test_the_screening_ends_on_the_page(tmp_path: Path) -> None:
+    rows = [solution(n, ["a\n", "b"], [4, 4], problem=f"Problem {n}") for n in range(4)]
+    run, gold = write_run(tmp_path / "run", rows, None), tmp_path / "gold.jsonl"
+    lines = [{"solution_id": f"solution-{n}", "first_errors": [1]} for n in range(2)]
+    gold.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    begun = ["--people", "ana,ben", "--gold", str(gold), "--screening", "2", "--admit", "1"]
+    with (
+        chromium() as browser,
+        AnnotateProcess(run, "-o", str(tmp_path / "out"), *begun) as page,
+    ):
+        for person, keys in (("ana", "13"), ("ben", "11")):
+            browser.get(page.addresses[person])
+            until(lambda: "Screening: 0 of 2" in texts(browser, "#progress")[0], "the screening")
+            for number in (1, 2):
+                until(lambda: len(texts(browser, ".step")) == 2, "the steps")
+                press(browser, *keys, Keys.ENTER)
+                if number == 1:
+                    until(lambda: "1 of 2" in texts(browser, "#progress")[0], "one is submitted")
+            if person == "ana":
+                until(lambda: texts(browser, "#progress")[0].startswith("2 of "), "admitted")
+                until(lambda: texts(browser, "#before span"), "what was submitted")
+                said = texts(browser, "#before span")[0]
+                assert said == "Submitted. First error: you step 1."  # nothing of the run
+                assert texts(browser, ".ratings .run") == [""] * 2
+        until(lambda: texts(browser, "#solution h2") == ["The screening is over."], "not admitted")
+        assert "differ too often" in texts(browser, "#solution p")[0]
+        assert serious(browser) == []

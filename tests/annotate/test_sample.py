@@ -7,11 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from mclabel.annotate.items import Item, Settings, draw_items, read_items, write_items
+from mclabel.cli import main
+from mclabel.data.readers.selected import read_selected
 from mclabel.errors import DataError
 from mclabel.records import LabeledSolution, Outcome
-from tests.support.shown import solution
+from tests.support.shown import solution, write_run
 
 
 def world() -> list[LabeledSolution]:
@@ -93,3 +96,24 @@ def test_items_are_read_back_and_damage_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "{}\n")
     with pytest.raises(DataError, match=r"items.jsonl, line 41: must have the fields"):
         read_items(tmp_path)
+
+
+def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path) -> None:
+    rows = [solution(n, [f"{n}\n", "b"], [4, 4], problem=f"Problem {n}") for n in range(8)]
+    run, chosen = write_run(tmp_path / "run", rows, None), str(tmp_path / "next.parquet")
+    arguments = ["select", run, "--rule", "uniform", "--budget", "4", "-o", chosen]
+    ended = CliRunner().invoke(main, arguments)
+    assert ended.exit_code == 0, ended.output
+    selected = read_selected(chosen)
+    settings = Settings(id="x", run=run, run_id="r")
+    items = draw_items(lambda: rows, settings, selected)
+    assert {item.id: item.probability for item in items} == selected.probabilities
+    assert all(item.people == ("me",) and item.stratum == "selected" for item in items)
+    with pytest.raises(DataError, match=r"--select .*lacks 4 of its 4 solutions"):
+        draw_items(lambda: world()[150:], settings, read_selected(chosen, "--select "))
+    changed = [solution(n, [f"{n}!\n", "b"], [4, 4], problem=f"Problem {n}") for n in range(8)]
+    with pytest.raises(DataError, match=r"--select .*has another text"):
+        draw_items(lambda: changed, settings, read_selected(chosen, "--select "))
+    refused = ["annotate", run, "-o", str(tmp_path / "out"), "--select", chosen, "--sample", "3"]
+    ended = CliRunner().invoke(main, refused)
+    assert ended.exit_code == 2 and "--select names the solutions already" in ended.output

@@ -66,6 +66,7 @@ def test_no_other_site_can_write(page: AnnotateProcess, out: Path) -> None:
         ({"solution": "nobody"}, 404, "is no solution that ana labels"),
         ({"person": "ben"}, 403, "this browser is open for ana now"),
         ({"note": "x" * 3000}, 400, "2000 characters at most"),
+        ({"note": "\ud800"}, 400, "valid Unicode"),
         ({"note": "x" * (1 << 20)}, 413, "larger than 1,048,576 bytes"),
     ],
     ids=lambda value: str(value)[:40],

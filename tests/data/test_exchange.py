@@ -203,7 +203,9 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
     neutral = labeled_solution(path, sample_index=0, outcome=Outcome.UNGRADED)
     assert step_targets(neutral, "neutral") == (1.0, 1.0, 0.5)
     assert step_targets(neutral, "hard") == (1.0, 1.0, 1.0)
-    again = find_format("prm800k").write(solution_texts(neutral))
+    assert find_format("prm800k").write(solution_texts(neutral)) == row
+    relabelled = replace(neutral, problem=replace(neutral.problem, meta={}))
+    again = find_format("prm800k").write(solution_texts(relabelled))
     assert again is not None
     ratings = [s["completions"][0]["rating"] for s in again["label"]["steps"]]
     assert ratings == [1, 1, 0]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.annotate.events import Event, EventLog, parse_event
+from mclabel.annotate.gold import GoldLine, with_gold
 from mclabel.annotate.items import Item, Settings, draw_items, write_items
 from mclabel.records import LabeledSolution
 
@@ -119,6 +120,7 @@ def annotated_folder(
     folder: Path,
     rows: list[LabeledSolution],
     said: dict[tuple[str, str], dict[str, Any]],
+    gold: list[GoldLine] | None = None,
     **settings: Any,
 ) -> list[Item]:
     """A folder of annotations of all rows, with what people said of solutions: changes of events.
@@ -127,11 +129,14 @@ def annotated_folder(
         folder: to be made.
         rows: of the run.
         said: by person and solution.
+        gold: that is mixed in.
         settings: of the draw.
     """  # fmt: skip
     folder.mkdir()
     chosen = Settings(id="test", run="run", run_id="run", **settings)
     items = draw_items(lambda: rows, chosen)
+    if gold is not None:
+        items = with_gold(items, gold, lambda: rows, chosen)
     write_items(folder, items, chosen)
     log = EventLog(folder)
     digests = {item.id: item.digest for item in items}

@@ -14,3 +14,6 @@ FORMATS: Mapping[str, str] = {
 """Formats by name: `module:Class` (docs/extending-formats.md)."""
 PARQUET = "parquet"
 """An export of all our own columns in plain Parquet files, of tables and not of rows."""
+PRM800K = "prm800k"
+LABEL_STUDIO = "label-studio"
+"""Tasks of Label Studio, of annotations alone and not of runs."""

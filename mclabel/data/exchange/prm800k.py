@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -9,6 +10,10 @@ from mclabel.data.exchange.formats import LabeledTexts, labeled_texts
 
 _RATINGS = {0.0: -1, 0.5: 0, 1.0: 1}
 _VALUES = {-1: 0.0, 0: 0.5, 1: 1.0}
+SOURCE = "prm800k"
+"""Name, among what is kept of a solution, of the row that it was imported from, as JSON; of an
+alternative, `ALTERNATIVE`."""
+ALTERNATIVE = "alternative"
 
 
 class Prm800k:
@@ -21,7 +26,18 @@ class Prm800k:
     is_cut: ClassVar[bool] = False
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
-        """The row of a solution; None if the format cannot hold it."""
+        """The row of a solution; None if the format cannot hold it.
+
+        A row that was imported is written as it was, with all of its fields, unless the labels
+        are others by now. Its alternatives are in it, and make no rows of their own.
+        """
+        kept = dict(texts.extra).get(SOURCE)
+        if kept == ALTERNATIVE and _only_last(texts):
+            return None
+        if kept is not None and kept != ALTERNATIVE:
+            row: dict[str, Any] = json.loads(kept)
+            if _same(next(self.read(row)), texts):
+                return row
         rated = []
         for step, rating in zip(texts.steps, texts.ratings, strict=True):
             if rating is None:
@@ -82,6 +98,7 @@ class Prm800k:
                             [*path, completion["text"]],
                             [*unlabeled, _rating(completion)],
                             answer=answer,
+                            extra=((SOURCE, ALTERNATIVE),),
                         )
                     )
             if chosen is not None:
@@ -100,8 +117,19 @@ class Prm800k:
             [*ratings, *[None] * len(rest)],
             answer=answer,
             prediction=prediction,
+            extra=((SOURCE, json.dumps(row)),),
         )
         yield from (other for other in others if other.ratings[-1] is not None)
+
+
+def _same(one: LabeledTexts, other: LabeledTexts) -> bool:
+    """Whether steps and labels are the same; a line's end is not of a step."""
+    ends = [[step.removesuffix("\n") for step in texts.steps] for texts in (one, other)]
+    return ends[0] == ends[1] and one.ratings == other.ratings
+
+
+def _only_last(texts: LabeledTexts) -> bool:
+    return all(rating is None for rating in texts.ratings[:-1])
 
 
 def _rating(completion: Mapping[str, Any]) -> float | None:

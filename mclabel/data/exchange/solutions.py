@@ -18,7 +18,7 @@ from mclabel.records import (
 )
 from mclabel.seeds import content_id
 
-_EXTRAS = ("task", "id", "generator")
+_EXTRAS = ("task", "id", "generator", "prm800k")
 """Fields of a problem's metadata that other formats have, too."""
 
 

@@ -55,6 +55,8 @@ class Selected:
     texts: Mapping[str, str]
     """By solution id, the `text_id`."""
     probabilities: Mapping[str, float]
+    key: str = "solutions.select"
+    """That names it, for messages."""
 
     def selection(self, solution_id: str) -> Selection:
         """How a chosen solution was chosen."""
@@ -84,7 +86,7 @@ class Selected:
 
     def _another(self, why: str) -> DataError:
         return DataError(
-            f"solutions.select={self.place!r}: is a selection from another pool "
+            f"{self.key}={self.place!r}: is a selection from another pool "
             f"({self.about['pool']['place']}): {why}. Give that pool unchanged, or select anew"
         )
 
@@ -120,6 +122,7 @@ def read_selected(place: str, key: str = "solutions.select") -> Selected:
         about=about,
         texts=dict(zip(ids, table["text_id"].to_pylist(), strict=True)),
         probabilities=dict(zip(ids, table["probability"].to_pylist(), strict=True)),
+        key=key,
     )
 
 

@@ -28,17 +28,18 @@ class Source:
     run: OpinionRun
 
 
-def named_sources(places: Sequence[str]) -> list[Source]:
+def named_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[Source]:
     """Read runs of judges, each under a name.
 
     Args:
         places: folders or URLs, or `NAME=PLACE`; a name is that of the judge by default.
+        people: further sources, which have names.
 
     Raises:
         ConfigError: two have one name, or none is given.
         ShardError: one holds no opinions.
     """
-    found: list[Source] = []
+    found = [*people]
     for place in places:
         name, is_named, location = place.partition("=")
         if not is_named or "/" in name or ":" in name:

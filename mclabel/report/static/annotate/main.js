@@ -26,7 +26,8 @@ async function attempt(task) {
 function progress() {
   if (!state) return;
   const done = state.items.filter((id) => state.done[id]).length;
-  say(byId("progress"), `${done} of ${plural(state.items.length, "solution")} submitted`);
+  const what = state.screening ? "Screening: " : state.oversees ? "To settle: " : "";
+  say(byId("progress"), `${what}${done} of ${plural(state.items.length, "solution")} submitted`);
   const unsent = waiting().length;
   say(byId("unsent"), unsent ? `${unsent} not sent yet` : "");
 }
@@ -54,7 +55,7 @@ async function show(id) {
   paint();
   focusStep();
   tick();
-  if (before) await showRun(id);
+  if (before && state.shows_run) await showRun(id);
 }
 
 function step(text, index) {
@@ -171,7 +172,12 @@ async function advance() {
   }
   if (onward !== null) {
     const event = onward;
-    const next = nextOpen(event.solution);
+    let next = nextOpen(event.solution);
+    if (next === undefined && fault !== null && state.screening) throw fault; // it decides what follows
+    if (next === undefined && fault === null) {
+      await renew();
+      next = nextOpen(event.solution);
+    }
     if (next === undefined) finished();
     else await show(next);
     onward = null;
@@ -189,6 +195,12 @@ function finished() {
   shown = null;
   byId("tools").hidden = true;
   byId("timer").textContent = "";
+  if (state.notice !== null) {
+    byId("before").hidden = true;
+    byId("solution").replaceChildren(h("h2", {}, "The screening is over."), h("p", {}, state.notice));
+    byId("solution").focus();
+    return;
+  }
   byId("solution").replaceChildren(
     h("h2", {}, "All solutions are submitted."),
     h("p", {}, "What you said is saved. The command prints a summary when it ends; ", h("a", { href: "/summary" }, "here it is as JSON"), "."));
@@ -199,13 +211,15 @@ const runWords = (row) => (row.first_error === null && !row.decided ? "undecided
 
 /** What the run says of the solution submitted last. */
 async function showBefore(event) {
+  if (state.notice !== null) return;
   const box = byId("before");
   const own = event.ratings.indexOf("bad");
   const again = h("button", { type: "button", click: () => attempt(() => show(event.solution)) }, "Look at it again");
   const said = ["found_error", "solution"].includes(event.finish) ? stepName(own < 0 ? null : own) : "nothing";
   let run = "shown when your opinion has been sent";
-  if (!waiting().some((one) => one.id === event.id)) run = runWords(await get("/api/labels", { id: event.solution }));
-  box.replaceChildren(h("span", {}, `Submitted. First error: you ${said}, the run ${run}.`), again);
+  if (!state.shows_run) run = null;
+  else if (!waiting().some((one) => one.id === event.id)) run = runWords(await get("/api/labels", { id: event.solution }));
+  box.replaceChildren(h("span", {}, `Submitted. First error: you ${said}${run === null ? "" : `, the run ${run}`}.`), again);
   box.hidden = false;
 }
 
@@ -282,17 +296,24 @@ setInterval(() => {
   if (state && !busy && (waiting().length || onward !== null)) attempt(advance);
 }, RETRY_MS);
 
-await attempt(async () => {
+/** What is to be done, anew from the server. */
+async function renew() {
   const found = await get("/api/state");
   openQueue(found.folder, found.person);
   for (const event of waiting()) found.done[event.solution] = event;
   state = found;
-  say(byId("who"), found.person);
-  if (found.guidelines !== null) {
+}
+
+await attempt(async () => {
+  await renew();
+  say(byId("who"), state.person);
+  byId("overview").hidden = !state.oversees;
+  if (state.guidelines !== null) {
     byId("rules").hidden = false;
-    byId("guidelines").querySelector("pre").textContent = found.guidelines;
+    byId("guidelines").querySelector("pre").textContent = state.guidelines;
   }
-  const first = state.items.find((id) => !state.done[id]);
+  const asked = state.oversees ? new URLSearchParams(location.search).get("id") : null;
+  const first = asked ?? state.items.find((id) => !state.done[id]);
   if (first === undefined) finished();
   else await show(first);
   await advance();

@@ -1,0 +1,65 @@
+// What whoever runs the labelling looks at: how people do, and where they differ.
+import { byId, h, plural, say } from "../viewer/dom.js";
+import { prose } from "../viewer/text.js";
+import { get } from "./queue.js";
+
+const shown = (estimate) =>
+  estimate.value === null ? "nothing to measure yet" : `${estimate.value.toFixed(2)} [${estimate.low.toFixed(2)}, ${estimate.high.toFixed(2)}]`;
+
+const rate = ({ num, num_right, low, high }) =>
+  num ? `${num_right} of ${num}: ${(num_right / num).toFixed(2)} [${low.toFixed(2)}, ${high.toFixed(2)}]` : "none yet";
+
+const table = (caption, heads, rows) =>
+  h("table", {}, h("caption", {}, caption),
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, rows.map(([head, ...cells]) =>
+      h("tr", {}, h("th", { scope: "row" }, head), cells.map((cell) => h("td", {}, cell))))));
+
+function people(found) {
+  const verdict = (one) => (one.admitted === null ? "in screening" : one.admitted ? "yes" : "no");
+  const rows = found.summary.people.map((one) => [
+    one.name, `${one.num_done} of ${one.num_items}`, one.median_s === null ? "" : `${Math.round(one.median_s)} s`,
+    String(one.num_unsure), rate(one.screening), rate(one.hidden), verdict(one),
+  ]);
+  const heads = ["Person", "Submitted", "Median time", "Without a first error", "Right in screening", "Right on hidden gold", "Admitted"];
+  byId("people").replaceChildren(table("What people have done, with 95% intervals", heads, rows));
+  say(byId("rule"), found.needed === null ? "" : `Admitted from ${found.needed} right of ${found.num_screening} in the screening.`);
+}
+
+function difference(one) {
+  const whole = (text, place) => prose({ text, length: 0 }, "", place);
+  const heads = ["Step", ...one.labels.map((label) => `${label.person}: ${label.answer}`)];
+  const rows = one.steps.map((text, index) => [
+    whole(`${index}. ${text}`, `${one.id}-${index}`), ...one.labels.map((label) => label.ratings[index] ?? ""),
+  ]);
+  const notes = one.labels.filter((label) => label.note).map((label) => h("p", {}, `${label.person} notes: ${label.note}`));
+  const address = `/?${new URLSearchParams({ id: one.id })}`;
+  const act = one.settled ? "Settled: change the label of" : "Settle";
+  return h("section", { "aria-label": `Solution ${one.id}` },
+    h("h3", {}, `Solution ${one.id}`), whole(one.problem, one.id), h("p", {}, `Gold answer: ${one.answer}`),
+    h("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": `Labels of solution ${one.id}` },
+      table("Labels, side by side", heads, rows)),
+    notes, h("p", {}, h("a", { href: address }, `${act} solution ${one.id}`)));
+}
+
+async function load() {
+  try {
+    const found = await get("/api/overview");
+    const { summary } = found;
+    say(byId("progress"), `${summary.num_done} of ${plural(summary.num_items, "solution")} labelled by somebody`);
+    people(found);
+    say(byId("agreement"), summary.num_twice
+      ? `${plural(summary.num_twice, "solution")} with a first error by two people. Same first error: ${shown(summary.agreement)}. Krippendorff's alpha: ${shown(summary.alpha)}.`
+      : "No solution has a first error by two people yet.");
+    const left = found.num_differ - found.differ.length;
+    say(byId("count"), `${plural(found.num_differ, "solution")}, of which you have settled ${found.num_settled}${left ? `; ${left} more are not shown` : ""}.`);
+    byId("differ").replaceChildren(...found.differ.map(difference));
+    byId("fault").hidden = true;
+  } catch (error) {
+    say(byId("fault"), error.message);
+    byId("fault").hidden = false;
+  }
+}
+
+byId("refresh").addEventListener("click", load);
+await load();

@@ -1,0 +1,67 @@
+"""People as sources that `mclabel combine` learns the error rates of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mclabel.annotate.folder import Annotated
+from mclabel.annotate.gold import is_of_run
+from mclabel.annotate.opinions import people_sources
+from mclabel.errors import ConfigError, DataError
+from mclabel.judges.consensus.models import Locations
+from mclabel.judges.consensus.posterior import fuse
+from mclabel.judges.consensus.sources import judge_model
+from mclabel.pipelines.combine import combine
+from tests.annotate.test_gold import OWN
+from tests.annotate.test_measured import DOUBT, FIRST, RIGHT, ROWS, WRONG
+from tests.support.annotated import annotated_folder
+from tests.support.annotators import first_errors, names, rollouts, write_labelled
+from tests.support.shown import write_run
+
+
+def test_error_rates_of_people_are_learned_without_truth(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    errors, num_steps = first_errors(rng, 2000)
+    accuracies = {"ana": 0.6, "ben": 0.75, "cy": 0.9}
+    named = {who: names(rng, right, errors, num_steps) for who, right in accuracies.items()}
+    ids = write_labelled(tmp_path / "out", num_steps, named)
+    sources = people_sources(str(tmp_path / "out"))
+    assert [one.name for one in sources] == ["person:ana", "person:ben", "person:cy"]
+    models = {one.name: judge_model(one, ids, num_steps) for one in sources}
+    fused = fuse(rollouts(rng, errors, num_steps), num_steps, models)
+    truth = np.eye(int(num_steps.max()) + 1)[errors]
+    for name, model in models.items():
+        assert isinstance(model, Locations)
+        true, learned = model.fitted(truth).rates(), fused.models[name].rates()
+        for what in ("false_alarm", "detection"):
+            assert learned[what] == pytest.approx(true[what], abs=0.05), (name, what)
+
+
+def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", ROWS, None)
+    beyond = {"ratings": ["good", "bad", "bad"], "finish": "found_error"}
+    said = {("ana", "solution-0"): beyond, ("ana", "solution-1"): DOUBT,
+            ("ben", "solution-0"): FIRST, ("ben", "solution-5"): RIGHT}  # fmt: skip
+    out = str(tmp_path / "out")
+    annotated_folder(tmp_path / "out", ROWS, said, people=("ana", "ben"), overlap=1.0)
+    ana, ben = people_sources(out)
+    assert ana.run.opinions["solution-0"].first_error == 1
+    assert not ana.run.opinions["solution-1"].is_known
+    assert ben.run.opinions["solution-5"].is_known and ben.run.opinions["solution-5"].scores == ()
+    report = combine(run, [out], str(tmp_path / "both"), rule="step_majority")
+    assert report.num_solutions == len(ROWS)
+    assert "person:ben: 14 of them are not labelled by this person" in report.lines()
+    with pytest.raises(ConfigError, match="people have the names that they label under"):
+        combine(run, [f"x={out}"], str(tmp_path / "other"))
+    other = write_run(tmp_path / "changed", ROWS[4:], None)
+    annotated_folder(tmp_path / "old", ROWS, {("me", "solution-0"): WRONG})
+    with pytest.raises(DataError, match="has opinions on other solutions"):
+        combine(other, [str(tmp_path / "old")], str(tmp_path / "third"))
+    annotated_folder(tmp_path / "gold", ROWS, {}, [OWN], gold_share=0.1)
+    assert not is_of_run(Annotated.read(str(tmp_path / "gold")).items[-1])
+    annotated_folder(tmp_path / "none", ROWS, {})
+    with pytest.raises(DataError, match="nobody whose labels count"):
+        combine(run, [str(tmp_path / "none")], str(tmp_path / "third"))

@@ -1,0 +1,192 @@
+"""Annotations in other formats, and back: every field survives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel.annotate.events import latest, read_events
+from mclabel.annotate.items import read_items
+from mclabel.annotate.truth import peoples_truth
+from mclabel.cli import main
+from tests.annotate.test_gold import OWN, gold
+from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG
+from tests.support.annotated import annotated_folder
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> str:
+    said = {
+        ("ana", "solution-3"): {**WRONG, "note": "<b>\"\u202e \U0001f600", "ms": 1_234_567},
+        ("ben", "solution-3"): FIRST,
+        ("ana", "solution-4"): {**GAVE_UP, "at": 1_700_000_000_123},
+        ("ana", "solution-5"): {**GAVE_UP, "finish": "bad_problem"},
+        ("ana", "solution-6"): DOUBT,
+        ("ana", "solution-0"): RIGHT,
+        ("overseer", "solution-3"): RIGHT,
+    }  # fmt: skip
+    folder = tmp_path_factory.mktemp("said") / "out"
+    people: dict[str, Any] = {"people": ("ana", "ben"), "overlap": 1.0, "gold_share": 0.3}
+    annotated_folder(folder, ROWS, said, [*gold(0, 1, 2), OWN], **people)
+    return str(folder)
+
+
+def test_label_studio_holds_all_fields(out: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    ended = invoke("export", out, "--to", "label-studio", "-o", str(first))
+    assert ended.exit_code == 0, ended.output
+    back = str(tmp_path / "back")
+    for _ in range(2):  # the second time changes nothing
+        ended = invoke("import", str(first / "data.json"), "--from", "label-studio", "-o", back)
+        assert ended.exit_code == 0, ended.output
+    assert read_items(back) == read_items(out)
+    assert latest(read_events(back)) == latest(read_events(out))
+    assert peoples_truth(back) == peoples_truth(out)
+    ended = invoke("export", back, "--to", "label-studio", "-o", str(second))
+    assert ended.exit_code == 0, ended.output
+    assert (second / "data.json").read_bytes() == (first / "data.json").read_bytes()
+
+
+THEIRS: dict[str, Any] = {
+    "id": 7,
+    "data": {"problem": "1 + 1?", "answer": "2", "steps": [{"text": "It is 3."}, {"text": "So"}]},
+    "annotations": [
+        {
+            "id": 12, "completed_by": 3, "lead_time": 4.288, "was_cancelled": False,
+            "created_at": "2021-03-09T22:16:08.728353Z",
+            "result": [
+                {"id": "x", "from_name": "step", "to_name": "steps", "type": "paragraphlabels",
+                 "value": {"start": "0", "end": "0", "paragraphlabels": ["step"]}},
+                {"id": "x", "from_name": "rating", "to_name": "steps", "type": "choices",
+                 "value": {"start": "0", "end": "0", "choices": ["bad"]}},
+            ],
+        },
+        {"id": 13, "completed_by": {"id": 4, "email": "a@b.c"}, "was_cancelled": True,
+         "created_at": "2021-03-09T22:16:08Z", "lead_time": None, "result": []},
+    ],
+    "predictions": [],
+}  # fmt: skip
+
+
+def test_a_project_of_label_studio_itself_is_read(tmp_path: Path) -> None:
+    path, out = tmp_path / "data.json", str(tmp_path / "out")
+    path.write_text(json.dumps([THEIRS]), encoding="utf-8")
+    ended = invoke("import", str(path), "--from", "label-studio", "-o", out)
+    assert ended.exit_code == 0 and "2 opinions of 2 people on 1 solutions" in ended.output
+    events = {event.person: event for event in read_events(out)}
+    assert events["3"].first_error == 0 and events["3"].ms == 4288
+    assert events["3"].at == 1_615_328_168_728 and events["a@b.c"].finish == "give_up"
+    assert [one.first_error for one in peoples_truth(out).judged] == [0]
+    path.write_text(json.dumps([{**THEIRS, "annotations": []}]), encoding="utf-8")
+    ended = invoke("import", str(path), "--from", "label-studio", "-o", out)
+    assert ended.exit_code == 2 and "holds other annotations" in ended.output
+
+
+def _no_answer(task: dict[str, Any]) -> None:
+    del task["data"]["answer"]
+
+
+def _step_beyond(task: dict[str, Any]) -> None:
+    task["annotations"][0]["result"][1]["value"]["start"] = "2"
+
+
+def _odd_rating(task: dict[str, Any]) -> None:
+    task["annotations"][0]["result"][1]["value"]["choices"] = ["great"]
+
+
+def _no_time(task: dict[str, Any]) -> None:
+    task["annotations"][0]["created_at"] = "yesterday"
+
+
+def _chance(task: dict[str, Any]) -> None:
+    task["meta"] = {"item": {"probability": 0.0}}
+
+
+def _one_text(task: dict[str, Any]) -> None:
+    task["data"]["steps"] = "It is 3."
+
+
+def _half_a_character(task: dict[str, Any]) -> None:
+    task["data"]["steps"][0]["text"] = "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_no_answer, "'answer'"),
+        (_step_beyond, "rates step 2, and there are steps 0 to 1"),
+        (_odd_rating, "ratings: must be|ratings="),
+        (_no_time, "yesterday"),
+        (_chance, "a probability in"),
+        (_one_text, "steps must be a list"),
+        (_half_a_character, "valid Unicode"),
+    ],
+)
+def test_what_is_no_task_is_named(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], why: str
+) -> None:
+    task = json.loads(json.dumps(THEIRS))
+    change(task)
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([task]), encoding="utf-8")
+    ended = invoke("import", str(path), "--from", "label-studio", "-o", str(tmp_path / "out"))
+    said = " ".join(ended.output.split())
+    assert ended.exit_code == 2 and "task 1" in said
+    assert any(part in said for part in why.split("|")), said
+    assert not (tmp_path / "out").exists()
+
+
+def test_plain_parquet(out: str, tmp_path: Path) -> None:
+    ended = invoke("export", out, "--to", "parquet", "-o", str(tmp_path / "data"))
+    assert ended.exit_code == 0, ended.output
+    rows = pq.ParquetFile(tmp_path / "data" / "data.parquet").read().to_pylist()
+    assert len(rows) == 7
+    mine = next(r for r in rows if (r["person"], r["solution"]) == ("ana", "solution-3"))
+    assert mine["ratings"] == ["good", "bad", None] and mine["first_error"] == 1
+    assert (mine["ms"], mine["gold"], mine["probability"]) == (1_234_567, None, 1.0)
+    known = next(r for r in rows if r["solution"] == "solution-0")
+    assert known["is_quality_control_question"] and known["gold"] == [1]
+
+
+def test_rows_of_prm800k_survive_with_all_fields(out: str, tmp_path: Path) -> None:
+    ended = invoke("export", out, "--to", "prm800k", "-o", str(tmp_path / "first"))
+    assert ended.exit_code == 0, ended.output
+    rows = [json.loads(line) for line in (tmp_path / "first" / "data.jsonl").open()]
+    assert {row["is_quality_control_question"] for row in rows} == {True, False}
+    phase_1 = json.loads(json.dumps(rows[0]))
+    alternatives = [
+        {"text": "Else.", "rating": -1, "flagged": True},
+        {"text": "Or.", "rating": 0, "flagged": None},
+    ]
+    phase_1 |= {"labeler": "x", "generation": 3, "is_initial_screening_question": True}
+    phase_1["question"] |= {"problem": "Another?", "ground_truth_solution": "By hand."}
+    phase_1["question"] |= {"pre_generated_steps": None, "pre_generated_verifier_score": 0.5}
+    phase_1["label"]["total_time"] = 98_765
+    phase_1["label"]["steps"] = [
+        {"completions": alternatives, "human_completion": None, "chosen_completion": 1},
+        {"completions": [], "human_completion": {"text": "Mine.", "rating": None,
+         "source": "human", "flagged": False}, "chosen_completion": None},
+    ]  # fmt: skip
+    path = tmp_path / "both.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, phase_1]))
+    back = str(tmp_path / "back")
+    ended = invoke("import", str(path), "--from", "prm800k", "-o", back)
+    assert ended.exit_code == 0, ended.output
+    ended = invoke("export", back, "--to", "prm800k", "-o", str(tmp_path / "second"))
+    assert ended.exit_code == 0, ended.output
+
+    def texts(given: list[dict[str, Any]]) -> list[str]:
+        return sorted(json.dumps(row, sort_keys=True) for row in given)
+
+    again = [json.loads(line) for line in (tmp_path / "second" / "data.jsonl").open()]
+    assert texts(again) == texts([row for row in [*rows, phase_1] if row["label"]["steps"]])

@@ -1,0 +1,253 @@
+"""Gold among what people label: where it lies, whom it admits, and what the overseer sees of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.annotate.agreement import summarise
+from mclabel.annotate.events import EventLog
+from mclabel.annotate.folder import Annotated
+from mclabel.annotate.gold import GoldLine, chance_of_admission, num_needed, read_gold
+from mclabel.annotate.items import Settings
+from mclabel.annotate.truth import peoples_truth
+from mclabel.cli import main
+from mclabel.errors import ConfigError, DataError
+from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
+from tests.support.annotated import AnnotateProcess, annotated_folder, event
+from tests.support.shown import plain_run
+
+OWN = GoldLine(
+    first_errors=(0, 1), problem="1 + 1?", answer="2",
+    steps=("It is 3.", "So 3."),
+)  # fmt: skip
+
+
+def gold(*numbers: int, errors: tuple[int | None, ...] = (1,)) -> list[GoldLine]:
+    return [GoldLine(first_errors=errors, solution_id=f"solution-{n}") for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "gold.jsonl"),
+        ("[]", "must be an object"),
+        ('{"solution_id": "a"}', "first_errors: "),
+        ('{"solution_id": "a", "first_errors": []}', "must name a step"),
+        ('{"solution_id": "a", "first_errors": [-1]}', "first_errors.*-1"),
+        ('{"solution_id": "a", "first_errors": [true]}', "first_errors"),
+        ('{"solution_id": 3, "first_errors": [1]}', "solution_id=3"),
+        ('{"problem": "a", "steps": ["b"], "first_errors": null}', "must have solution_id, or"),
+        (
+            '{"problem": "a", "answer": "1", "steps": [], "first_errors": null}',
+            "must have solution_id, or",
+        ),
+        ('{"solution_id": "a", "first_errors": [1]}\n' * 2, "same solution as an earlier line"),
+        ("", "holds no lines"),
+    ],
+)
+def test_a_line_that_is_no_gold_is_named(tmp_path: Path, line: str, why: str) -> None:
+    path = tmp_path / "gold.jsonl"
+    path.write_text(line, encoding="utf-8")
+    with pytest.raises(DataError, match=why):
+        read_gold(path)
+
+
+def test_gold_lies_unseen_among_the_others_behind_the_screening(tmp_path: Path) -> None:
+    people = ("ana", "ben")
+    lines = [*gold(*range(6)), OWN]
+    annotated_folder(
+        tmp_path / "out", ROWS, {}, lines, people=people, screening=3, gold_share=0.25, overlap=0
+    )
+    annotated = Annotated.read(str(tmp_path / "out"))
+    drawn_as_gold = [i for i in annotated.items if i.gold is not None and i.probability == 1]
+    assert len(drawn_as_gold) == 6  # all rows are drawn; the seventh has texts of its own
+    queues = annotated.queues
+    others = {person: [i.id for i in annotated.items if i.gold is None and person in i.people]
+              for person in people}  # fmt: skip
+    for person in people:
+        queue = queues[person]
+        num_own = len(others[person])
+        assert len(queue.screening) == 3 and queue.ids[:3] == queue.screening
+        assert len(queue.hidden) == round(num_own / 3)
+        assert len(queue.ids) == len(set(queue.ids)) == 3 + num_own + len(queue.hidden)
+        assert [one for one in queue.ids if one in others[person]] == others[person]
+    assert queues["ana"].screening != queues["ben"].screening
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "why"),
+    [
+        (gold(0, 1), ConfigError, "--screening 3: needs as many solutions of known gold, and .* 2"),
+        (gold(0, 1, 99), DataError, "solution_id='solution-99' is no solution of"),
+        (
+            gold(0, 1, 2, errors=(3,)),
+            DataError,
+            "first_errors of solution solution-0 has step 3, .* 0 to 2",
+        ),
+    ],
+)
+def test_gold_that_the_run_does_not_have(
+    tmp_path: Path, lines: list[GoldLine], error: type[Exception], why: str
+) -> None:
+    with pytest.raises(error, match=why):
+        annotated_folder(tmp_path / "out", ROWS, {}, lines, screening=3)
+
+
+def test_the_chance_of_admission_is_the_binomial_one() -> None:
+    four = Settings(id="", run="", run_id="", screening=4, admit=0.75)
+    assert num_needed(four) == 3
+    assert chance_of_admission(0.5, four) == pytest.approx(5 / 16)
+    thirty = Settings(id="", run="", run_id="", screening=30, admit=0.75)
+    assert num_needed(thirty) == 23
+    assert chance_of_admission(0.75, Settings(id="", run="", run_id="")) == 1
+    shown = {p: round(chance_of_admission(p, thirty), 3) for p in (0.6, 0.75, 0.9)}
+    assert shown == {0.6: 0.044, 0.75: 0.514, 0.9: 0.992}  # as docs/annotate.md has them
+
+
+def test_first_opinions_admit_and_who_is_not_admitted_does_not_count(tmp_path: Path) -> None:
+    people, lines = ("ana", "ben", "cy"), [*gold(0, 1), OWN]
+    settings: dict[str, Any] = {"people": people, "screening": 2, "admit": 1.0, "gold_share": 0.0}
+    annotated_folder(tmp_path / "out", ROWS, {}, lines, **settings, overlap=0)
+    out = str(tmp_path / "out")
+    annotated = Annotated.read(out)
+    items = {item.id: item for item in annotated.items}
+    log = EventLog(tmp_path / "out")
+
+    def say(person: str, one: str, said: dict[str, Any], number: int) -> None:
+        ratings = (said["ratings"] * 2)[: len(items[one].steps)]
+        named = {"person": person, "solution": one, "digest": items[one].digest}
+        log.add(event(number, **{**said, **named, "ratings": ratings}))
+
+    number = 0
+    for person, said in (("ana", WRONG), ("ben", RIGHT)):
+        for one in annotated.queues[person].screening:
+            is_own = items[one].probability is None
+            say(person, one, FIRST if is_own and said is WRONG else said, number)
+            number += 1
+    for one in annotated.queues["ben"].screening:  # a second try changes nothing
+        say("ben", one, WRONG, number)
+        number += 1
+    for person in ("ana", "ben"):
+        say(person, annotated.queues[person].ids[-1], RIGHT, number)
+        number += 1
+    log.close()
+    annotated = Annotated.read(out)
+    standings = annotated.standings
+    assert [standings[one].admitted for one in people] == [True, False, None]
+    assert standings["ana"].screening.num_right == 2 and standings["ben"].screening.num_right == 0
+    assert standings["ana"].screening.low == pytest.approx(0.025**0.5)  # Clopper-Pearson of 2 of 2
+    lines_said = list(summarise(annotated).lines())
+    assert "  screening: 2 of 2 right, 1.00 [0.16, 1.00]; admitted" in lines_said
+    truth = {one.id: one for one in peoples_truth(out).judged}
+    assert set(truth) == {"solution-0", "solution-1", annotated.queues["ana"].ids[-1]}
+    assert truth["solution-0"].first_error == 1  # the gold, whoever said what
+
+    def rows(*arguments: str) -> list[dict[str, Any]]:
+        data = tmp_path / f"data{len(arguments)}"
+        ended = CliRunner().invoke(
+            main, ["export", out, "--to", "prm800k", "-o", str(data), *arguments]
+        )
+        assert ended.exit_code == 0, ended.output
+        return [json.loads(text) for text in (data / "data.jsonl").read_text().splitlines()]
+
+    assert [row["labeler"] for row in rows()] == ["ana"]
+    asked = rows("--screening")
+    assert sum(row["is_initial_screening_question"] for row in asked) == 4
+    assert not any(row["is_quality_control_question"] for row in asked)
+
+
+def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
+    said = {
+        ("ana", "solution-0"): WRONG, ("ben", "solution-0"): FIRST,
+        ("ana", "solution-1"): WRONG, ("ben", "solution-1"): WRONG,
+        ("ana", "solution-2"): WRONG, ("ben", "solution-2"): GAVE_UP,
+        ("overseer", "solution-0"): RIGHT,
+    }  # fmt: skip
+    annotated_folder(tmp_path / "out", ROWS, said, people=("ana", "ben"), overlap=1.0)
+    out = str(tmp_path / "out")
+    differ = Annotated.read(out).disagreements
+    assert [item.id for item, _ in differ] == ["solution-2", "solution-0"]  # the open one first
+    truth = {one.id: (one.first_error, one.also) for one in peoples_truth(out).judged}
+    assert truth == {
+        "solution-0": (None, frozenset()),
+        "solution-1": (1, frozenset([1])),
+        "solution-2": (1, frozenset()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"ratings": ["good"]}, "rates 1 steps, and solution solution-0 has steps 0 to 2"),
+     ({"solution": "gone"}, "on solution 'gone', which items.jsonl does not have")],
+)  # fmt: skip
+def test_an_event_on_what_is_not_there(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+    annotated_folder(tmp_path / "out", ROWS, {("me", "solution-0"): RIGHT})
+    path = tmp_path / "out" / "events.jsonl"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}) + "\n")
+    with pytest.raises(DataError, match=why):
+        peoples_truth(str(tmp_path / "out"))
+
+
+def test_screening_over_the_page(tmp_path: Path) -> None:
+    run = plain_run(tmp_path / "run")
+    path = tmp_path / "gold.jsonl"
+    own = {"problem": "1 + 1?", "answer": "2", "steps": ["It is 3.", "So 3."]}
+    lines = [{"solution_id": "solution-0", "first_errors": None}, {**own, "first_errors": [0, 1]}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    out = tmp_path / "out"
+    begun = ["--people", "ana,ben", "--screening", "2", "--admit", "1", "--gold", str(path)]
+    with AnnotateProcess(run, "-o", str(out), *begun) as page:
+        answers = {"solution-0": ["good", "good"]}
+        for person in ("ana", "ben"):
+            state = page.get("/api/state", person)
+            assert state["screening"] and len(state["items"]) == 2 and not state["shows_run"]
+            cookie = page.cookie(person)
+            assert page.ask("GET", "/api/item?id=solution-1", cookie=cookie)[0] in (403, 404)
+            for one in state["items"]:
+                assert set(page.get(f"/api/item?id={one}", person)) == {
+                    "id", "problem", "answer", "steps", "digest"
+                }  # fmt: skip
+                said = answers.get(one, ["good", "bad"]) if person == "ana" else ["bad", None]
+                assert page.post(page.opinion(person, one, said), person)[0] == 200
+                assert page.ask("GET", f"/api/labels?id={one}", cookie=cookie)[0] == 403
+        state = page.get("/api/state", "ana")
+        assert state["notice"] is None and not state["screening"] and len(state["items"]) > 2
+        refused = page.get("/api/state", "ben")
+        assert "differ too often" in refused["notice"] and len(refused["items"]) == 2
+        again = {**page.opinion("ana", state["items"][-1], ["good", "good"]), "person": "ben"}
+        assert page.post(again, "ben")[0] in (403, 404)
+        summary = page.get("/summary", "ana")
+        assert "hidden" not in summary["people"][0] and "screening" not in summary["people"][0]
+        assert page.get("/summary", "overseer")["people"][0]["screening"]["num_right"] == 2
+        for path_ in ("/overview", "/api/overview"):
+            assert page.ask("GET", path_)[0] == 403
+            status, _, body = page.ask("GET", path_, cookie=page.cookie("ana"))
+            assert status == 403 and "overseer alone" in body
+            answered = page.ask("GET", path_, cookie=page.cookie("overseer"), host="evil.example")
+            assert answered[0] == 421
+            assert page.ask("POST", path_, {}, cookie=page.cookie("overseer"))[0] == 405
+        mine = page.opinion("overseer", "solution-1", ["good", "bad", None])
+        assert page.post(mine, "ana")[0] == 403
+        assert page.post({**mine, "person": "ana"}, "overseer")[0] == 403
+        assert page.post(mine, "overseer", origin="http://evil.example")[0] == 403
+        assert page.post({**mine, "note": "x" * (1 << 20)}, "overseer")[0] == 413
+        assert page.post({**mine, "solution": "solution-0"}, "overseer")[0] == 404  # it is gold
+        assert page.post(mine, "overseer") == (200, '{"new":true}')
+        found = page.get("/api/overview", "overseer")
+        assert [one["admitted"] for one in found["summary"]["people"]] == [True, False]
+        assert found["needed"] == 2
+    assert "  screening: 1 of 2 right, 0.50 [0.01, 0.99]; not admitted" in page.said
+    with AnnotateProcess(run, "-o", str(out)) as page:  # gold needs not be given again
+        assert "differ too often" in page.get("/api/state", "ben")["notice"]
+    other = subprocess.run(
+        [sys.executable, "-m", "mclabel", "annotate", run, "-o", str(out), "--people", "overseer"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert other.returncode == 2 and "the name of whoever runs this" in other.stderr

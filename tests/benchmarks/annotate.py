@@ -1,0 +1,255 @@
+"""How fast and safe the page of people's labels is, whom screening admits, and what it measures.
+
+    python -m tests.benchmarks.annotate [--smoke | --quick]
+
+Serves a fifth of a run of 100,000 solutions (`--quick`: 5,000) to 20 annotators at once over HTTP.
+Then kills the server at 50 random moments (`--quick`: 10) while all submit, repeat and reorder. The
+last line is JSON: p99_ms by action; lost and doubled, acknowledged events that are not on the disk,
+or are twice; admitted, by accuracy, how often people pass a screening of 30 at 75%, beside the
+binomial figure; rate_error, the largest error of a false alarm or detection rate that `mclabel
+combine` learns of them; coverage, of the 95% interval of the weighted share of right first errors.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mclabel.annotate.events import EVENTS, latest, parse_event, read_events
+from mclabel.annotate.gold import Queue, chance_of_admission, standing
+from mclabel.annotate.items import Item, Settings, draw_items, read_items
+from mclabel.annotate.opinions import people_sources
+from mclabel.evaluation.label_quality import label_quality
+from mclabel.judges.consensus.models import Locations
+from mclabel.judges.consensus.posterior import fuse
+from mclabel.judges.consensus.sources import judge_model
+from mclabel.records import LabeledSolution, Outcome
+from tests.benchmarks.sizes import SizedParser
+from tests.support.annotated import AnnotateProcess, event
+from tests.support.annotators import first_errors, names, rollouts, write_labelled
+from tests.support.shown import solution, write_run
+
+ACCURACIES = (0.6, 0.75, 0.9)
+BLOCK = 2_000
+SETTINGS = Settings(id="b", run="run", run_id="r")
+
+
+def main() -> None:
+    size = SizedParser(__doc__).read().size
+    people = [f"p{number:02d}" for number in range(size.pick(smoke=3, quick=20, full=20))]
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        count = size.pick(smoke=100, quick=5_000, full=100_000)
+        large = [_run(Path(scratch) / "large", count), "--sample", str(count // 5)]
+        each = size.pick(smoke=2, quick=40, full=100)
+        figures["p99_ms"] = _pace(large, Path(scratch) / "pace", people, each)
+        small = _run(Path(scratch) / "small", 200)
+        kills = size.pick(smoke=1, quick=10, full=50)
+        figures |= _killed(small, Path(scratch) / "killed", people, kills)
+        count = size.pick(smoke=100, quick=2_000, full=4_000)
+        figures["rate_error"] = _rate_error(Path(scratch) / "said", count)
+    figures["admitted"] = _admitted(size.pick(smoke=20, quick=2_000, full=10_000))
+    draws = size.pick(smoke=5, quick=200, full=1_000)
+    figures["coverage"] = _coverage(draws, size.pick(smoke=300, quick=10_000, full=10_000))
+    print(json.dumps(figures))
+
+
+def _rows(count: int) -> list[LabeledSolution]:
+    """Solutions of several lengths, some of them wrong."""
+    rng = random.Random(0)
+    rows = []
+    for number in range(count):
+        num_steps = rng.choice((2, 3, 5, 8, 14))
+        error = rng.randrange(num_steps) if rng.random() < 0.4 else num_steps
+        good = [4 if step < error else 0 for step in range(num_steps)]
+        outcome = Outcome.WRONG if error < num_steps else Outcome.RIGHT
+        steps = [f"Step {step} of {number}: we add {step}.\n" for step in range(num_steps)]
+        rows.append(solution(number, steps, good, outcome=outcome, problem=f"Problem {number}"))
+    return rows
+
+
+def _run(folder: Path, count: int) -> str:
+    rows = _rows(count)
+    for number, start in enumerate(range(0, count, BLOCK)):
+        write_run(folder, rows[start : start + BLOCK], None, f"{number:016x}")
+    return str(folder)
+
+
+class _Annotator:
+    """A browser of one person, on one connection."""
+
+    def __init__(self, page: AnnotateProcess, person: str) -> None:
+        self.person = person
+        self._head = {"cookie": page.cookie(person), "origin": page.origin}
+        self._connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
+
+    def ask(self, method: str, path: str, content: object = None) -> tuple[int, Any, float]:
+        """Status, content, and milliseconds of an answer."""
+        body = None if content is None else json.dumps(content)
+        began = time.perf_counter()
+        head = {**self._head, "content-type": "application/json"}
+        self._connection.request(method, path, body, head)
+        response = self._connection.getresponse()
+        text = response.read()
+        spent = 1000 * (time.perf_counter() - began)
+        return response.status, json.loads(text) if text[:1] in b"{[" else None, spent
+
+
+def _said(person: str, item: Any, revision: int, key: str) -> dict[str, Any]:
+    return {
+        "id": f"{key}-{person}-{item['id']}-{revision:04d}", "person": person,
+        "solution": item["id"], "digest": item["digest"], "ratings": ["good"] * len(item["steps"]),
+        "finish": "solution", "note": "", "ms": 1000, "at": 1_700_000_000_000 + revision,
+        "revision": revision,
+    }  # fmt: skip
+
+
+def _pace(run: list[str], out: Path, people: list[str], each: int) -> dict[str, float]:
+    spent: dict[str, list[float]] = {"item": [], "submit": [], "labels": []}
+    with AnnotateProcess(*run, "-o", str(out), "--people", ",".join(people)) as page:
+
+        def work(person: str) -> None:
+            browser = _Annotator(page, person)
+            items = browser.ask("GET", "/api/state")[1]["items"]
+            for one in items[:each]:
+                _, item, took = browser.ask("GET", f"/api/item?id={one}")
+                spent["item"].append(took)
+                status, _, took = browser.ask("POST", "/api/events", _said(person, item, 1, "pace"))
+                assert status == 200
+                spent["submit"].append(took)
+                spent["labels"].append(browser.ask("GET", f"/api/labels?id={one}")[2])
+
+        with ThreadPoolExecutor(len(people)) as pool:
+            list(pool.map(work, people))
+    return {name: round(float(np.quantile(took, 0.99)), 1) for name, took in spent.items()}
+
+
+def _killed(run: str, out: Path, people: list[str], kills: int) -> dict[str, int]:
+    """Kill the server while everybody submits, repeats and reorders; count what that has cost."""
+    rng = random.Random(1)
+    acknowledged: dict[str, tuple[str, str, int]] = {}
+    begun = (run, "-o", str(out), "--people", ",".join(people), "--sample", "200")
+    for number in range(kills):
+        with AnnotateProcess(*begun) as page:
+            items = read_items(out)
+            ready = threading.Barrier(len(people) + 1)
+
+            with ThreadPoolExecutor(len(people)) as pool:
+                done = [
+                    pool.submit(_submit, page, person, number, items, ready, acknowledged)
+                    for person in people
+                ]
+                ready.wait()
+                time.sleep(rng.uniform(0.01, 0.4))
+                os.kill(page.process.pid, signal.SIGKILL)
+                page.process.wait()
+                for one in done:
+                    one.result()
+    with AnnotateProcess(*begun):
+        pass  # cuts off what was half written
+    lines = (out / EVENTS).read_text().splitlines()
+    written = Counter(json.loads(line)["id"] for line in lines)
+    last = latest(read_events(out))
+    lost = sum(one not in written for one in acknowledged)
+    lost += sum(last[who, what].revision < n for who, what, n in acknowledged.values())
+    print(f"{len(acknowledged):,} events acknowledged over {kills} kills", flush=True)
+    return {"lost": lost, "doubled": sum(count > 1 for count in written.values())}
+
+
+def _submit(
+    page: AnnotateProcess, person: str, number: int, items: Sequence[Item],
+    ready: threading.Barrier, acknowledged: dict[str, tuple[str, str, int]],
+) -> None:  # fmt: skip
+    """Submit, repeat and reorder until the server is killed; record what it acknowledges."""
+    chance = random.Random(f"{number} {person}")
+    browser = _Annotator(page, person)
+    own = [vars(item) for item in items if person in item.people]
+    events = [_said(person, one, number * 3 + r, f"k{number}") for one in own for r in (1, 2, 3)]
+    events += chance.sample(events, len(events) // 2)
+    chance.shuffle(events)
+    ready.wait()
+    try:
+        for one in events:
+            if browser.ask("POST", "/api/events", one)[0] == 200:
+                acknowledged[one["id"]] = (person, one["solution"], one["revision"])
+    except (OSError, http.client.HTTPException):
+        return  # the server was killed
+
+
+def _admitted(count: int) -> dict[str, dict[str, float]]:
+    settings = replace(SETTINGS, screening=30)
+    ids = tuple(f"g{number}" for number in range(30))
+    queue = Queue(ids=ids, screening=ids, hidden=frozenset())
+    gold: dict[str, tuple[int | None, ...]] = dict.fromkeys(ids, (1,))
+    right = event()
+    wrong = parse_event({**vars(right), "ratings": ["bad", None, None]})
+    rng = np.random.default_rng(2)
+    found = {}
+    for accuracy in ACCURACIES:
+        passed = 0
+        for hits in rng.random((count, 30)) < accuracy:
+            said = {one: right if hit else wrong for one, hit in zip(ids, hits, strict=True)}
+            passed += bool(standing(queue, gold, said.get, settings).admitted)
+        exact = chance_of_admission(accuracy, settings)
+        found[str(accuracy)] = {"rate": round(passed / count, 4), "exact": round(exact, 4)}
+    return found
+
+
+def _rate_error(folder: Path, count: int) -> float:
+    """The largest error of the rates that are learned of people, without truth."""
+    rng = np.random.default_rng(3)
+    errors, num_steps = first_errors(rng, count)
+    named = {f"p{right}": names(rng, right, errors, num_steps) for right in ACCURACIES}
+    ids = write_labelled(folder, num_steps, named)
+    models = {s.name: judge_model(s, ids, num_steps) for s in people_sources(str(folder))}
+    fused = fuse(rollouts(rng, errors, num_steps), num_steps, models)
+    truth = np.eye(int(num_steps.max()) + 1)[errors]
+    wrong = [0.0]
+    for name, model in models.items():
+        assert isinstance(model, Locations)
+        true, learned = model.fitted(truth).rates(), fused.models[name].rates()
+        wrong += [abs(learned[what] - true[what]) for what in ("false_alarm", "detection")]
+    return round(max(wrong), 4)
+
+
+def _coverage(count: int, num_rows: int) -> float:
+    """How often the interval of the weighted share holds that of the whole run."""
+    rows = _rows(num_rows)
+    rng = random.Random(4)
+    truth = {}
+    for row in rows:  # labels are wrong more often where they name an error, or steps are many
+        right = rng.random() < (0.9 if row.first_error is None else 0.7) - 0.02 * len(row.steps)
+        truth[row.solution.id] = row.first_error if right else rng.randrange(len(row.steps))
+    by_id = {row.solution.id: row for row in rows}
+    whole = np.mean([truth[row.solution.id] == row.first_error for row in rows])
+    held = 0
+    for seed in range(count):
+        items = draw_items(lambda: rows, replace(SETTINGS, seed=seed))
+        weights = {item.id: 1 / (item.probability or 1) for item in items}
+        quality = label_quality(
+            [by_id[item.id] for item in items],
+            lambda row: truth[row.solution.id],
+            weight=lambda row, weights=weights: weights[row.solution.id],  # type: ignore[misc]
+            seed=seed,
+        )
+        low, high = quality.first_error_accuracy.low, quality.first_error_accuracy.high
+        held += low is not None and high is not None and bool(low <= whole <= high)
+    return round(held / count, 4)
+
+
+if __name__ == "__main__":
+    main()

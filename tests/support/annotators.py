@@ -1,0 +1,75 @@
+"""Simulated people: how they label solutions whose first errors are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.annotate.items import Item, Settings, write_items
+from tests.support.annotated import event
+
+Ints = NDArray[np.int64]
+
+
+def first_errors(rng: np.random.Generator, count: int) -> tuple[Ints, Ints]:
+    """First errors, the number of steps for none, and numbers of steps of some solutions."""
+    num_steps = rng.integers(3, 8, count)
+    wrong = rng.random((count, 8)) < 0.12
+    first = np.argmax(wrong, 1)
+    return np.where(wrong.any(1) & (first < num_steps), first, num_steps), num_steps
+
+
+def names(rng: np.random.Generator, accuracy: float, errors: Ints, num_steps: Ints) -> Ints:
+    """What a person names who is right with a chance of `accuracy`, and else names any other."""
+    others = (errors + rng.integers(1, num_steps + 1)) % (num_steps + 1)
+    return np.where(rng.random(len(errors)) < accuracy, errors, others)
+
+
+def ratings(named: int, steps: int) -> list[str | None]:
+    """What a person rates who names a first error, or the number of steps for none."""
+    rated: list[str | None] = ["good"] * min(named, steps)
+    return rated if named >= steps else [*rated, "bad", *[None] * (steps - named - 1)]
+
+
+def rollouts(rng: np.random.Generator, errors: Ints, num_steps: Ints) -> NDArray[np.float64]:
+    """Chances of first errors by rollouts: the truth seven times in ten, else any place."""
+    chances = np.zeros((len(errors), int(num_steps.max()) + 1))
+    for row, (error, steps) in enumerate(zip(errors, num_steps, strict=True)):
+        seen = error if rng.random() < 0.7 else rng.integers(0, steps + 1)
+        likely = np.full(steps + 1, 0.3 / (steps + 1))
+        likely[seen] += 0.7
+        usual = np.append(0.12 * 0.88 ** np.arange(steps), 0.88**steps)
+        chances[row, : steps + 1] = usual * likely / (usual * likely).sum()
+    return chances
+
+
+def write_labelled(
+    folder: Path, num_steps: Ints, named: Mapping[str, Ints], **settings: Any
+) -> Sequence[str]:
+    """A folder in which everybody has labelled every solution; ids of the solutions."""
+    folder.mkdir()
+    people = tuple(named)
+    items = [
+        Item(
+            id=f"s{n}", problem=f"p{n}", answer="1", steps=("x",) * int(steps), prediction=None,
+            digest="d", stratum="all", probability=1.0, people=people,
+        )
+        for n, steps in enumerate(num_steps)
+    ]  # fmt: skip
+    write_items(folder, items, Settings(id="t", run="run", run_id="r", people=people, **settings))
+    with (folder / "events.jsonl").open("w") as file:
+        for who, person in enumerate(people):
+            for n, item in enumerate(items):
+                said = ratings(int(named[person][n]), len(item.steps))
+                one = event(
+                    n, id=f"{who:03d}-{n:08d}", person=person, solution=item.id, ratings=said,
+                    finish="found_error" if "bad" in said else "solution", digest="d",
+                )  # fmt: skip
+                file.write(json.dumps(asdict(one)) + "\n")
+    return [item.id for item in items]
