@@ -342,10 +342,23 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     assert "must be a local file that ends in .parquet" in refused(
         *("select", pool, "-o", tmp_path / "next.jsonl", "--rule", "uniform", "--budget", 3)
     )
+    empty = write(tmp_path / "empty.jsonl", [])
+    said = refused(*base, "--rule", "uncertain", "--scores", empty, "--budget", 3)
+    assert "holds no solutions. Give what `mclabel score` has written for" in said
+    no_text = write(tmp_path / "no-text.jsonl", [{"problem": "Q", "scores": [0.5]}])
+    said = refused(*base, "--rule", "uncertain", "--scores", no_text, "--budget", 3)
+    assert "needs a solution (text) or steps (list of texts). Give what `mclabel score`" in said
     bad = write(tmp_path / "bad.jsonl", [{"problem": "Q", "solution": "x", "outcome": "good"}])
     said = refused("select", bad, "-o", out, "--rule", "uniform", "--budget", 1)
     assert "bad.jsonl, line 1: 'good' is not a valid Outcome. Give outcome (right, wrong" in said
     assert not list(tmp_path.glob("next*"))
+
+
+def test_a_budget_that_leaves_nothing_to_the_rule(tmp_path: Path, pool: Path) -> None:
+    given = ("--scores", tmp_path / "scores.jsonl", "-o", tmp_path / "next.parquet")
+    for budget, is_said in ((1, True), (2, False)):
+        found = mclabel("select", pool, "--rule", "uncertain", "--budget", budget, *given)
+        assert found.exit_code == 0 and ("leaves nothing to the rule" in found.output) == is_said
 
 
 def test_a_pool_that_the_prm_cannot_score(tmp_path: Path, prm: Path) -> None:
