@@ -365,6 +365,11 @@ class LabeledSolution:
     """Which opinions the labels rest on beside rollouts; None where they rest on these alone."""
 
     @property
+    def stands_for(self) -> float:
+        """How many solutions of its pool it stands for: 1 / `selection_probability`."""
+        return 1.0 if self.selection_probability is None else 1 / self.selection_probability
+
+    @property
     def is_decided(self) -> bool:
         """Whether the labels say where the first error is, or that there is none.
 

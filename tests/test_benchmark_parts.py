@@ -13,6 +13,13 @@ from mclabel.records import LabeledSolution
 from tests.benchmarks.pieces import NOT_DONE, Piece, Pieces, write_json
 from tests.benchmarks.scorer_figures import Comparison, choose, location_f1, numbers
 from tests.benchmarks.scorers import NO_ERROR, Pool
+from tests.benchmarks.selection_arms import (
+    calibration_error,
+    concentration_auroc,
+    log_saving,
+    resampled,
+    right_at,
+)
 
 
 def pieces(folder: Path) -> list[Piece]:
@@ -55,6 +62,43 @@ def test_choosing_is_the_mean_over_all_subsets() -> None:
                 shares.append(np.mean(right[best]))
             found.append(np.mean(shares))
         assert choose(scores, truth, size) == pytest.approx(np.array(found))
+
+
+def test_the_ratio_of_costs_is_measured_where_both_curves_have_been() -> None:
+    budgets = np.array([10.0, 20.0, 40.0, 80.0])
+    places = [np.log(budgets), np.log(budgets[1:] / 2)]
+    uniform = np.array([0.1, 0.2, 0.3, 0.4])
+    same = uniform[1:]  # at half of the labels
+    assert np.exp(log_saving(places, [uniform, same])) == pytest.approx(2)
+    # a bend below or above the other curve's reach changes nothing
+    longer = np.array([-5.0, 0.2, 0.3, 0.4])
+    assert np.exp(log_saving(places, [longer, same])) == pytest.approx(2)
+    # a curve that falls is levelled, and one that nobody reaches has no ratio
+    fallen = np.array([0.2, 0.35, 0.25])
+    assert np.exp(log_saving(places, [uniform, fallen])) == pytest.approx(
+        np.exp(log_saving(places, [uniform, np.array([0.2, 0.3, 0.3])]))
+    )
+    assert np.isnan(log_saving(places, [uniform, same + 1]))
+    assert np.isnan(log_saving(places, [np.full(4, 0.3), same]))
+
+
+def test_figures_of_scores_by_hand() -> None:
+    nan = np.nan
+    # problem, score, share of right rollouts, sound, concentration
+    rows = np.array(
+        [
+            [0, 0.95, 0.5, 1, 1.0],
+            [0, 0.15, 0.1, 0, 3.0],
+            [1, 0.12, 0.2, 0, 2.0],
+            [1, 0.55, nan, 1, 9.0],
+        ]
+    )
+    assert right_at(0.5)(rows) == 1.0 and right_at(0.6)(rows) == 0.75
+    # three of ten bins: .45 too high; .05 too high and .08 too low together
+    assert calibration_error(rows) == pytest.approx((0.45 + 0.03) / 3)
+    assert concentration_auroc(rows) == 1.0  # the one far off is the least sure
+    value, low, high = resampled([rows, rows], right_at(0.6))
+    assert (value, low, high) == (0.75, 0.5, 1.0)
 
 
 def test_first_errors() -> None:

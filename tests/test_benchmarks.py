@@ -36,6 +36,8 @@ WITHOUT_PROGRAM = {
     "rl_values",
     "rl_wider",
     "search_ways",
+    "selection_arms",
+    "selection_figures",
     "simulated_completers",
     "sizes",
     "smoke",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -22,6 +24,7 @@ from mclabel.data.shards.store import Store
 from mclabel.exits import EXIT_INTERRUPTED
 from mclabel.records import LabeledSolution
 from mclabel.stats.pool import pool_mean
+from mclabel.work.tally import JobState
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 NUM_PROBLEMS, EACH = 6, 5
@@ -257,6 +260,44 @@ def test_a_killed_selection_is_resumed(
     assert manifest(select(pool, out, *options, budget=6)) == manifest(whole)
 
 
+KILLED_AFTER_A_BLOCK = """
+import os, signal, sys
+from mclabel.cli import main
+from mclabel.judges import task
+commit = task.commit_opinions
+def last(*given, **named):
+    commit(*given, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+task.commit_opinions = last
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_selection_that_was_killed_while_it_scored_is_resumed(tmp_path: Path, prm: Path) -> None:
+    pool = write_run(tmp_path / "pool", arith_rows(520, per_problem=20, seed=1))  # three blocks
+    options = ("--rule", "uncertain", "--prm", prm, "--budget", 30)
+    out = tmp_path / "next.parquet"
+    command = [str(one) for one in ("select", pool, *options, "-o", out)]
+    ended = subprocess.run([sys.executable, "-c", KILLED_AFTER_A_BLOCK, *command], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    left = sorted(tmp_path.glob("next.parquet*"))
+    assert [path.name for path in left] == ["next.parquet.scores.jsonl.partial"]
+    assert list((left[0] / "opinions").glob("*.parquet"))
+    states: list[JobState] = []
+    config = {"solutions": pool, "out": str(out), "rule": "uncertain", "prm": str(prm)}
+    pipelines.select(SelectConfig(**config, budget=30), states.append)  # type: ignore[arg-type]
+    assert 0 < states[-1].num_items_resumed < 520
+    whole = select(pool, tmp_path / "whole.parquet", *options[:-2], budget=30)
+    # the last digits of a score depend on what is in its batch
+    assert manifest(out) == _rounded(manifest(whole))
+
+
+def _rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: pytest.approx(v, abs=1e-5) if k in ("key", "score") and v is not None else v
+             for k, v in row.items()} for row in rows]  # fmt: skip
+
+
 def _killed(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
@@ -301,10 +342,23 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     assert "must be a local file that ends in .parquet" in refused(
         *("select", pool, "-o", tmp_path / "next.jsonl", "--rule", "uniform", "--budget", 3)
     )
+    empty = write(tmp_path / "empty.jsonl", [])
+    said = refused(*base, "--rule", "uncertain", "--scores", empty, "--budget", 3)
+    assert "holds no solutions. Give what `mclabel score` has written for" in said
+    no_text = write(tmp_path / "no-text.jsonl", [{"problem": "Q", "scores": [0.5]}])
+    said = refused(*base, "--rule", "uncertain", "--scores", no_text, "--budget", 3)
+    assert "needs a solution (text) or steps (list of texts). Give what `mclabel score`" in said
     bad = write(tmp_path / "bad.jsonl", [{"problem": "Q", "solution": "x", "outcome": "good"}])
     said = refused("select", bad, "-o", out, "--rule", "uniform", "--budget", 1)
     assert "bad.jsonl, line 1: 'good' is not a valid Outcome. Give outcome (right, wrong" in said
     assert not list(tmp_path.glob("next*"))
+
+
+def test_a_budget_that_leaves_nothing_to_the_rule(tmp_path: Path, pool: Path) -> None:
+    given = ("--scores", tmp_path / "scores.jsonl", "-o", tmp_path / "next.parquet")
+    for budget, is_said in ((1, True), (2, False)):
+        found = mclabel("select", pool, "--rule", "uncertain", "--budget", budget, *given)
+        assert found.exit_code == 0 and ("leaves nothing to the rule" in found.output) == is_said
 
 
 def test_a_pool_that_the_prm_cannot_score(tmp_path: Path, prm: Path) -> None:

@@ -88,6 +88,7 @@ def labels(shards: str, as_json: bool) -> None:
     from mclabel.evaluation.grouping import by_meta, solution_meta
     from mclabel.evaluation.health import health_json, run_health
     from mclabel.evaluation.label_quality import (
+        described,
         has_exact_truth,
         label_cost,
         label_quality,
@@ -95,6 +96,7 @@ def labels(shards: str, as_json: bool) -> None:
     from mclabel.report.page.health import finding_lines, health_grid
     from mclabel.report.terminal.grid import rich_table
     from mclabel.report.terminal.solutions import counts_table, num_kept, quality_table
+    from mclabel.report.texts import DESCRIBED
 
     rows = list(read_labels(Store(shards)))
     cost = label_cost(rows)
@@ -110,6 +112,7 @@ def labels(shards: str, as_json: bool) -> None:
         content = {
             "cost": asdict(cost),
             "num_kept": num_kept(rows),
+            "describes": described(rows),
             "health": None if health is None else health_json(health),
             "quality": quality,
         }
@@ -118,6 +121,8 @@ def labels(shards: str, as_json: bool) -> None:
     console.print(counts_table(rows, cost))
     if groups:
         console.print(quality_table(groups))
+    if (what := described(rows)) is not None and groups:
+        console.print(DESCRIBED[what])
     if health is not None:
         console.print(rich_table(health_grid(health)))
         for line in finding_lines(health):

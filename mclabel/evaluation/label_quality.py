@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,11 +93,27 @@ def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
     return bool(rows) and all(carries_truth(row.problem.meta) for row in rows)
 
 
+Described = Literal["pool", "selection"]
+
+
+def described(rows: Iterable[LabeledSolution]) -> Described | None:
+    """What `label_quality` of solutions from `mclabel select` describes; None of others.
+
+    The whole `pool` if some were drawn at random, which stand for all that no rule chose. Else the
+    `selection` alone: a rule chose all of them, and nothing is known of the rest.
+    """
+    chosen = [row for row in rows if row.selection_probability is not None]
+    if not chosen:
+        return None
+    some_drawn = any(row.stands_for > 1 or not row.chosen_by_outcome for row in chosen)
+    return "pool" if some_drawn else "selection"
+
+
 def label_quality(
     rows: Iterable[LabeledSolution],
     truth: Callable[[LabeledSolution], int | None] = exact_first_error,
     *,
-    weight: Callable[[LabeledSolution], float] = lambda row: 1.0,
+    weight: Callable[[LabeledSolution], float] = lambda row: row.stands_for,
     seed: int = 0,
 ) -> LabelQuality:
     """Compare labels with the truth.
@@ -105,7 +122,8 @@ def label_quality(
         rows: labelled solutions.
         truth: a solution's true first error, None for none.
         weight: how many solutions a solution stands for, 1 / its probability of being drawn: then
-            every share is Hájek's estimate of that of the whole run.
+            every share is Hájek's estimate of that of the whole run, or of the pool that solutions
+            were selected from.
         seed: of the bootstrap.
     """
     rows = list(rows)

@@ -18,8 +18,10 @@ from mclabel.evaluation.grouping import groups_by_key, solution_meta
 from mclabel.evaluation.interval_check import IntervalCheck, check_intervals
 from mclabel.evaluation.label_quality import (
     CostEstimate,
+    Described,
     LabelQuality,
     cost_estimate,
+    described,
     label_quality,
 )
 from mclabel.evaluation.truth import Truth, TruthKind
@@ -45,7 +47,8 @@ class GroupReport:
     """Calibration tables, by what predicts and what is observed:
 
     `value, outcome`: the value of a step against what became of the solution itself, an
-    independent draw; of sampled solutions, and unbiased values, alone.
+    independent draw; of sampled solutions that were not chosen by their outcome, and unbiased
+    values, alone.
     `value, sound` and `posterior, sound`: against whether the step is sound in truth.
     `value, reference` and `mean, reference`: against another run's rollouts of the prefix."""
     intervals: dict[str, IntervalCheck]
@@ -62,6 +65,8 @@ class LabelReport:
 
     truth: TruthKind | None
     groups: dict[str, GroupReport]
+    describes: Described | None = None
+    """What the shares of quality describe where the solutions were selected from a pool."""
     completers: CompletersReport | None = None
     """What each completer's rollouts are worth; None where the policy alone rolled out."""
     sources: ConsensusReport | None = None
@@ -98,6 +103,7 @@ def label_report(
             name: _group(members, truth, reference or {}, seed)
             for name, members in group_rows(rows).items()
         },
+        describes=described(rows),
         completers=completers_report(known, true_error, learned or {}, seed=seed),
         sources=consensus_report(known, true_error, rules or {}, judge_rates or {}, seed=seed),
     )
@@ -150,7 +156,9 @@ def _group(
         num_unknown=0 if truth is None else len(rows) - len(known),
         quality=None
         if truth is None
-        else label_quality(known, truth.of, weight=truth.weight, seed=seed),
+        else label_quality(
+            known, truth.of, weight=lambda row: truth.weight(row) * row.stands_for, seed=seed
+        ),
         calibration={name: one for name, one in measured.items() if one is not None},
         intervals=check_intervals(rows, reference, seed=seed),
         positions=values_by_position(graded, kinds, seed=seed),
@@ -174,7 +182,7 @@ def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Prediction]:
             observed=float(row.solution.outcome is Outcome.RIGHT),
         )
         for row in rows
-        if row.solution.origin == "sampled"
+        if row.solution.origin == "sampled" and not row.chosen_by_outcome
         for step in row.steps
         if not step.is_outcome and step.value is not None
     ]

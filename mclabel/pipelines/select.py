@@ -67,6 +67,8 @@ class SelectReport:
             f"{self.num_certain:,} chosen by the rule, {self.num_wrong:,} of them wrong or "
             f"ungraded; {self.num_drawn:,} drawn, with probability {self.probability:.4g}"
         )
+        if self.num_scored and not self.num_certain:
+            yield "uniform_share leaves nothing to the rule. Raise budget, or lower uniform_share"
         yield f"Label them: mclabel label CONFIG --select {out}"
 
 
@@ -210,6 +212,11 @@ def _rank(
         found = places[text]
         keys[found[0]] = np.fmax(keys[found[0]], rule.key(row))
         scores[found] = np.fmax(scores[found], row.score)
+    if not num_read:
+        raise DataError(
+            f"scores={place!r}: holds no solutions. Give what `mclabel score` has written for "
+            f"{config.solutions}"
+        )
     if num_strange == num_read:
         raise DataError(
             f"scores={place!r}: none of its {num_read:,} solutions is in {config.solutions}. Give "
@@ -233,7 +240,7 @@ def _scored_rows(
             where = f"solution {row['id']}"
         item = row if isinstance(row, RejectReason) else row_item(number, where, row)
         if isinstance(item, RejectReason):
-            raise DataError(f"{where}: {item.detail}")
+            raise DataError(f"{where}: {item.detail}. Give what `mclabel score` has written")
         steps = item.steps
         if isinstance(steps, str):
             steps = tuple(split_text(steps, OUR_SPLIT))

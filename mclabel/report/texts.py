@@ -6,6 +6,16 @@ import re
 
 MAX_ANSWER = 80
 """Characters of an answer in a line of facts. Tests of programs are far longer."""
+DESCRIBED = {
+    "pool": "The solutions were selected from a pool: shares here are of the whole pool, each "
+    "solution weighted by 1 / its probability.",
+    "selection": "The solutions were selected from a pool by a rule, and none was drawn at random: "
+    "figures describe the selection alone. Select with uniform_share above 0 for figures of the "
+    "pool.",
+}
+"""What the quality of selected solutions' labels says, by `label_quality.described`."""
+SELECTED = "Of the solutions that were selected, without weights, and not of their pool."
+"""What other figures of such solutions say."""
 _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
 
 

@@ -109,14 +109,17 @@ class Comparison:
         """Majority weighted by a score in [0, 1]."""
         return self._mean([self._vote(one[self.pool.index], size) for one in scores])
 
-    def location_f1(self, steps: Sequence[Sequence[Floats]], threshold: float) -> Measured:
-        """First-error F1 (`location_f1`) of the first sample of every problem.
+    def location_f1(
+        self, steps: Sequence[Sequence[Floats]], threshold: float, *, each: int = 1
+    ) -> Measured:
+        """First-error F1 (`location_f1`) of the first samples of every problem.
 
         Args:
             steps: scores of the steps of every distinct sample, by seed.
             threshold: under which a step is wrong.
+            each: samples of a problem.
         """
-        tables = np.array([self._located(one, threshold, each=1) for one in steps])
+        tables = np.array([self._located(one, threshold, each=each) for one in steps])
         values = np.array([location_f1(table.sum(0)) for table in tables])
         resampled = np.array([location_f1(self._weights @ table) for table in tables])
         return self._over_seeds(values, resampled)

@@ -205,7 +205,8 @@ def load_pool(run: Path) -> Pool:
 def read_scores(out: Path, name: str, pool: str) -> list[Floats]:
     """Scores of the steps of every distinct sample of a pool.
 
-    Of a likelihood, its sum and its least token in place of steps.
+    Of a likelihood, its sum and its least token in place of steps; of `NAME-sure`, how sure the
+    scores of `NAME` are, where it was trained on counts.
     """
     with np.load(_scores_file(out, name, pool)) as file:
         flat, lengths = file["scores"], file["lengths"]
@@ -257,7 +258,11 @@ def _train(out: Path, training: Training) -> None:
 def _score(out: Path, training: Training, pool: str) -> None:
     prm = PRM.load(training.folder(out), threads=1)
     encoded = [prm.encoder.labeled(row) for row in _pool(out, pool).rows]
-    _write_scores(_scores_file(out, training.name, pool), prm.score_encoded(encoded))
+    found = prm.estimate_encoded(encoded)
+    if found[0].concentrations is not None:
+        sure = [one.concentrations or [] for one in found]
+        _write_scores(_scores_file(out, f"{training.name}-sure", pool), sure)
+    _write_scores(_scores_file(out, training.name, pool), [one.scores for one in found])
 
 
 def _score_likelihood(out: Path, model: str, pool: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mclabel.evaluation.label_report import label_report
+from mclabel.evaluation.label_report import LabelReport, label_report
 from mclabel.evaluation.truth import Truth
 from mclabel.records import Counts, LabeledSolution, Outcome
+from mclabel.report.terminal.label_tables import label_grids
 from tests.support.rows import row, step
 
 LAST = step(source="outcome", value=0.0)
@@ -64,6 +67,39 @@ def test_what_is_said_and_what_came() -> None:
     assert set(found.positions) == {
         "all", "right solutions", "wrong solutions", "sound steps", "unsound steps",
     }  # fmt: skip
+
+
+def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> None:
+    """One of three solutions that a rule chose is labelled right, and one of two drawn of eight."""
+
+    def chosen(name: str, error: int | None, probability: float) -> LabeledSolution:
+        made = row(name, [step(value=0.5), LAST], error)
+        return replace(made, selection_probability=probability, chosen_by_outcome=True)
+
+    certain = [chosen("a", 0, 1.0), chosen("b", 1, 1.0), chosen("c", None, 1.0)]
+    drawn = [chosen("d", 0, 0.25), chosen("e", None, 0.25)]
+    truth = Truth(kind="exact", first_errors={f"{name}.0": 0 for name in "abcde"})
+    found = label_report([*certain, *drawn], truth)
+    quality = found.groups["all"].quality
+    assert quality is not None and quality.first_error_accuracy.value == (1 + 4) / (3 + 8)
+    assert found.describes == "pool" and "weighted by 1 / its probability" in _notes(found)
+    # they were chosen for how they end: that is no evidence of any value
+    assert "value, outcome" not in found.groups["all"].calibration
+    alone = label_report(certain, truth)
+    quality = alone.groups["all"].quality
+    assert quality is not None and quality.first_error_accuracy.value == 1 / 3
+    assert alone.describes == "selection" and "describe the selection alone" in _notes(alone)
+    # people labelled a sample of the selection: the chances of both multiply
+    weights = {"a.0": 1.0, "b.0": 2.0, "c.0": 1.0, "d.0": 3.0, "e.0": 1.0}
+    people = label_report([*certain, *drawn], replace(truth, kind="people", weights=weights))
+    quality = people.groups["all"].quality
+    assert quality is not None
+    assert quality.first_error_accuracy.value == (1 + 12) / (1 + 2 + 1 + 12 + 4)
+    assert label_report(report_rows(), None).describes is None
+
+
+def _notes(report: LabelReport) -> str:
+    return " ".join(grid.note for grid in label_grids(report))
 
 
 def test_groups() -> None:

@@ -20,6 +20,8 @@ from mclabel.report.page.facts import run_facts
 from mclabel.report.page.html import Html, figure, table, tag, text
 from mclabel.report.page.report import write_report
 from mclabel.report.runs import find_runs
+from mclabel.report.texts import DESCRIBED, SELECTED
+from tests.support.labelled import arith_rows
 from tests.support.shown import hostile_run, plain_run, solution, write_run
 
 
@@ -46,6 +48,20 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     facts = [run_facts(run) for run in find_runs([first, second])]
     shared = facts[0].first_errors.keys() & facts[1].first_errors.keys()
     assert [[f.first_errors[key] for key in shared] for f in facts] == [[None], [0]]
+
+
+def test_a_run_of_selected_solutions_says_what_its_figures_describe(tmp_path: Path) -> None:
+    """Whether their truth is known or not; and what is drawn stands for what is not chosen."""
+    unknown = [solution(n, ["a\n", "b"], [2, 4]) for n in range(2)]
+    for name, rows in (("unknown", unknown), ("arith", arith_rows(4))):
+        page = written(tmp_path, write_run(tmp_path / name, rows, None))
+        assert "were selected" not in page
+        drawn = [replace(row, selection_probability=0.25, chosen_by_outcome=True) for row in rows]
+        page = written(tmp_path, write_run(tmp_path / f"{name}-drawn", drawn, None))
+        assert SELECTED in page and (DESCRIBED["pool"] in page) == (name == "arith")
+    ruled = [replace(row, selection_probability=1.0) for row in drawn]
+    page = written(tmp_path, write_run(tmp_path / "ruled", ruled, None))
+    assert DESCRIBED["selection"] in page and DESCRIBED["pool"] not in page
 
 
 def test_undecided_solutions_are_not_shown_as_free_of_errors(tmp_path: Path) -> None:

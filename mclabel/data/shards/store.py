@@ -91,7 +91,7 @@ class Store:
             raise ShardError(f"{location}: is a file, must be a folder")
         if not self._path.is_dir():
             if not create:
-                raise ShardError(f"{location}: no such folder")
+                raise ShardError(f"{location}: no such folder. Give an existing one")
             with self._clear_errors(""):
                 self._path.mkdir(parents=True, exist_ok=True)
         self._store = LocalStore(self._path)

@@ -21,8 +21,10 @@ from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.clustered import clustered_mean, clustered_share
 from mclabel.evaluation.grouping import GROUP_KEYS, groups_by_key, solution_meta
 from mclabel.evaluation.label_quality import (
+    Described,
     LabelCost,
     LabelQuality,
+    described,
     exact_first_error,
     has_exact_truth,
     label_cost,
@@ -129,6 +131,8 @@ class RunFacts:
     true_errors_at: Counter[int] | None
     consensus: Counter[tuple[str, bool]]
     """Solutions by the rule of their consensus and whether it keeps them."""
+    describes: Described | None
+    """What label quality describes where the solutions were selected from a pool."""
 
     @property
     def kept(self) -> str:
@@ -177,6 +181,7 @@ def run_facts(run: Run) -> RunFacts:
         num_undecided=sum(map(_is_open, rows)),
         true_errors_at=Counter(t for t in truths.values() if t is not None) if known else None,
         consensus=gathered.consensus,
+        describes=described(rows),
     )
 
 

@@ -25,6 +25,7 @@ from mclabel.report.page.wording import (
     points_range,
 )
 from mclabel.report.runs import is_code
+from mclabel.report.texts import DESCRIBED, SELECTED
 
 MAX_CHOICES = 3
 """Evaluations that stand at the head; the others have sections of their own."""
@@ -88,6 +89,7 @@ def _labelled(run: RunFacts) -> Html:
             *([Fact("undecided", percent(open_), percent_range(open_))] if open_.value else []),
             *([Fact("kept", run.kept)] if run.kept else []),
         ],
+        note="" if run.describes is None else SELECTED,
     )
 
 
@@ -145,6 +147,8 @@ def _quality(run: RunFacts) -> Html:
     )
     if quality.num_problems < FEW_PROBLEMS:
         note += f" Under {FEW_PROBLEMS} problems: the intervals are too narrow."
+    if run.describes is not None:
+        note += f" {DESCRIBED[run.describes]}"
     return card(
         title,
         percent(found),

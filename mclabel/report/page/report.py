@@ -25,6 +25,7 @@ from mclabel.report.page.training import read_training, setting, training_part
 from mclabel.report.page.trees import trees_part
 from mclabel.report.runs import Run, find_runs
 from mclabel.report.terminal.solutions import QUALITY_ROWS
+from mclabel.report.texts import DESCRIBED, SELECTED
 
 _NOTE = (
     "First error found: labelled where it truly is, none for none. Precision and recall: of wrong "
@@ -226,6 +227,10 @@ def _quality(runs: Sequence[RunFacts]) -> Html:
                 "together: with outcomes below, and between runs.",
             )
         )
+    for run in runs:
+        if run.describes is not None:
+            words = DESCRIBED[run.describes] if run.name in known else SELECTED
+            parts.append(tag("p", f"{run.name}: {words}", class_="quiet"))
     parts.append(run_charts.error_plot(runs))
     if len(runs) > 1:
         parts.append(_agreement(runs))

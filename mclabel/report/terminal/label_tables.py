@@ -7,6 +7,7 @@ from mclabel.evaluation.completer_report import CompletersReport
 from mclabel.evaluation.label_report import ALL, GroupReport, LabelReport
 from mclabel.report.terminal.consensus_tables import consensus_grids
 from mclabel.report.terminal.grid import Grid, estimate_text, number_text
+from mclabel.report.texts import DESCRIBED
 
 FIRST_ERRORS = {
     "decided": "decided",
@@ -69,7 +70,9 @@ def _quality(report: LabelReport) -> list[Grid]:
     )
     if unknown:
         note += f" {unknown:,} solutions are unknown to the truth and left out."
-    if report.truth == "people":
+    if report.describes is not None:
+        note += f" {DESCRIBED[report.describes]}"
+    elif report.truth == "people":
         note += " Shares are of the whole run: weighted by 1 / probability of being drawn."
     groups = [
         (_named(name, group), group.quality)

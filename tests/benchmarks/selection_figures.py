@@ -1,0 +1,324 @@
+"""Figures of `selection`: curves of quality and cost, savings, calibration, orders of methods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from scipy.stats import kendalltau
+
+from mclabel.evaluation.bootstrap import interval
+from mclabel.evaluation.choosing import argmax_accuracy
+from mclabel.evaluation.stopping import num_drawn
+from tests.benchmarks.scorer_figures import (
+    THRESHOLDS,
+    Comparison,
+    Measured,
+    aggregated,
+    best_figure,
+    numbers,
+    short,
+    step_scores,
+)
+from tests.benchmarks.scorers import NO_ERROR, Floats, Training, load_pool, read_scores
+from tests.benchmarks.selection_arms import (
+    BATCH,
+    COSTS,
+    HUNDRED,
+    METHODS,
+    MOST_WITHOUT,
+    ROLLOUTS,
+    RULES,
+    STOPS,
+    TARGETS,
+    Amounts,
+    calibration_error,
+    concentration_auroc,
+    log_saving,
+    resampled,
+    right_at,
+)
+
+
+class Study:
+    """What the pieces under a folder come to."""
+
+    def __init__(self, out: Path, amounts: Amounts) -> None:
+        self.out, self.amounts = out, amounts
+        self.curve = cache(self._curve)
+
+    @cached_property
+    def validation(self) -> Comparison:
+        return Comparison(load_pool(self.out / "runs" / "validation"))
+
+    @cached_property
+    def test(self) -> Comparison:
+        return Comparison(load_pool(self.out / "runs" / "test"))
+
+    @cached_property
+    def aggregation(self) -> str:
+        steps = step_scores(
+            self.out, self._seeds("uniform", self.amounts.budgets[-1]), "validation"
+        )
+        return best_figure(self.validation, steps, self.amounts.each, is_orm=False).aggregation
+
+    def _seeds(self, rule: str, budget: int) -> list[Training]:
+        return [self.amounts.arm(rule, budget, seed) for seed in range(self.amounts.seeds)]
+
+    def budgets(self, rule: str) -> tuple[int, ...]:
+        """Those at which a rule's curve is measured."""
+        first = (self.amounts.first,) if rule == "uniform" else ()
+        return first + self.amounts.budgets
+
+    def _curve(self, rule: str) -> dict[str, list[Measured]]:
+        """First-error F1 and best of N on test problems, by budget."""
+        found: dict[str, list[Measured]] = {"f1": [], "best": []}
+        for budget in self.budgets(rule):
+            tuned, steps = (
+                step_scores(self.out, self._seeds(rule, budget), pool)
+                for pool in ("validation", "test")
+            )
+            threshold = self.validation.best_threshold(tuned)
+            found["f1"].append(self.test.location_f1(steps, threshold, each=4))
+            scores = aggregated(steps, self.aggregation)
+            found["best"].append(self.test.right(scores, self.amounts.each))
+        return found
+
+    def costs(self, rule: str, cost: str) -> list[float]:
+        """By budget: labels, or tokens read or written by one of the (equally large) models.
+
+        With `all` the pool, its scores and the selector's training (three passes) are included,
+        and a label is rolled out; a uniform draw samples nothing but what it labels.
+        """
+        if cost == "labels":
+            return [float(budget) for budget in self.budgets(rule)]
+        found = []
+        for budget in self.budgets(rule):
+            total = 0.0
+            for seed in range(self.amounts.seeds):
+                mine = self._tokens(f"{rule}-{budget}-{seed}")
+                label = HUNDRED * mine["written"]
+                total += ROLLOUTS * mine["continued"] if cost == "all" else label
+                if rule == "uniform":
+                    total += mine["written"]
+                    continue
+                pool = self._tokens(f"pool-{seed}")
+                first = self._tokens(f"uniform-{self.amounts.first}-{seed}")
+                total += pool["written"] + pool["read"]
+                total += 3 * self.amounts.steps * BATCH * first["read"] / first["solutions"]
+            found.append(total / self.amounts.seeds)
+        return found
+
+    def _tokens(self, name: str) -> dict[str, int]:
+        found: dict[str, int] = json.loads((self.out / "chosen" / f"{name}.json").read_text())
+        return found
+
+    def saving(self, rule: str, measure: str, cost: str) -> list[float] | None:
+        """What uniform labels cost over what the rule's do at equal quality; None if undefined."""
+        uniform, mine = self.curve("uniform")[measure], self.curve(rule)[measure]
+        gain = uniform[-1].less(uniform[0])
+        if gain.low is None or gain.low <= 0:
+            return None
+        places = [np.log(self.costs(one, cost)) for one in ("uniform", rule)]
+        values = [np.array([one.value for one in curve]) for curve in (uniform, mine)]
+        drawn = [np.array([one.resampled for one in curve]).T for curve in (uniform, mine)]
+        value = log_saving(places, values)
+        resampled = np.array([log_saving(places, pair) for pair in zip(*drawn, strict=True)])
+        if np.isnan(value) or np.isnan(resampled).mean() > MOST_WITHOUT:
+            return None
+        low, high = interval(resampled, self.test.pool.num_problems)
+        return [round(float(np.exp(one)), 3) for one in (value, low, high)]
+
+    def ratios(self, measure: str) -> dict[str, dict[str, list[float] | None]]:
+        """By rule and cost."""
+        return {
+            rule: {cost: self.saving(rule, measure, cost) for cost in COSTS} for rule in RULES[1:]
+        }
+
+    def steps_of(self, target: str, pool: str) -> list[Floats]:
+        """Of each seed, a row for each step but the last.
+
+        Problem, score, share of right rollouts, whether the step is sound in truth, and how sure
+        the score is (`beta`); NaN where there are no rollouts.
+        """
+        held, found = load_pool(self.out / "runs" / pool), []
+        ids = {row.problem.id: float(number) for number, row in enumerate(held.rows)}
+        for seed in range(self.amounts.seeds):
+            name = self.amounts.of_target(target, seed).name
+            scores = read_scores(self.out, name, pool)
+            sure = read_scores(self.out, f"{name}-sure", pool) if target == "beta" else scores
+            table = []
+            for row, error, told, by in zip(
+                held.rows, held.first_errors, scores, sure, strict=True
+            ):
+                for number in range(len(row.steps) - 1):
+                    counts = row.value_counts(number)
+                    num = counts.num_right + counts.num_wrong + counts.num_truncated
+                    share = counts.num_right / num if num else np.nan
+                    sound = error == NO_ERROR or number < error
+                    table.append(
+                        [ids[row.problem.id], told[number], share, float(sound), by[number]]
+                    )
+            found.append(np.array(table))
+        return found
+
+    @cached_property
+    def targets(self) -> dict[str, dict[str, list[float]]]:
+        """Of each target: share of steps that are told right, calibration error of the score."""
+        found = {}
+        for target in TARGETS:
+            tuned, tables = self.steps_of(target, "validation"), self.steps_of(target, "rolled")
+            threshold = max(THRESHOLDS, key=lambda t: sum(right_at(t)(one) for one in tuned))
+            figures = {"accuracy": right_at(threshold), "ece": calibration_error}
+            if target == "beta":
+                figures["concentration_auroc"] = concentration_auroc
+            found[target] = {name: resampled(tables, one) for name, one in figures.items()}
+        return found
+
+    @cached_property
+    def adaptive(self) -> dict[str, Any]:
+        """Early stopping by `beta`: the lowest `stop_when` that loses nothing on validation."""
+        losses = {stop: self._early("validation", stop) for stop in STOPS}
+        fit = [stop for stop, rows in losses.items() if (rows[..., 0] - rows[..., 1]).mean() >= 0]
+        stop = min(fit, default=1.0)
+        rows = self._early("test", stop)
+        flat = [np.column_stack([np.arange(len(one)), one]) for one in rows]
+        return {
+            "stop_when": stop,
+            "tokens_ratio": resampled(flat, lambda t: float(t[:, 3].sum() / t[:, 4].sum())),
+            "accuracy_change": resampled(flat, lambda t: float((t[:, 1] - t[:, 2]).mean())),
+        }
+
+    def _early(self, pool: str, stop: float) -> Floats:
+        """[seeds, problems, 4]: right if it stops early, from all samples; tokens of both."""
+        held, found = load_pool(self.out / "runs" / pool), []
+        for seed in range(self.amounts.seeds):
+            name = self.amounts.of_target("beta", seed).name
+            last = zip(*(
+                [one[-1] for one in read_scores(self.out, which, pool)]
+                for which in (name, f"{name}-sure")
+            ), strict=True)  # fmt: skip
+            values, rows = list(last), []
+            for places, right, keys in zip(held.index, held.right, held.keys, strict=True):
+                mine = [values[place] for place in places]
+                lengths = [len(held.rows[place].solution.ids) for place in places]
+                count, scores = num_drawn(mine, keys, stop_when=stop), [one[0] for one in mine]
+                told = [argmax_accuracy(scores[:n], right[:n], n) for n in (count, len(scores))]
+                rows.append([*told, sum(lengths[:count]), sum(lengths)])
+            found.append(rows)
+        return np.array(found)
+
+    @cached_property
+    def labellers(self) -> dict[str, dict[str, list[Measured]]]:
+        """By judge of the choices and by method: best of N, by solutions of a problem."""
+        pool, large = self.test.pool, read_scores(self.out, self.amounts.of_large.name, "test")
+        passed = np.array([one.min() >= self.amounts.sound for one in large])[pool.index]
+        judges = {"truth": pool.all_right, "large PRM": passed, "answer": pool.right}
+        found: dict[str, dict[str, list[Measured]]] = {}
+        for judge, right in judges.items():
+            judged = Comparison(replace(pool, right=right))
+            found[judge] = {method: [] for method in METHODS}
+            for method, (_, target) in METHODS.items():
+                how = "last" if target == "outcome" else self.aggregation
+                for size in self.amounts.sizes:
+                    steps = step_scores(self.out, [self.amounts.of_method(method, size)], "test")
+                    measured = judged.right(aggregated(steps, how), self.amounts.each)
+                    found[judge][method].append(measured)
+        return found
+
+    def rank_correlation(self, judge: str = "large PRM", other: str = "truth") -> list[float]:
+        """Kendall's tau of the order of methods and sizes under two judges, with its interval."""
+        both = [
+            [one for curve in self.labellers[name].values() for one in curve]
+            for name in (judge, other)
+        ]
+        value = kendalltau(*([one.value for one in side] for side in both)).statistic
+        drawn = zip(*(np.array([one.resampled for one in side]).T for side in both), strict=True)
+        found = np.array([kendalltau(*pair).statistic for pair in drawn])
+        low, high = interval(found, self.test.pool.num_problems)
+        return [round(float(one), 3) for one in (value, low, high)]
+
+    def curves_table(self) -> Table:
+        """Part 1: quality by rule and budget."""
+        rows = []
+        for rule in RULES:
+            for number, budget in enumerate(self.budgets(rule)):
+                seeds = range(self.amounts.seeds)
+                wrong = sum(self._tokens(f"{rule}-{budget}-{seed}")["wrong"] for seed in seeds)
+                cells = (short(found[number].estimate) for found in self.curve(rule).values())
+                rows.append((rule, f"{budget:,}", f"{wrong / len(seeds) / budget:.0%}", *cells))
+        head = ("rule", "labels", "wrong", "first-error F1", f"best of {self.amounts.each}")
+        return _table(f"Exact labels, chosen by rule; {self.aggregation}", head, rows)
+
+    def ratios_table(self) -> Table:
+        """Part 1: what uniform labels cost over what the rule's do."""
+        rows = [
+            (measure, rule, *(_cell(one) for one in costs.values()))
+            for measure in ("f1", "best")
+            for rule, costs in self.ratios(measure).items()
+        ]
+        title = "Cost of uniform labels over that of the rule's at equal quality"
+        return _table(title, ("quality", "rule", *COSTS), rows)
+
+    def targets_table(self) -> Table:
+        """Part 2."""
+        rows = [(one, *map(_cell, figures.values())) for one, figures in self.targets.items()]
+        return _table("Targets", ("target", "steps told right", "ECE", "AUROC of 1/c"), rows)
+
+    def labellers_table(self) -> Table:
+        """Part 3."""
+        rows = [
+            (judge, method, *(short(one.estimate) for one in curve))
+            for judge, methods in self.labellers.items()
+            for method, curve in methods.items()
+        ]
+        title = f"Best of {self.amounts.each}, by solutions of a problem that are trained on"
+        return _table(title, ("judge", "labels", *map(str, self.amounts.sizes)), rows)
+
+    def summary(self) -> dict[str, Any]:
+        """The last line."""
+        return {
+            "ratio": self.ratios("f1"),
+            "ratio_best_of_n": self.ratios("best"),
+            "curves": {
+                rule: {
+                    budget: {
+                        name: numbers(one[n].estimate) for name, one in self.curve(rule).items()
+                    }
+                    for n, budget in enumerate(self.budgets(rule))
+                }
+                for rule in RULES
+            },
+            "costs": {rule: {cost: self.costs(rule, cost) for cost in COSTS} for rule in RULES},
+            "beta": self.targets,
+            "adaptive_tokens_ratio": self.adaptive["tokens_ratio"],
+            "adaptive": self.adaptive,
+            "rank_correlation": self.rank_correlation(),
+            "rank_correlation_answer_check": self.rank_correlation(other="answer"),
+            "labellers": {
+                judge: {
+                    name: [numbers(one.estimate) for one in curve] for name, curve in by.items()
+                }
+                for judge, by in self.labellers.items()
+            },
+            "aggregation": self.aggregation,
+        }
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in head:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _cell(found: Sequence[float] | None) -> str:
+    return "-" if found is None else "{:.3f} [{:.3f}, {:.3f}]".format(*found)
