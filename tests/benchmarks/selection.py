@@ -35,8 +35,8 @@ from mclabel.config import ScoreConfig, SelectConfig
 from mclabel.data.readers.selected import read_selected
 from mclabel.data.shards.labels import commit_block, read_labels
 from mclabel.data.shards.store import Store
-from mclabel.evaluation.processbench import first_below
 from mclabel.pipelines.score import score
+from mclabel.prm.scoring.threshold import first_below
 from mclabel.records import LabeledSolution, Outcome
 from tests.benchmarks.pieces import Piece, Pieces, write_json
 from tests.benchmarks.scorers import Floats, Run, Training, load_pool, read_scores, samples
