@@ -50,17 +50,21 @@ BELIEFS = (
     "estimator.min_gain_per_token=0.001",
 )
 SMOKE = Amounts(
-    pool=4, first=4, budgets=(6,), seeds=1, steps=1, test=3, validation=2, each=4, beta=2,
-    rolled=2, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
+    pool=4, first=4, budgets=(6,), seeds=1, steps=1, test=3, validation=2, each=4, later_seeds=1,
+    later_steps=1, beta=2, rolled=2, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
 )  # fmt: skip
 QUICK = Amounts(
-    pool=40, first=16, budgets=(32, 128), seeds=1, steps=30, test=60, validation=30, each=16,
-    beta=30, rolled=20, large=60, large_steps=60, small=16, sizes=(1, 16),
+    pool=40, first=8, budgets=(12, 24), seeds=2, steps=20, test=60, validation=30, each=16,
+    later_seeds=1, later_steps=30, beta=30, rolled=20, large=60, large_steps=60, small=12,
+    sizes=(1, 16),
 )  # fmt: skip
 FULL = Amounts(
-    pool=120, first=20, budgets=(40, 80, 160, 320), seeds=3, steps=80, test=200, validation=80,
-    each=16, beta=100, rolled=60, large=250, large_steps=160, small=24, sizes=(1, 4, 16, 64),
+    pool=120, first=8, budgets=(12, 16, 24, 40), seeds=5, steps=40, test=150, validation=60,
+    each=16, later_seeds=3, later_steps=80, beta=100, rolled=60, large=250, large_steps=160,
+    small=24, sizes=(1, 4, 16, 64),
 )  # fmt: skip
+"""Part 1 is where uniform's curve has slope: of 20 labels 80 steps make an F1 of .76, of 320 the
+same."""
 
 
 def main() -> None:
@@ -189,7 +193,7 @@ def beta_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
     }
     for name, overrides in ways.items():
         yield Run(name=name, overrides=[*overrides, "keep_rollouts=false"]).piece(out)
-    for seed in range(amounts.seeds):
+    for seed in range(amounts.later_seeds):
         for target in TARGETS:
             pools = ("validation", "rolled", *(("test",) if target == "beta" else ()))
             yield from _trained(out, amounts.of_target(target, seed), pools)

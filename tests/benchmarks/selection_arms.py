@@ -49,7 +49,11 @@ class Amounts:
     budgets: tuple[int, ...]
     seeds: int
     steps: int
-    """Of every training but the large PRM's."""
+    """Of every training of part 1."""
+    later_seeds: int
+    """Of part 2."""
+    later_steps: int
+    """Of trainings of parts 2 and 3, but for the large PRM's."""
     test: int
     validation: int
     each: int
@@ -71,16 +75,19 @@ class Amounts:
 
     def arm(self, rule: str, budget: int, seed: int) -> Training:
         """A scorer of part 1."""
-        return self._training(f"{rule}-{budget}", seed, f"{rule}-{budget}-{seed}", "exact")
+        labels, steps = f"{rule}-{budget}-{seed}", f"max_steps={self.steps}"
+        return self._training(f"{rule}-{budget}", seed, labels, "exact", steps)
 
     def of_target(self, target: str, seed: int) -> Training:
         """A scorer of part 2."""
-        return self._training(f"target-{target}", seed, TARGETS[target], target)
+        steps = f"max_steps={self.later_steps}"
+        return self._training(f"target-{target}", seed, TARGETS[target], target, steps)
 
     def of_method(self, method: str, size: int) -> Training:
         """A small PRM of part 3."""
         labels, target = METHODS[method]
-        return self._training(f"{method} {size}", 0, f"{labels}-{size}", target)
+        steps = f"max_steps={self.later_steps}"
+        return self._training(f"{method} {size}", 0, f"{labels}-{size}", target, steps)
 
     @property
     def of_large(self) -> Training:
@@ -89,7 +96,7 @@ class Amounts:
         return self._training("large", 0, "for-large", "exact", *of)
 
     def _training(self, kind: str, seed: int, labels: str, target: str, *more: str) -> Training:
-        overrides = [f"target={target}", f"max_steps={self.steps}", *more]
+        overrides = [f"target={target}", *more]
         return Training(kind=kind, seed=seed, labels=labels, size=0, overrides=overrides)
 
 

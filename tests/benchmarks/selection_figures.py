@@ -149,7 +149,7 @@ class Study:
         """
         held, found = load_pool(self.out / "runs" / pool), []
         ids = {row.problem.id: float(number) for number, row in enumerate(held.rows)}
-        for seed in range(self.amounts.seeds):
+        for seed in range(self.amounts.later_seeds):
             name = self.amounts.of_target(target, seed).name
             scores = read_scores(self.out, name, pool)
             sure = read_scores(self.out, f"{name}-sure", pool) if target == "beta" else scores
@@ -198,7 +198,7 @@ class Study:
     def _early(self, pool: str, stop: float) -> Floats:
         """[seeds, problems, 4]: right if it stops early, from all samples; tokens of both."""
         held, found = load_pool(self.out / "runs" / pool), []
-        for seed in range(self.amounts.seeds):
+        for seed in range(self.amounts.later_seeds):
             name = self.amounts.of_target("beta", seed).name
             last = zip(*(
                 [one[-1] for one in read_scores(self.out, which, pool)]
