@@ -145,7 +145,7 @@ def test_a_name_that_is_no_benchmark_is_refused(
     monkeypatch.setattr(sys, "argv", ["smoke", "peer"])
     with pytest.raises(SystemExit, match="2"):
         smoke.main()
-    assert "There is no benchmark peer. Name one of chaos, checker," in capsys.readouterr().err
+    assert "There is no benchmark peer. Name one of annotate, chaos," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
