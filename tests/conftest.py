@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two at a time of the default selection; what it leaves out wants the machine for itself."""
     return 2 if "not vllm and not ray" in config.option.markexpr else 0
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With one rare mark alone, import no test file in which its name does not stand."""
+    asked = re.fullmatch(r"(ray|vllm|browser|azure)( and not \w+)*", config.option.markexpr)
+    if asked is None or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8").lower()
+    return True if re.search(rf"(?<![a-z]){asked[1]}(?![a-z])", text) is None else None
 
 
 settings.register_profile("no deadline", deadline=None)
@@ -59,9 +69,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{count} tests: {reason}", red=True)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def no_cluster_left() -> Iterator[None]:
-    """Let the jobs of one file share a cluster, and leave it when the file ends."""
+    """Let all jobs of this process share a cluster, as starting one costs more than most of them.
+
+    It is left when the session ends.
+    """
     yield
     _leave_cluster()
 

@@ -111,7 +111,7 @@ def test_the_same_call_resumes(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    many = [{"problem": f"P{i} [answer {i}]", "answer": i} for i in range(400)]
+    many = [{"problem": f"P{i} [answer {i}]", "answer": i} for i in range(200)]
     begun = threading.Event()
     run = label(many, out=tmp_path / "run", on_state=lambda state: begun.set())
     assert begun.wait(60)
@@ -120,7 +120,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     left = run.wait().num_blocks_left
     report = label(many, out=tmp_path / "run").wait()
     assert report.num_blocks - report.num_blocks_resumed == left
-    assert len(ids(mc.read_labels(tmp_path / "run"))) == 400
+    assert len(ids(mc.read_labels(tmp_path / "run"))) == 200
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_job_that_fails_says_so_where_it_is_read() -> None:
 
 def test_train_and_score(tmp_path: Path) -> None:
     run = mc.label(
-        {"source": "arith", "limit": 8},
+        {"source": "arith", "limit": 4},
         policy={"model": "arith:policy", "max_tokens": 160},
         estimator={"kind": "fixed", "rollouts": 2},
     )

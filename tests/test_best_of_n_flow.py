@@ -40,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tiny_model(root / "base")
     source = problems(root / "a.jsonl", 0, 20)
     run("label", "/dev/null", f"out={root}/labels", source, *SCRIPTED)
-    common = [f"labels=[{root}/labels]", f"base={base}", "head=likelihood", "max_steps=30"]
+    common = [f"labels=[{root}/labels]", f"base={base}", "head=likelihood", "max_steps=12"]
     common += ["batch_size=8", "backbone_lr=1.0e-3", "head_lr=1.0e-2"]
     output = run("train", "/dev/null", f"out={root}/prm", *common)
     assert "validation pair accuracy" in output
@@ -199,7 +199,7 @@ def test_best_of_n_that_stops_early_needs_a_prm_that_knows_how_sure_it_is(world:
     run("label", "/dev/null", f"out={world}/fixed", source, *SCRIPTED, *fixed)
     run(
         *("train", "/dev/null", f"out={world}/beta", f"labels=[{world}/fixed]", "target=beta"),
-        *(f"base={world}/base", "head=likelihood", "max_steps=30", "head_lr=1.0e-2"),
+        *(f"base={world}/base", "head=likelihood", "max_steps=12", "head_lr=1.0e-2"),
     )
     output = evaluate(world, *given, f"scorers={{beta: {world}/beta, orm: {world}/orm}}")
     assert "Stopping early (adaptive)" in output

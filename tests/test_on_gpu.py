@@ -24,7 +24,11 @@ from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.trainer import train_step_model
 
 on_each_device = pytest.mark.parametrize(
-    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+    "device",
+    [
+        pytest.param("cpu", marks=pytest.mark.slow),
+        pytest.param("cuda", marks=pytest.mark.gpu),
+    ],
 )
 MAX_TOKENS = 40
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.own_package import install_package, mclabel
+from tests.support.own_package import install_package, mclabel, mclabel_here
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 PACKAGE = {
@@ -163,9 +163,9 @@ def test_what_is_wrong_with_a_component_is_said_at_the_start(
     installed: Path, tmp_path: Path, override: str, words: list[str]
 ) -> None:
     write_problems(tmp_path, 2)
-    done = mclabel(installed, *job(tmp_path, override))
-    assert done.returncode == 2
-    message = " ".join((done.stdout + done.stderr).split())
+    done = mclabel_here(installed, *job(tmp_path, override))
+    assert done.exit_code == 2, done.output
+    message = " ".join(done.output.split())
     for part in words:
         assert part in message
     assert "Traceback" not in message and not (tmp_path / "out").exists()

@@ -124,10 +124,6 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
         pytest.param(
             "mclabel.cli", PLAIN, id="before the command is imported", marks=pytest.mark.slow
         ),
-        pytest.param("click", PLAIN, id="while click is imported", marks=pytest.mark.slow),
-        pytest.param(
-            "mclabel.config", PLAIN, id="while the settings are imported", marks=pytest.mark.slow
-        ),
         pytest.param("pyarrow", PLAIN, id="while libraries are imported"),
         pytest.param("pyarrow", RAISED_INSIDE, id="not inside an import", marks=pytest.mark.slow),
         pytest.param(

@@ -51,7 +51,7 @@ def test_from_the_main_thread_with_an_alarm_of_the_callers(checker: Checker) -> 
 
 
 def test_from_eight_threads(checker: Checker) -> None:
-    pairs = hard_pairs(24)
+    pairs = hard_pairs(16)
     with ThreadPoolExecutor(8) as threads:
         grades = list(threads.map(lambda pair: checker.grade(*pair), pairs))
     assert all(g.verdict is RIGHT for g in grades)

@@ -55,7 +55,7 @@ def main() -> None:
     args = parser.read()
     size: BenchmarkSize = args.size
     console = Console()
-    problems = size.pick(smoke=4, quick=60, full=200)
+    problems = size.pick(smoke=2, quick=60, full=200)
     with tempfile.TemporaryDirectory() as folder:
         out = args.run or Path(folder) / "run"
         pipelines.label(job(out, problems), lambda state: None)

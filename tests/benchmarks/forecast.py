@@ -44,7 +44,6 @@ SMOKE = {
     "posterior": [*_SMALLEST, "estimator.pilot=4"],
 }
 """Overrides of `ESTIMATORS` at the smoke size."""
-NUM_AGAIN = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +78,13 @@ def write_mix(path: Path, count: int, *, skewed: bool) -> None:
 
 
 def measure(
-    folder: Path, overrides: Sequence[str], *, skewed: bool, count: int, pilot: int
+    folder: Path,
+    overrides: Sequence[str],
+    *,
+    skewed: bool,
+    count: int,
+    pilot: int,
+    num_again: int,
 ) -> Outcome:
     """Forecast a job with these overrides, then run it."""
     source = folder / "problems.jsonl"
@@ -103,7 +108,7 @@ def measure(
     spent = read_spent(store)
     blocks = _blocks(store)
     num_rollouts = sum(metadata["cost"]["num_rollouts"] for metadata, _ in label_tables(store))
-    again, covered = _again(blocks, pilot // config.block_problems)
+    again, covered = _again(blocks, pilot // config.block_problems, num_again)
     return Outcome(
         tokens=found.num_tokens,
         rollouts=found.num_rollouts,
@@ -128,11 +133,13 @@ def _blocks(store: Store) -> list[tuple[Size, float, float]]:
     return rows
 
 
-def _again(blocks: list[tuple[Size, float, float]], count: int) -> tuple[np.ndarray, float]:
+def _again(
+    blocks: list[tuple[Size, float, float]], count: int, num_again: int
+) -> tuple[np.ndarray, float]:
     """Signed errors of forecasts from pilots elsewhere, and the share of intervals that hold."""
     errors, covered = [], 0
     everything = sum(tokens for _, tokens, _ in blocks)
-    for seed in range(NUM_AGAIN):
+    for seed in range(num_again):
         chosen = pilot_blocks([size for size, *_ in blocks], count, seed=seed)
         left = [block for number, block in enumerate(blocks) if number not in chosen]
         seen = [blocks[number][:2] for number in sorted(chosen)]
@@ -140,12 +147,12 @@ def _again(blocks: list[tuple[Size, float, float]], count: int) -> tuple[np.ndar
         truth = sum(tokens for _, tokens, _ in left)
         errors.append((found.expected - truth) / everything)
         covered += found.low <= truth <= found.high
-    return np.array(errors), covered / NUM_AGAIN
+    return np.array(errors), covered / num_again
 
 
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
-    count, pilot = size.pick(smoke=(12, 4), quick=(160, 64), full=(320, 96))
+    count, pilot, again = size.pick(smoke=(12, 4, 5), quick=(160, 64, 200), full=(320, 96, 200))
     names = ["fixed", "posterior"] if size is BenchmarkSize.QUICK else list(ESTIMATORS)
     jobs = [(skewed, name) for skewed in (False, True) for name in names]
     more: dict[str, list[str]] = {}
@@ -155,7 +162,9 @@ def main() -> None:
     for skewed, name in jobs:
         with tempfile.TemporaryDirectory() as folder:
             overrides = [*ESTIMATORS[name], *more.get(name, [])]
-            done = measure(Path(folder), overrides, skewed=skewed, count=count, pilot=pilot)
+            done = measure(
+                Path(folder), overrides, skewed=skewed, count=count, pilot=pilot, num_again=again
+            )
         label = f"{'skewed' if skewed else 'arith'} {name}"
         errors[label] = done.error
         hours = ""

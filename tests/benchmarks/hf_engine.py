@@ -25,14 +25,14 @@ def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
     cores = os.cpu_count() or 1
     problems = size.pick(smoke=1, quick=6, full=24)
+    rollouts = size.pick(smoke=2, quick=ROLLOUTS, full=ROLLOUTS)
     ours, theirs = [], []
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
         for repeat in range(size.pick(smoke=1, quick=3, full=3)):
-            seeds = [(problems, 100 * repeat + core) for core in range(cores)]
-            ours.append(sum(pool.starmap(_ours, seeds)))
-            theirs.append(
-                sum(pool.starmap(_generate, [(max(1, problems // 6), s) for _, s in seeds]))
-            )
+            seeds = [100 * repeat + core for core in range(cores)]
+            ours.append(sum(pool.starmap(_ours, [(problems, rollouts, s) for s in seeds])))
+            few = max(1, problems // 6)
+            theirs.append(sum(pool.starmap(_generate, [(few, rollouts, s) for s in seeds])))
             print(f"round {repeat}: hf engine {ours[-1]:,.0f} tokens/s, generate {theirs[-1]:,.0f}")
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     print(
@@ -62,7 +62,7 @@ def _prefixes(count: int, seed: int) -> list[tuple[int, ...]]:
     return prefixes
 
 
-def _ours(count: int, seed: int) -> float:
+def _ours(count: int, rollouts: int, seed: int) -> float:
     """Tokens a second of one process, loading not counted."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -80,7 +80,7 @@ def _ours(count: int, seed: int) -> float:
     engine = SharedPrefixDecoder(model, end_ids=[end], temperature=0.8, max_live=1024)
     waiting = [
         Row(context=prefix, max_tokens=MAX_TOKENS, seed=seed * 10**6 + number)
-        for number, prefix in enumerate(p for p in _prefixes(count, seed) for _ in range(ROLLOUTS))
+        for number, prefix in enumerate(p for p in _prefixes(count, seed) for _ in range(rollouts))
     ]
     waiting.reverse()
     started = time.perf_counter()
@@ -91,7 +91,7 @@ def _ours(count: int, seed: int) -> float:
     return engine.num_sampled_tokens / (time.perf_counter() - started)
 
 
-def _generate(count: int, seed: int) -> float:
+def _generate(count: int, rollouts: int, seed: int) -> float:
     """The same with transformers' generate: 16 prefixes at a time, 16 sequences of each."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -117,7 +117,7 @@ def _generate(count: int, seed: int) -> float:
                 temperature=0.8,
                 top_k=0,
                 max_new_tokens=MAX_TOKENS,
-                num_return_sequences=ROLLOUTS,
+                num_return_sequences=rollouts,
                 pad_token_id=tokenizer.pad_token_id,
             )
         tokens += int((out[:, batch["input_ids"].shape[1] :] != tokenizer.pad_token_id).sum())

@@ -75,10 +75,10 @@ class Amounts:
 
 
 SMOKE = Amounts(
-    sizes=(16, 32),
+    sizes=(8, 16),
     seeds=1,
-    validation=3,
-    test=4,
+    validation=2,
+    test=2,
     held_out=2,
     training=["max_steps=2"],
 )

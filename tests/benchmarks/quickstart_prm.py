@@ -19,7 +19,7 @@ def quickstart_prm(work: Path, size: BenchmarkSize, *changes: str) -> Path:
     """
     keys = [
         *("problems=arith", "problems.split=train", "estimator=posterior", "ray.address=none"),
-        f"problems.limit={size.pick(smoke=6, quick=200, full=1000)}",
+        f"problems.limit={size.pick(smoke=3, quick=200, full=1000)}",
         *("policy.temperature=0.8", "policy.max_tokens=200", "policy.engine.max_live=1024"),
         *(f"out={work / 'labels'}", *changes),
     ]

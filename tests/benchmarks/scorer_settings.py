@@ -95,9 +95,9 @@ class Amounts:
 
 
 SMOKE = Amounts(
-    few=["problems.limit=8"],
-    many=40,
-    validation=3,
+    few=["problems.limit=4"],
+    many=16,
+    validation=2,
     num_samples=4,
     choices=1,
     training=["max_steps=2"],

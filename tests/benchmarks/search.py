@@ -98,7 +98,7 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
         "block_problems": 32,
         "out": str(work / "searches"),
     }
-    limit = size.pick(smoke=4, quick=60, full=1000)
+    limit = size.pick(smoke=2, quick=60, full=1000)
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
     more = [f"problems.limit={limit}", "policy.engine={kind: hf, max_live: 1024}"]
     config = load_config(SearchEvalConfig, None, [*given, *more])

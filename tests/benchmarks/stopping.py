@@ -3,11 +3,11 @@
     python -m tests.benchmarks.stopping [--smoke | --quick] [--address local]
 
 Starts the quickstart's labelling with the embedded engine, sends SIGINT to its process group, as a
-terminal does, after a random delay between 0.1 and 12 s, and measures the seconds until the process
-has ended. Each run goes on with what the one before has left; at the end the job is finished and
-every solution must be there once. The exit code is 1 if a command ended with a traceback or another
-code than 130 (0, where the work was done first; death by SIGINT, where Python itself was only
-being started), or if rows are lost. The last line is JSON.
+terminal does, after a random delay between 0.1 and 12 s (6 at the smoke size), and measures the
+seconds until the process has ended. Each run goes on with what the one before has left; at the end
+the job is finished and every solution must be there once. The exit code is 1 if a command ended
+with a traceback or another code than 130 (0, where the work was done first; death by SIGINT, where
+Python itself was only being started), or if rows are lost. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from tests.benchmarks.sizes import SizedParser
 
-EARLIEST_S, LATEST_S = 0.1, 12.0
+EARLIEST_S = 0.1
 HANG_S = 120.0
 PER_PROBLEM = 4
 
@@ -58,7 +58,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.read()
     times = args.size.pick(smoke=2, quick=15, full=60)
-    problems = args.size.pick(smoke=8, quick=200, full=200)
+    problems = args.size.pick(smoke=4, quick=200, full=200)
+    latest_s = args.size.pick(smoke=6.0, quick=12.0, full=12.0)
     # A shell's background jobs ignore it, and hand that down.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(args.seed)
@@ -67,7 +68,7 @@ def main() -> None:
         stops: list[Stop] = []
         num_lost = 0
         while len(stops) < times:
-            delay_s = chance.uniform(EARLIEST_S, LATEST_S)
+            delay_s = chance.uniform(EARLIEST_S, latest_s)
             stop = _stopped(_command(out, problems, args.address), delay_s)
             stops.append(stop)
             last = stop.said.strip().splitlines()[-1:] or [""]

@@ -33,12 +33,12 @@ def out(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return write_run(tmp_path_factory.mktemp("run"), merged=request.param)
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_no_bit_flip_or_truncation_is_silent_or_raw(out: Path, count: int) -> None:
-    found = try_damages(out, count, seed=count)
+def test_no_bit_flip_or_truncation_is_silent_or_raw(out: Path) -> None:
+    """Some of each; `test_lost_and_swapped` damages every file of runs of every kind."""
+    found = try_damages(out, 20, seed=20)
     print(found)
     assert found.silent == [] and found.unverified == []
-    assert found.named + found.only_verify > 0.9 * count
+    assert found.named + found.only_verify > 18
 
 
 @pytest.mark.parametrize(

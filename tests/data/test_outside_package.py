@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.own_package import install_package, mclabel
+from tests.support.own_package import install_package, mclabel, mclabel_here
 
 PACKAGE = {
     "exams/__init__.py": '''
@@ -104,9 +104,9 @@ def test_a_job_reads_and_exports_by_them(source: str, installed: Path, tmp_path:
 def test_what_is_wrong_with_a_reader_is_said_at_the_start(
     installed: Path, tmp_path: Path, override: str, words: list[str]
 ) -> None:
-    done = mclabel(installed, *job(tmp_path, override))
-    assert done.returncode == 2
-    message = " ".join((done.stdout + done.stderr).split())
+    done = mclabel_here(installed, *job(tmp_path, override))
+    assert done.exit_code == 2, done.output
+    message = " ".join(done.output.split())
     for part in words:
         assert part in message
     assert "Traceback" not in message and not (tmp_path / "out").exists()
@@ -118,6 +118,5 @@ def test_what_is_wrong_with_a_format_is_said(installed: Path, tmp_path: Path) ->
         ("line", "did you mean lines? Choose one of trl, math-shepherd, rlhflow"),
         ("broken", "the entry point exams:Nothing of exams cannot be loaded"),
     ):
-        done = mclabel(installed, "export", "run", "--to", name, "-o", str(tmp_path / "x"))
-        assert done.returncode == 2
-        assert words in " ".join((done.stdout + done.stderr).split())
+        done = mclabel_here(installed, "export", "run", "--to", name, "-o", str(tmp_path / "x"))
+        assert done.exit_code == 2 and words in " ".join(done.output.split())

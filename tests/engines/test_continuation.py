@@ -14,6 +14,7 @@ from mclabel.engines.decoder import SharedPrefixDecoder
 from mclabel.engines.hf import HfEngine
 from mclabel.records import Completion
 from tests.support.continuation import (
+    NUM_SOLUTIONS,
     TEMPERATURE,
     Calls,
     chat_model,
@@ -22,13 +23,9 @@ from tests.support.continuation import (
     num_other_tokens,
 )
 
-NUM_SOLUTIONS = 200
 
-
-def policy_of(model: str, template: str | None = None) -> PolicySettings:
-    return PolicySettings(
-        model=model, template=template, temperature=TEMPERATURE, max_tokens=96, engine="hf"
-    )
+def policy_of(model: str) -> PolicySettings:
+    return PolicySettings(model=model, temperature=TEMPERATURE, max_tokens=96, engine="hf")
 
 
 class Retokenising(HfEngine):
@@ -56,23 +53,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["chat", "plain"])
-def test_prefixes_are_continued_by_the_ids_that_were_sampled(
-    kind: str, calls: Calls, tmp_path: Path
-) -> None:
-    policy = HfEngine(
-        policy_of(chat_model(tmp_path))
-        if kind == "chat"
-        else policy_of("arith:policy", template="{problem}\n")
-    )
-    results = asyncio.run(label_all(policy, NUM_SOLUTIONS))
-    assert count_exact(results, calls, NUM_SOLUTIONS) > 2 * NUM_SOLUTIONS
+def test_prefixes_are_continued_by_the_ids_that_were_sampled(calls: Calls, tmp_path: Path) -> None:
+    policy = HfEngine(policy_of(chat_model(tmp_path)))
+    results = asyncio.run(label_all(policy))
+    assert count_exact(results, calls) > 2 * NUM_SOLUTIONS
     assert num_other_tokens(policy, results) > 1  # so that tokenising anew would be seen
 
 
 @pytest.mark.slow
 def test_tokenising_anew_is_seen(calls: Calls) -> None:
     policy = Retokenising(policy_of("arith:policy"))
-    results = asyncio.run(label_all(policy, NUM_SOLUTIONS))
+    results = asyncio.run(label_all(policy))
     with pytest.raises(AssertionError, match="contexts are no prefix of a solution"):
-        count_exact(results, calls, NUM_SOLUTIONS)
+        count_exact(results, calls)

@@ -22,6 +22,7 @@ def test_figures_agree_with_plain_numpy(true: dict[str, float]) -> None:
         assert found[name].low < found[name].value < found[name].high  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_problems", [20, 300])
 def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_problems: int) -> None:
     """Problems of four solutions that go together; 1,500 runs, so +-.011 at two sigma."""

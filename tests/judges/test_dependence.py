@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,8 +26,15 @@ def judges(world: World) -> dict[str, Mapping[str, JudgeModel]]:
     return scripted(world)
 
 
-def fused(world: World, models: Mapping[str, JudgeModel]) -> Fused:
-    return fuse(world.chances, world.num_steps, models, labels=world.labels)
+@pytest.fixture(scope="module")
+def fused(world: World, judges: dict[str, Mapping[str, JudgeModel]]) -> Callable[[str], Fused]:
+    """By the name of the judges, once of each."""
+
+    @cache
+    def of(name: str) -> Fused:
+        return fuse(world.chances, world.num_steps, judges[name], labels=world.labels)
+
+    return of
 
 
 @pytest.mark.parametrize(
@@ -39,61 +47,61 @@ def fused(world: World, models: Mapping[str, JudgeModel]) -> Fused:
     ],
 )
 def test_copies_change_no_belief(
-    world: World, judges: dict[str, Mapping[str, JudgeModel]], one: str, copies: str
+    judges: dict[str, Mapping[str, JudgeModel]],
+    fused: Callable[[str], Fused],
+    one: str,
+    copies: str,
 ) -> None:
-    alone, several = fused(world, judges[one]), fused(world, judges[copies])
+    alone, several = fused(one), fused(copies)
     apart = np.abs(alone.chances - several.chances).max(1)
     assert apart.mean() <= 0.02 and apart.max() <= 0.05
     assert [sorted(group) for group in several.groups] == [sorted(judges[copies])]
 
 
 def test_copies_of_a_random_judge_do_no_harm_to_a_fair_one(
-    world: World, judges: dict[str, Mapping[str, JudgeModel]]
+    world: World, fused: Callable[[str], Fused]
 ) -> None:
-    alone = fused(world, judges["a fair judge"])
-    crowded = fused(world, judges["a fair judge and a random one five times"])
+    alone = fused("a fair judge")
+    crowded = fused("a fair judge and a random one five times")
     assert world.right(crowded.chances) >= world.right(alone.chances) - 0.01
     assert all("fair" not in group for group in crowded.groups)
 
 
 def test_thresholds_of_one_prm_are_no_several_witnesses(
-    world: World, judges: dict[str, Mapping[str, JudgeModel]]
+    world: World, fused: Callable[[str], Fused]
 ) -> None:
-    singles = [fused(world, judges[f"a PRM at {at}"]) for at in (".3", ".5", ".7")]
-    several = fused(world, judges["that PRM at three thresholds"])
+    singles = [fused(f"a PRM at {at}") for at in (".3", ".5", ".7")]
+    several = fused("that PRM at three thresholds")
     right = world.right(several.chances)
     # Means over the benchmark's runs are .006 above the best threshold; one run varies as much.
     assert right >= max(world.right(one.chances) for one in singles) - 0.01
     assert several.chances.max(1).mean() - right <= 0.03
-    beside_scores = fused(world, judges["its scores and a threshold"])
-    assert (
-        world.right(beside_scores.chances)
-        >= world.right(fused(world, judges["its scores"]).chances) - 0.005
-    )
+    beside_scores = fused("its scores and a threshold")
+    assert world.right(beside_scores.chances) >= world.right(fused("its scores").chances) - 0.005
 
 
 def test_judges_that_mostly_repeat_one_are_believed_as_often_as_they_are_right(
-    world: World, judges: dict[str, Mapping[str, JudgeModel]]
+    world: World, fused: Callable[[str], Fused]
 ) -> None:
-    several = fused(world, judges["five that repeat it on 80%"])
+    several = fused("five that repeat it on 80%")
     right = world.right(several.chances)
-    assert right > world.right(fused(world, judges["a fair judge"]).chances)
+    assert right > world.right(fused("a fair judge").chances)
     assert several.chances.max(1).mean() - right <= 0.05
 
 
 def test_independent_judges_keep_their_full_weight(
-    world: World, judges: dict[str, Mapping[str, JudgeModel]]
+    world: World, fused: Callable[[str], Fused]
 ) -> None:
-    found = fused(world, judges["five independent fair judges"])
+    found = fused("five independent fair judges")
     assert found.groups == []
     assert world.right(found.chances) >= 0.975
 
 
 def test_a_judge_that_copies_the_labels_counts_as_the_rollouts(
-    world: World, judges: dict[str, Mapping[str, JudgeModel]]
+    world: World, fused: Callable[[str], Fused]
 ) -> None:
-    without = fused(world, {})
-    copied = fused(world, judges["a copier of the labels"])
+    without = fuse(world.chances, world.num_steps, {}, labels=world.labels)
+    copied = fused("a copier of the labels")
     assert copied.groups == [["rollouts", "copier"]]
     assert np.abs(without.chances - copied.chances).max() <= 0.05
 
@@ -102,5 +110,8 @@ def test_the_order_of_judges_does_not_matter(
     world: World, judges: dict[str, Mapping[str, JudgeModel]]
 ) -> None:
     models = judges["that PRM at three thresholds"]
-    turned = fused(world, dict(reversed(models.items())))
-    assert turned.chances == pytest.approx(fused(world, models).chances, abs=1e-9)
+    turned, found = (
+        fuse(world.chances, world.num_steps, dict(these), labels=world.labels)
+        for these in (reversed(models.items()), models.items())
+    )
+    assert turned.chances == pytest.approx(found.chances, abs=1e-9)

@@ -20,6 +20,7 @@ from mclabel.records import LabeledSolution, Outcome, Rollout
 from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
+NUM_PROBLEMS = 12
 SETTINGS = {
     "fixed": "{kind: fixed, rollouts: 8, root_rollouts: 2}",
     "bisect": "{kind: bisect, rollouts: 8}",
@@ -30,7 +31,7 @@ SETTINGS = {
 }
 
 
-def label(folder: Path, *overrides: str, count: int = 20) -> Path:
+def label(folder: Path, *overrides: str, count: int = NUM_PROBLEMS) -> Path:
     source = write_problems(folder, count)
     base = scripted_overrides(source, folder / "run", "ray.address=none", *overrides)
     pipelines.label(load_config(LabelConfig, None, base), lambda state: None)
@@ -58,11 +59,11 @@ def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, ki
     report = pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     assert rollouts(tmp_path / "again") == rollouts(run)
-    assert (report.num_solutions, report.num_rollouts_missing) == (80, 0)
+    assert (report.num_solutions, report.num_rollouts_missing) == (4 * NUM_PROBLEMS, 0)
     assert report.num_rollouts == len(rollouts(run))
     assert report.num_solutions_changed == report.num_rollouts_changed == 0
     assert report.num_first_errors_changed == report.num_rollouts_unused == 0
-    check_exact(tmp_path / "again")
+    check_exact(tmp_path / "again", NUM_PROBLEMS)
 
 
 def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: 
 
 def test_a_least_gain_that_a_budget_leads_is_used_again_as_it_was(tmp_path: Path) -> None:
     more = ["estimator.tokens_per_solution=40", "estimator.pilot=8", "block_problems=1"]
-    run = label(tmp_path, "estimator.kind=posterior", *more)
+    run = label(tmp_path, "estimator.kind=posterior", *more, count=20)
     assert len({(row.priors, row.min_gain_per_token) for row in rows(run)}) >= 3
     pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
@@ -91,7 +92,7 @@ def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
     report = pipelines.regrade(str(run), str(tmp_path / "again"), golds=golds)
     assert (report.num_golds, report.num_golds_unknown) == (4, 1)
     before, after = rows(run), rows(tmp_path / "again")
-    check_exact(tmp_path / "again")
+    check_exact(tmp_path / "again", NUM_PROBLEMS)
     for old, new in zip(before, after, strict=True):
         if old.problem.id not in ("p3", "p4"):
             assert new == replace(old, num_missing=0)
@@ -151,7 +152,7 @@ def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) 
 def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = label(tmp_path, "estimator.kind=bisect")
+    run = label(tmp_path, "estimator.kind=bisect", count=20)
     (tmp_path / "whole").mkdir()
     pipelines.regrade(str(run), str(tmp_path / "whole"))
 
@@ -191,7 +192,7 @@ def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
         ["regrade", str(run), "-o", str(tmp_path / "strict"), "checker.rules.ignore_case=false"],
     )
     assert result.exit_code == 0, result.output
-    assert "80 solutions: 0 other outcomes, 0 other first errors" in result.output
+    assert "48 solutions: 0 other outcomes, 0 other first errors" in result.output
     config = json.loads((tmp_path / "strict" / "run.json").read_text())["config"]
     assert config["regraded"]["run"] == str(run)
     assert config["checker"]["rules"]["ignore_case"] is False

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 
+import pytest
 from transformers import AutoTokenizer
 
 from mclabel import arith
@@ -50,6 +51,7 @@ def test_words_of_references_are_one_token_each() -> None:
         assert len(ids) == len(re.findall(r" {4}| ?\w+| ?[^\s\w]|\n", text))
 
 
+@pytest.mark.slow
 def test_it_errs_by_misconception_and_not_always() -> None:
     problems = generate(60, seed=11, split="test")
 

@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def found_by(settings: SearchSettings, num_problems: int = 3, **policy: object) -> list[Found]:
+def found_by(settings: SearchSettings, num_problems: int = 2, **policy: object) -> list[Found]:
     """Search problems of arith together, and hold the ledger against the engine's counters."""
 
     async def search() -> list[Found]:

@@ -28,7 +28,7 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-NUM_SOLUTIONS, PER_PROBLEM = 500, 4
+NUM_SOLUTIONS, PER_PROBLEM = 100, 4
 TEMPERATURE = 2.0
 """So high that many texts are sampled as other tokens than a tokenizer would give."""
 
@@ -55,13 +55,13 @@ def chat_model(folder: Path) -> str:
     return str(folder)
 
 
-async def label_all(policy: Policy, num_solutions: int = NUM_SOLUTIONS) -> list[ProblemLabels]:
+async def label_all(policy: Policy) -> list[ProblemLabels]:
     """Labels of the solutions to many problems, one rollout of every prefix."""
     settings = LabelSettings(
         solutions=SolutionSettings(per_problem=PER_PROBLEM),
         estimator=FixedEstimator.Settings(rollouts=1),
     )
-    problems = generate(num_solutions // PER_PROBLEM, seed=11, split="test")
+    problems = generate(NUM_SOLUTIONS // PER_PROBLEM, seed=11, split="test")
     await policy.start()
     try:
         shared = on_one_engine(policy, settings)
@@ -70,9 +70,7 @@ async def label_all(policy: Policy, num_solutions: int = NUM_SOLUTIONS) -> list[
         await policy.close()
 
 
-def count_exact(
-    results: Sequence[ProblemLabels], calls: Calls, num_solutions: int = NUM_SOLUTIONS
-) -> int:
+def count_exact(results: Sequence[ProblemLabels], calls: Calls) -> int:
     """Number of prefixes that were continued, each by the very ids of its solution: all that leave
     room for that.
 
@@ -85,7 +83,7 @@ def count_exact(
         sampled[context].append(ids)
     rows = [row for result in results for row in result.labeled]
     closed = {one.prefix_id for r in results for one in r.rollouts if one.reason == NO_ROOM}
-    assert len(rows) == num_solutions
+    assert len(rows) == NUM_SOLUTIONS
     wanted = {row.prompt_ids for row in rows}
     for row in rows:
         ids = row.solution.ids

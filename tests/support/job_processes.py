@@ -29,6 +29,8 @@ VLLM = [
 ]
 VLLM += ["policy.engine.kv_cache_gib=0.1", "policy.engine.max_live=64", "estimator.kind=fixed"]
 VLLM += ["estimator.rollouts=16"]  # a fast machine, too, is still at work when it is stopped
+EAGER = "policy.engine.engine_args={enforce_eager: true}"
+"""Without compiling, which costs more than most tests of vLLM take."""
 
 
 class Job(subprocess.Popen[str]):

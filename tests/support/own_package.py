@@ -11,6 +11,12 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel import components
+from mclabel.cli import main
+
 
 def install_package(folder: Path, name: str, modules: Mapping[str, str], entry_points: str) -> Path:
     """Build a wheel and install it.
@@ -54,6 +60,17 @@ def mclabel(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=300,
     )
+
+
+def mclabel_here(home: Path, *arguments: str) -> Result:
+    """The command in this process, which finds the modules of a folder meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(home))
+        components._added.cache_clear()
+        try:
+            return CliRunner(env={"COLUMNS": "300"}).invoke(main, arguments)
+        finally:
+            components._added.cache_clear()
 
 
 def _digest(text: str) -> str:

@@ -12,6 +12,7 @@ from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines.vllm_memory import NOTE_S
 from tests.support.job_processes import (
+    EAGER,
     VLLM,
     check_nothing_is_left,
     shared_memory,
@@ -28,8 +29,13 @@ pytestmark = [pytest.mark.vllm, pytest.mark.ray]
 
 def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    more = ["ray.max_engines=1", "journal_s=0.5", "estimator.rollouts=4", "problems.limit=16"]
-    more += ["policy.engine.engine_args={enforce_eager: true}"]
+    more = [
+        "ray.max_engines=1",
+        "journal_s=0.5",
+        "estimator.rollouts=4",
+        "problems.limit=16",
+        EAGER,
+    ]
     job = start(tmp_path, "local", *VLLM, *more)
     wait_for_journals(out, job)
     engine = vllm_engine(job)
@@ -46,7 +52,7 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
 
 
 def test_an_engine_ends_with_its_job_that_is_killed_alone(tmp_path: Path) -> None:
-    job = start(tmp_path, "none", *VLLM, "policy.engine.engine_args={enforce_eager: true}")
+    job = start(tmp_path, "none", *VLLM, EAGER)
     wait_for_work(tmp_path / "out", job)
     job.kill()
     check_nothing_is_left(job, set())
@@ -55,7 +61,7 @@ def test_an_engine_ends_with_its_job_that_is_killed_alone(tmp_path: Path) -> Non
 
 def test_shared_memory_of_a_killed_job_is_freed_by_the_next_start(tmp_path: Path) -> None:
     """All its processes at once, as Ray kills them: none is left to free it."""
-    more = ["policy.engine.engine_args={enforce_eager: true}", "problems.limit=4"]
+    more = [EAGER, "problems.limit=4"]
     job = start(tmp_path, "none", *VLLM, *more)
     wait_for_engine(job)
     time.sleep(2 * NOTE_S)

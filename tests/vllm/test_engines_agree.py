@@ -9,12 +9,10 @@ the two jobs in any way.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 from numpy.typing import NDArray
 
 from mclabel import pipelines
@@ -37,11 +35,9 @@ JOB = [
 
 
 @pytest.fixture(autouse=True)
-def own_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_ray(own_cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in CPU.items():
         monkeypatch.setenv(name, content)
-    yield
-    ray.shutdown()
 
 
 def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
@@ -103,7 +99,6 @@ def test_labels_of_three_engines_agree(tmp_path: Path, capsys: pytest.CaptureFix
     same = [f"solutions.path={given}"]
     hf = label(tmp_path / "hf", "ray.address=none", *same)
     runs = {
-        "hf again": label(tmp_path / "again", "ray.address=none", "seed=1", *same),
         "vllm": label(
             tmp_path / "vllm",
             *["policy.engine=vllm", "policy.engine.device=cpu", "policy.max_model_len=512"],

@@ -14,6 +14,7 @@ from mclabel.engines.openai import OpenAIEngine
 from mclabel.errors import EngineError
 from mclabel.records import Completion
 from tests.support.continuation import (
+    NUM_SOLUTIONS,
     TEMPERATURE,
     Calls,
     chat_model,
@@ -23,6 +24,7 @@ from tests.support.continuation import (
 )
 from tests.support.needs_vllm import NEEDS_VLLM
 from tests.support.serving import served_policy
+from tests.vllm.test_search_vllm import search_all
 
 pytestmark = NEEDS_VLLM
 
@@ -100,8 +102,8 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     monkeypatch.setattr(OpenAIEngine, "_completion", recording)
     results = asyncio.run(label_all(one))
     calls.made = [call for call in calls.made if call[0] != probe]
-    assert count_exact(results, calls) > 1000
-    assert num_other_tokens(one, results) > 10
+    assert count_exact(results, calls) > 2 * NUM_SOLUTIONS
+    assert num_other_tokens(one, results) > NUM_SOLUTIONS / 50
 
 
 async def _probe_context(one: OpenAIEngine) -> tuple[int, ...]:
@@ -157,3 +159,9 @@ def test_a_wrong_key_is_refused_and_not_shown(
     with pytest.raises(EngineError, match="refuses the key in LOCAL_KEY") as caught:
         sample(policy(model, url))
     assert "sk-wrong-42" not in str(caught.value)
+
+
+def test_searches_keep_an_exact_ledger(model: str, url: str) -> None:
+    """The client does not see end tokens, so its counter lacks them; the ledger has them."""
+    one = policy(model, url, max_tokens=160, max_model_len=512)
+    asyncio.run(search_all(one, counts_end_tokens=False))

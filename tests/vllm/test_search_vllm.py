@@ -1,22 +1,21 @@
-"""Searches on vLLM, in this process and served: where steps end, and an exact ledger."""
+"""Searches on vLLM: where steps end, and an exact ledger.
+
+Those on a server are tested beside the engine that asks it (`test_openai_vllm`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.engines import Engine, PolicySettings
-from mclabel.engines.openai import OpenAIEngine
 from mclabel.engines.vllm import VllmEngine
 from mclabel.search import SEARCHES
 from mclabel.search.problem import Searching, search_problem
 from mclabel.search.scorers.base import make_scorer
 from mclabel.search.settings import SearchSettings
-from tests.support.continuation import chat_model
 from tests.support.needs_vllm import NEEDS_VLLM
-from tests.support.serving import served_policy
 
 pytestmark = NEEDS_VLLM
 
@@ -61,12 +60,3 @@ def test_in_this_process() -> None:
     )
     policy = PolicySettings(model=str(bundled_model("policy")), engine=settings, **POLICY)
     asyncio.run(search_all(VllmEngine(policy), counts_end_tokens=True))
-
-
-def test_served(tmp_path: Path) -> None:
-    """The client does not see end tokens, so its counter lacks them; the ledger has them."""
-    model = chat_model(tmp_path)
-    with served_policy(model, tmp_path / "log") as address:
-        settings = OpenAIEngine.Settings(endpoints=[address])
-        policy = PolicySettings(model=model, engine=settings, **POLICY)
-        asyncio.run(search_all(OpenAIEngine(policy), counts_end_tokens=False))

@@ -19,7 +19,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from mclabel.cli import main
 from mclabel.data.shards.labels import committed_blocks
 from mclabel.data.shards.store import Store
 from tests.support.exactness import check_exact
@@ -145,13 +147,8 @@ def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
 def test_the_exit_code_and_the_message_of_a_job_that_fails(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    code, output = cluster.run(
-        *cluster.submit(tmp_path, f"problems.source={tmp_path / 'none.jsonl'}", f"out={out}")
-    )
-    assert code == 2
-    assert "none.jsonl: no such file" in output
-    more = scripted_overrides(write_problems(tmp_path, 1), out, "ray.num_gpus=1", "ray.wait_s=3")
+    source, out = write_problems(tmp_path, 1), tmp_path / "out"
+    more = scripted_overrides(source, out, "ray.num_gpus=1", "ray.wait_s=3")
     code, output = cluster.run(*cluster.submit(tmp_path, *more))
     assert code == 2
     assert "room for 0 of ray.min_engines=1 engines after ray.wait_s=3" in output
@@ -171,14 +168,14 @@ def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
     assert code == 2 and "checker=shlex:quote: its parameter s gets no value" in output
 
 
-def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: Path) -> None:
+def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    """In processes of their own, as Ray reads a token once."""
     wrong = tmp_path / "wrong"
     wrong.write_text("0123456789abcdef0123456789abcdef")
     right = Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text()
     mine = scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
     submit = cluster.submit(tmp_path, *mine)
     label = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *mine]
-    nowhere = f"127.0.0.1:{free_port()}"
     nothing = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN_PATH": "", "HOME": str(tmp_path)}
     missing = {"RAY_AUTH_TOKEN_PATH": "none"}
     for command, changes, said in [
@@ -195,11 +192,6 @@ def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: 
             "has one, which RAY_AUTH_MODE='disabled' keeps from being sent",
         ),
         ([*label, f"--address=127.0.0.1:{cluster.port}"], nothing, "this command has none. Ray"),
-        ([*submit, f"--address=http://{nowhere}"], {}, "no job server answers"),
-        ([*submit, "--address=ray://x:1"], {}, "must be the address of the job server"),
-        ([*submit, "out=here"], {}, "out='here': the cluster has another working folder"),
-        ([*submit, "--runtime-env=none.yaml"], {}, "none.yaml: not a readable YAML file"),
-        ([*label, f"--address={nowhere}"], {}, "cannot connect"),
         (
             [*label, f"--address=127.0.0.1:{cluster.port}"],
             {"RAY_AUTH_TOKEN_PATH": str(wrong)},
@@ -211,6 +203,23 @@ def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: 
         assert said in " ".join(output.split())
         assert "Traceback" not in output
         assert right not in output and wrong.read_text() not in output
+
+
+def test_wrong_addresses_and_paths_are_named(tmp_path: Path, own_cluster: None) -> None:
+    mine = [str(write_config(tmp_path))]
+    mine += scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
+    nowhere = f"127.0.0.1:{free_port()}"
+    submit = ["submit", "label", f"--address=http://{nowhere}", *mine]
+    for command, said in [
+        (submit, "no job server answers"),
+        ([*submit, "--address=ray://x:1"], "must be the address of the job server"),
+        ([*submit, "out=here"], "out='here': the cluster has another working folder"),
+        ([*submit, "--runtime-env=none.yaml"], "none.yaml: not a readable YAML file"),
+        (["label", *mine, f"--address={nowhere}"], "cannot connect"),
+    ]:
+        result = CliRunner(env={"COLUMNS": "300"}).invoke(main, command)
+        assert result.exit_code == 2, result.output
+        assert said in " ".join(result.output.split())
 
 
 def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(

@@ -155,8 +155,10 @@ print(is_token_auth_enabled(), ray.get(ray.remote(lambda: 7).remote()))
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("before", ["", "import ray"])
-@pytest.mark.parametrize(("mode", "expected"), [(None, "True 7"), ("disabled", "False 7")])
+@pytest.mark.parametrize(
+    ("before", "mode", "expected"),
+    [("", None, "True 7"), ("import ray", None, "True 7"), ("import ray", "disabled", "False 7")],
+)
 def test_a_cluster_of_our_own_takes_tokens_without_a_word(
     before: str, mode: str | None, expected: str, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -216,9 +216,11 @@ def test_damaged_shards_are_named(prm: str, tmp_path: Path) -> None:
     assert second.exists()
 
 
-def run_poisoned(prm: str, folder: Path, address: str, *, hard: bool) -> JobReport:
-    """A job of blocks of four, two solutions of which kill the model."""
-    rows = [row(i, POISON if i in (3, 9) else "") for i in range(16)]
+def run_poisoned(
+    prm: str, folder: Path, address: str, poison: Collection[int], *, hard: bool
+) -> JobReport:
+    """A job of blocks of four, some solutions of which kill the model."""
+    rows = [row(i, POISON if i in poison else "") for i in range(16)]
     source = write(folder / "in.jsonl", rows)
     store = Store(str(folder / "run"), create=True)
     settings = DyingJudge.Settings(prm=prm, threshold=0.5, hard=hard)
@@ -232,18 +234,27 @@ def run_poisoned(prm: str, folder: Path, address: str, *, hard: bool) -> JobRepo
 
 
 @pytest.mark.parametrize(
-    ("address", "hard"), [("none", False), pytest.param("local", True, marks=pytest.mark.ray)]
+    ("address", "poison", "hard"),
+    [
+        ("none", (3, 9), False),
+        pytest.param("local", (9,), True, marks=pytest.mark.ray),  # each kill costs seconds
+    ],
 )
 def test_solutions_that_kill_the_model_are_set_aside(
-    prm: str, tmp_path: Path, address: str, hard: bool, monkeypatch: pytest.MonkeyPatch
+    prm: str,
+    tmp_path: Path,
+    address: str,
+    poison: tuple[int, ...],
+    hard: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(poison_scorers.__file__).parents[2]))  # of the actors
-    report = run_poisoned(prm, tmp_path, address, hard=hard)
-    assert (report.num_rejected, report.counts["num_judged"]) == (2, 14)
+    report = run_poisoned(prm, tmp_path, address, poison, hard=hard)
+    assert (report.num_rejected, report.counts["num_judged"]) == (len(poison), 16 - len(poison))
     run = tmp_path / "run"
-    assert [one["number"] for one in scored(run)] == [i for i in range(16) if i not in (3, 9)]
+    assert [one["number"] for one in scored(run)] == [i for i in range(16) if i not in poison]
     rejects = [json.loads(line) for line in (run / "rejects.jsonl").read_text().splitlines()]
-    assert sorted(one["row"] for one in rejects) == [4, 10]
+    assert sorted(one["row"] for one in rejects) == [i + 1 for i in poison]
     assert {one["reason"] for one in rejects} == {"kills_engine"}
 
 
@@ -264,7 +275,7 @@ def actors() -> Callable[[int], list[psutil.Process]]:
 def test_an_actor_that_is_killed_costs_no_row(
     prm: str, tmp_path: Path, actors: Callable[[int], list[psutil.Process]]
 ) -> None:
-    rows = [row(i) for i in range(1500)]
+    rows = [row(i) for i in range(400)]
     source, run = write(tmp_path / "in.jsonl", rows), tmp_path / "run"
     more = ["ray.address=local", "ray.max_engines=1"]
     job = start(prm, source, run, *more)

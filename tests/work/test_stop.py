@@ -14,6 +14,7 @@ from mclabel.data.shards.store import Store
 from mclabel.stop import SAME_S
 from tests.support.exactness import check_exact
 from tests.support.job_processes import (
+    EAGER,
     HANGS_S,
     NUM_PROBLEMS,
     VLLM,
@@ -96,12 +97,16 @@ journal.write_journal = lambda *arguments: time.sleep(600)
 
 @pytest.mark.vllm
 @pytest.mark.ray
-@pytest.mark.parametrize(("when", "times"), [("at work", 1), ("at work", 2), ("loading", 1)])
+@pytest.mark.parametrize(
+    ("when", "times", "more"),
+    [("at work", 1, []), ("at work", 2, [EAGER]), ("loading", 1, [EAGER])],
+)
 def test_vllm_in_an_actor_leaves_neither_processes_nor_shared_memory(
-    tmp_path: Path, when: str, times: int
+    tmp_path: Path, when: str, times: int, more: list[str]
 ) -> None:
+    """Once with the processes that compile a model."""
     out = tmp_path / "out"
-    job = start(tmp_path, "local", *VLLM, "ray.max_engines=1")
+    job = start(tmp_path, "local", *VLLM, *more, "ray.max_engines=1")
     if when == "loading":
         wait_for_engine(job)
     else:
