@@ -50,7 +50,7 @@ def peak_mb(imports: str, work: str, *arguments: str) -> int:
 def scan_mb(path: Path) -> int:
     """Peak memory of going through all rows."""
     return peak_mb(
-        "from mclabel.data.readers.rows import scan_rows\nfrom mclabel.errors import DataError"
+        "from mclabel.data.readers.rows import scan_rows\nfrom mclabel.errors import DataError\n"
         "try:\n    print(sum(1 for _ in scan_rows(sys.argv[1])))\nexcept DataError as error:\n"
         "    print(error)",
         str(path),
