@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import mclabel as mc
-from mclabel.arith.problems import generate
+from mclabel.domains.arith.problems import generate
 
 NUM_PROBLEMS = 6
 

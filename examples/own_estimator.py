@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from pydantic import Field
 
 import mclabel as mc
-from mclabel.arith.problems import generate
-from mclabel.domains import true_first_error
-from mclabel.estimators import (
+from mclabel.core.records import Counts, Outcome
+from mclabel.core.stats.values import NOTHING, first_error
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.registry import true_first_error
+from mclabel.labeling.estimators import (
     Estimator,
     EstimatorSettings,
     Judgement,
     ProblemPaths,
     RecordedRollout,
 )
-from mclabel.records import Counts, Outcome
-from mclabel.stats.values import NOTHING, first_error
 
 
 class UntilBothEstimator(Estimator):

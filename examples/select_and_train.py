@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 import mclabel as mc
-from mclabel import pipelines
-from mclabel.config import SelectConfig
+from mclabel import jobs
+from mclabel.select.config import SelectConfig
 
 
 def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
@@ -37,7 +37,7 @@ def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
         out = str(folder / f"chosen{turn}.parquet")
         ranked = {"rule": "uniform"} if prm is None else {"rule": "convincing", "prm": prm}
         config = SelectConfig(solutions=pool, out=out, budget=budget, exclude=manifests, **ranked)
-        print(f"turn {turn}:", *list(pipelines.select(config).lines(out))[:-1], sep="\n  ")
+        print(f"turn {turn}:", *list(jobs.select(config).lines(out))[:-1], sep="\n  ")
         manifests.append(out)
         run = mc.label(
             {"source": "arith"},  # those of the pool take its place

@@ -4,7 +4,7 @@
         python jobs/label.py configs/label/own-data.yaml problems.source=… policy.model=… out=…
 
 A thin wrapper that a cluster takes: the same as `mclabel label`, on the cluster that the job runs
-on. The way of the data stands in mclabel/pipelines/label.py; examples/ has scripts to copy and
+on. The way of the data stands in mclabel/labeling/job.py; examples/ has scripts to copy and
 change.
 """
 
@@ -16,19 +16,20 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.store import Store
-from mclabel.evaluation.health import ENOUGH_FILES, run_health
-from mclabel.exits import EXIT_BUDGET, clear_exits
+from mclabel import jobs
+from mclabel.cli.exits import EXIT_BUDGET, clear_exits
+from mclabel.core.config.load import load_config
+from mclabel.evaluate.health.health import ENOUGH_FILES, run_health
+from mclabel.labeling.config import LabelConfig
 from mclabel.report.page.health import finding_lines
-from mclabel.report.terminal.job_progress import job_progress
+from mclabel.run.shards.store import Store
+from mclabel.show.progress import job_progress
 
 
 def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
     config = load_config(LabelConfig, config_path, ["ray.address=auto", *overrides], allow=allow)
     with job_progress(Console(emoji=False), "label") as progress:
-        report = pipelines.label(config, progress)
+        report = jobs.label(config, progress)
     print(report)
     if (health := run_health(Store(config.out), max_files=ENOUGH_FILES)) is not None:
         for finding in finding_lines(health):

@@ -4,7 +4,7 @@
         python jobs/rl.py configs/rl/math-qwen2.5-1.5b.yaml problems.source=… out=…
 
 A thin wrapper that a cluster takes: the same as `mclabel rl`. The way of the data stands in
-mclabel/pipelines/rl.py.
+mclabel/rl/job.py.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from mclabel import pipelines
-from mclabel.config import RLConfig, load_config
-from mclabel.exits import clear_exits
-from mclabel.report.terminal.job_progress import StageProgress
+from mclabel import jobs
+from mclabel.cli.exits import clear_exits
+from mclabel.core.config.load import load_config
+from mclabel.rl.config import RLConfig
+from mclabel.show.progress import StageProgress
 
 
 def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
     config = load_config(RLConfig, config_path, overrides, allow=allow)
     with StageProgress(Console(emoji=False), "rl", "steps") as progress:
-        pipelines.rl(config, lambda step, total, line: progress.update(step, total, detail=line))
-    print("\n".join(pipelines.rl_lines(config.out)))
+        jobs.rl(config, lambda step, total, line: progress.update(step, total, detail=line))
+    print("\n".join(jobs.rl_lines(config.out)))
 
 
 if __name__ == "__main__":

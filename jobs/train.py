@@ -4,7 +4,7 @@
         python jobs/train.py configs/train/own-labels.yaml labels=[…] base=… out=… device=cuda
 
 A thin wrapper that a cluster takes: the same as `mclabel train`. The way of the data stands in
-mclabel/pipelines/train.py; examples/ has scripts to copy and change.
+mclabel/prm/job.py; examples/ has scripts to copy and change.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from mclabel import pipelines
-from mclabel.config import TrainConfig, load_config
-from mclabel.exits import clear_exits
-from mclabel.report.terminal.job_progress import StageProgress
+from mclabel import jobs
+from mclabel.cli.exits import clear_exits
+from mclabel.core.config.load import load_config
+from mclabel.prm.config import TrainConfig
+from mclabel.show.progress import StageProgress
 
 
 def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
     config = load_config(TrainConfig, config_path, overrides, allow=allow)
     with StageProgress(Console(emoji=False), "train", "steps") as progress:
-        report = pipelines.train(
+        report = jobs.train(
             config, lambda step, total, loss: progress.update(step, total, detail=loss)
         )
     print(report)

@@ -14,7 +14,7 @@ solutions written under misconceptions. `card` measures a model and writes its c
 
 Trained models are a function of the seed and the number of processes, up to the machine's
 rounding. On two cores `first` takes 70 minutes, `strong` 45, `policy` seven. Copy the folders to
-mclabel/arith/models to bundle them.
+mclabel/domains/arith/models to bundle them.
 
 The optimiser is Muon (https://kellerjordan.github.io/posts/muon) for matrices and AdamW for the
 rest; the rate falls linearly over the last half. The loss is on solutions, in drills on results.
@@ -41,19 +41,19 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from mclabel.answers import grade_completion
-from mclabel.arith.misconceptions import misread
-from mclabel.arith.problems import generate
-from mclabel.arith.program import Program, reference_solution
-from mclabel.arith.stories import HELD_OUT_FAMILIES, TRAIN_FAMILIES
-from mclabel.arith.story import MAX_VALUE
-from mclabel.arith.tokenizer import build_tokenizer
-from mclabel.arith.verify import StepTruth, verify_steps
+from mclabel.core.records import Problem, Verdict
+from mclabel.core.seeds import sampling_seed
+from mclabel.core.stats.values import clopper_pearson
+from mclabel.domains.arith.misconceptions import misread
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.stories import HELD_OUT_FAMILIES, TRAIN_FAMILIES
+from mclabel.domains.arith.story import MAX_VALUE
+from mclabel.domains.arith.tokenizer import build_tokenizer
+from mclabel.domains.arith.verify import StepTruth, verify_steps
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 from mclabel.engines.pretrained import load_model, load_tokenizer
-from mclabel.records import Problem, Verdict
-from mclabel.seeds import sampling_seed
-from mclabel.stats.values import clopper_pearson
 
 IGNORE = -100
 MAX_TOKENS = 240  # of a sampled solution

@@ -7,8 +7,8 @@
 `strong` gives arith's strong model the tokens of code and learns right functions, a few of them
 with loops and helpers, and some of arith's solutions, so that it forgets nothing. `policy` is
 fine-tuned from it on functions written under arith's misconceptions. The loop is that of
-`train_arith.py`. Copy `code-policy` to mclabel/pyarith/models/policy to bundle it; `strong` is not
-bundled. On two busy cores `strong` takes 45 minutes, `policy` four.
+`train_arith.py`. Copy `code-policy` to mclabel/domains/pyarith/models/policy to bundle it; `strong`
+is not bundled. On two busy cores `strong` takes 45 minutes, `policy` four.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from jobs.train_arith import (
     run_course,
     write_card,
 )
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate as generate_arith
-from mclabel.arith.program import Program, reference_solution
-from mclabel.arith.tokenizer import build_tokenizer
-from mclabel.arith.verify import StepTruth
+from mclabel.core.records import Problem
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate as generate_arith
+from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.tokenizer import build_tokenizer
+from mclabel.domains.arith.verify import StepTruth
+from mclabel.domains.pyarith.function import Function
+from mclabel.domains.pyarith.interpreter import run
+from mclabel.domains.pyarith.problems import generate, stories
+from mclabel.domains.pyarith.solutions import write
+from mclabel.domains.pyarith.truth import Judge
 from mclabel.engines.pretrained import load_model, load_tokenizer
-from mclabel.pyarith.function import Function
-from mclabel.pyarith.interpreter import run
-from mclabel.pyarith.problems import generate, stories
-from mclabel.pyarith.solutions import write
-from mclabel.pyarith.truth import Judge
-from mclabel.records import Problem
 
 STEPS = {"strong": 3000, "policy": 250}
 MUON_LR = {"strong": 0.012, "policy": 0.003}

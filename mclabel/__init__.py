@@ -14,8 +14,8 @@ the first that a command does, before it can answer a Ctrl-C.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mclabel.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
-from mclabel.records import (
+from mclabel.core.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
+from mclabel.core.records import (
     Completion,
     Counts,
     LabeledSolution,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mclabel.api import grade, label, score, train
     from mclabel.checkers import Grade
     from mclabel.data.loading import load_labels, load_rollouts, read_labels
-    from mclabel.pipelines.background import LabelRun
+    from mclabel.labeling.background import LabelRun
     from mclabel.prm.scoring.score import PRM
 
     __version__: str
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "PRM": "mclabel.prm.scoring.score",
     "Grade": "mclabel.checkers",
-    "LabelRun": "mclabel.pipelines.background",
+    "LabelRun": "mclabel.labeling.background",
     "grade": "mclabel.api",
     "label": "mclabel.api",
     "load_labels": "mclabel.data.loading",

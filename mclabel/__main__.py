@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from mclabel.stop import Stopped, stop_signals
+from mclabel.core.stop import Stopped, stop_signals
 
 
 def main() -> None:

@@ -20,27 +20,19 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mclabel.data.given import (
-    call_of,
-    given_items,
-    gold_of,
-    place_of,
-    row_of,
-    shown,
-    text_of,
-)
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import LabeledSolution, Problem
+from mclabel.core.settings import Settings
+from mclabel.data.given import call_of, given_items, gold_of, place_of, row_of, shown, text_of
 from mclabel.data.readers.problem_rows import PROBLEM_COLUMNS
-from mclabel.errors import ConfigError, DataError
-from mclabel.records import LabeledSolution, Problem
-from mclabel.settings import Settings
 
 if TYPE_CHECKING:
     from mclabel.checkers import Checker, Grade, GradeItem
-    from mclabel.estimators import Estimator
-    from mclabel.pipelines.background import LabelRun
-    from mclabel.pipelines.train_report import TrainReport
+    from mclabel.labeling.background import LabelRun
+    from mclabel.labeling.estimators import Estimator
+    from mclabel.prm.report import TrainReport
     from mclabel.prm.scoring.scorer import Scorer
-    from mclabel.work.tally import JobState
+    from mclabel.run.tally import JobState
 
 Place = str | PathLike[str]
 """A folder, a file, a URL, or a run of `label`."""
@@ -86,8 +78,9 @@ def label(
         ConfigError: arguments are invalid; the message lists all faults.
         DataError: a row has the wrong type, or holds a text that is not valid Unicode.
     """
-    from mclabel.config import LabelConfig, check_config
-    from mclabel.pipelines.background import LabelRun
+    from mclabel.core.config.load import check_config
+    from mclabel.labeling.background import LabelRun
+    from mclabel.labeling.config import LabelConfig
 
     on_state = call_of(on_state or (lambda state: None), "on_state")
     folder = tempfile.TemporaryDirectory(prefix="mclabel-", ignore_cleanup_errors=True)
@@ -135,9 +128,10 @@ def train(
     Raises:
         ConfigError: arguments are invalid; the message lists all faults.
     """
-    from mclabel import pipelines
-    from mclabel.config import TrainConfig, check_config
-    from mclabel.pipelines.background import LabelRun
+    from mclabel.core.config.load import check_config
+    from mclabel.labeling.background import LabelRun
+    from mclabel.prm.config import TrainConfig
+    from mclabel.prm.job import train as run_train
 
     several = isinstance(labels, Sequence) and not isinstance(labels, str | bytes)
     runs: list[Any] = list(labels) if several else [labels]  # type: ignore[arg-type]
@@ -152,7 +146,7 @@ def train(
     for run in runs:
         if isinstance(run, LabelRun):
             run.wait()
-    return pipelines.train(config, on_progress)
+    return run_train(config, on_progress)
 
 
 def score(
@@ -247,7 +241,7 @@ def grade(
     """
     from mclabel.checkers import GradeItem, make_checker
     from mclabel.checkers.base import CheckerField
-    from mclabel.config import check_config
+    from mclabel.core.config.load import check_config
 
     class Chosen(Settings):
         checker: CheckerField
@@ -310,7 +304,7 @@ def _component(kind: str, chosen: Any) -> Any:
     """What stands under a component's key; a class or a function is named by its place."""
     if not callable(chosen):
         return chosen
-    from mclabel.components import component_name
+    from mclabel.core.components import component_name
 
     if not hasattr(chosen, "__qualname__"):
         raise ConfigError(

@@ -170,7 +170,7 @@ def weights_step(place: Place) -> Figures:
     import torch
     from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-    from mclabel.arith import bundled_model
+    from mclabel.domains.arith import bundled_model
 
     torch.manual_seed(0)
     config = Qwen2Config.from_dict({**place.size.shape, "tie_word_embeddings": True})

@@ -5,27 +5,26 @@ python scripts/keys.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from mclabel.config import (
-    BestOfNConfig,
-    JudgeConfig,
-    LabelConfig,
-    QuickstartConfig,
-    RLConfig,
-    ScoreConfig,
-    SearchConfig,
-    SearchEvalConfig,
-    SelectConfig,
-    ServeRewardsConfig,
-    ServeSearchConfig,
-    TrainConfig,
-)
-from mclabel.config.keys import Key, configuration_keys
-from mclabel.settings import Settings
+from mclabel.core.config.keys import Key, configuration_keys
+from mclabel.core.settings import Settings
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.evaluate.search.config import SearchEvalConfig
+from mclabel.judge.config import JudgeConfig
+from mclabel.judge.score_config import ScoreConfig
+from mclabel.labeling.config import LabelConfig
+from mclabel.prm.config import TrainConfig
+from mclabel.quickstart.config import QuickstartConfig
+from mclabel.rl.config import RLConfig, ServeRewardsConfig
+from mclabel.search.config import SearchConfig, ServeSearchConfig
+from mclabel.select.config import SelectConfig
 
+Rows = dict[str, str]
+"""Rows of a table, each with the name of its key."""
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel label": LabelConfig,
@@ -84,14 +83,32 @@ OFTEN_SET = {
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page. What an earlier verb has in the same words is not repeated."""
     parts = [HEAD, _often_set()]
+    written: dict[str, dict[str, Rows]] = {}
     for verb, configuration in CONFIGURATIONS.items():
         parts.append(f"## {verb}\n\n{_line(configuration.__doc__)}\n")
         keys = sorted(configuration_keys(configuration, built_in=True), key=_group)
         for group, found in groupby(keys, key=_group):
-            parts.append(f"### {_short(verb)}: {group or 'the job itself'}\n\n{_table(found)}")
+            title = f"{_short(verb)}: {group or 'the job itself'}"
+            rows, before = {_row(key): key.name for key in found}, written.setdefault(group, {})
+            parts.append(f"### {title}\n\n{_section(rows, before)}")
+            before[title] = rows
     return "\n".join(parts)
+
+
+def _section(rows: Rows, before: Mapping[str, Rows]) -> str:
+    """A table, or what differs from the section before that is most like it."""
+    title = max(before, key=lambda one: len(rows.keys() & before[one].keys()), default="")
+    like = before.get(title, {})
+    if 2 * len(rows.keys() & like.keys()) < len(rows):
+        return _table(rows)
+    changed = {row: name for row, name in rows.items() if row not in like}
+    lacking = dict.fromkeys(name for name in like.values() if name not in rows.values())
+    without = f" without {', '.join(f'`{name}`' for name in lacking)}" if lacking else ""
+    anchor = re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+    text = f"The keys of [{title}](#{anchor}){without}"
+    return f"{text}; these differ:\n\n{_table(changed)}" if changed else f"{text}.\n"
 
 
 def _often_set() -> str:
@@ -118,15 +135,16 @@ def _group(key: Key) -> str:
     return key.name.partition(".")[0] if "." in key.name else ""
 
 
-def _table(keys: Iterable[Key]) -> str:
-    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for key in keys:
-        default = "required" if key.default is None else f"`{key.default}`"
-        mark = "*" if key.is_operational else ""
-        of = f" (of {', '.join(key.components)})" if key.components else ""
-        cells = (f"`{key.name}`{mark}{of}", key.type, default, key.sentence)
-        rows.append(f"| {' | '.join(_line(cell).replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(rows) + "\n"
+def _table(rows: Iterable[str]) -> str:
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _row(key: Key) -> str:
+    default = "required" if key.default is None else f"`{key.default}`"
+    mark = "*" if key.is_operational else ""
+    of = f" (of {', '.join(key.components)})" if key.components else ""
+    cells = (f"`{key.name}`{mark}{of}", key.type, default, key.sentence)
+    return f"| {' | '.join(_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _line(text: str | None) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "mclabel" / "report" / "static" / "vendor"
+PACKAGE = ROOT / "mclabel" / "show" / "static" / "vendor"
 TESTS = ROOT / "tests" / "report" / "vendor"
 
 

@@ -19,9 +19,9 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from mclabel.domains.words import ALPHA, RANK
+from mclabel.domains.words.stories import TRAINED, Worked, events
 from mclabel.engines.smollm2 import smollm2_folder
-from mclabel.words import ALPHA, RANK
-from mclabel.words.stories import TRAINED, Worked, events
 
 RATE, BATCH = 2e-3, 8
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import mclabel as mc
-from mclabel.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.fixed import FixedEstimator
 
 ROWS = [
     {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": i, "level": "1"} for i in range(6)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mclabel.records import LabeledSolution
+from mclabel.core.records import LabeledSolution
 from tests.benchmarks.pieces import NOT_DONE, Piece, Pieces, write_json
 from tests.benchmarks.scorer_figures import Comparison, choose, location_f1, numbers
 from tests.benchmarks.scorers import NO_ERROR, Pool

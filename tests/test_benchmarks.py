@@ -107,7 +107,8 @@ def test_a_key_that_no_longer_exists_fails_the_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = (
-        "from mclabel.config import LabelConfig, load_config; "
+        "from mclabel.labeling.config import LabelConfig; "
+        "from mclabel.core.config.load import load_config; "
         "load_config(LabelConfig, None, ['out=x', 'estimator.price=0.001'])"
     )
     real = run

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mclabel.boundary import misfit
-from mclabel.estimators.base import Judgement
-from mclabel.estimators.paths import Probe
-from mclabel.judges.base import Opinion
+from mclabel.core.boundary import misfit
+from mclabel.judge.base import Opinion
+from mclabel.labeling.estimators.base import Judgement
+from mclabel.labeling.estimators.paths import Probe
 
 
 @pytest.mark.parametrize(

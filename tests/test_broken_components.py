@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mclabel.cli import main
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support import broken_components as table
 from tests.support.broken_components import Case, broken
 from tests.support.labelled import arith_rows, write_run
@@ -219,7 +219,7 @@ def test_a_broken_loss_target_or_weight(
 def test_the_traceback_is_shown_where_it_is_asked_for(
     tmp_path: Path, module: Callable[[str], None], run: Mclabel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.exits._Shown.tracebacks", False)
+    monkeypatch.setattr("mclabel.cli.exits._Shown.tracebacks", False)
     case = table.ESTIMATORS[0]
     module(broken(table.ESTIMATOR, case))
     job = label(tmp_path, "estimator.kind=own:Own")
@@ -242,7 +242,7 @@ HANGS = {
 
 @pytest.mark.slow
 def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
-    shorter = "import mclabel.work.watch\nmclabel.work.watch.FIRST = 1.0\n"
+    shorter = "import mclabel.run.watch\nmclabel.run.watch.FIRST = 1.0\n"
     forever = Case("", "sample", "import asyncio; await asyncio.sleep(600)", ())
     live = "Own.stats = lambda self: EngineStats(num_live=1)\n"
     (tmp_path / "own.py").write_text(broken(table.ENGINE, forever) + shorter + live)
@@ -258,7 +258,7 @@ def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_reader_that_takes_long_is_named_and_waited_for(tmp_path: Path) -> None:
-    shorter = "import mclabel.boundary\nmclabel.boundary.HANG_S = 1.0\n"
+    shorter = "import mclabel.core.boundary\nmclabel.core.boundary.HANG_S = 1.0\n"
     once = "'slept' in globals() or globals().update(slept=time.sleep(4))"
     slow = broken(table.READER, Case("", "rows", once, ()))
     (tmp_path / "own.py").write_text(slow + shorter)
@@ -309,7 +309,7 @@ def test_what_a_component_kills_is_set_aside_with_its_name(tmp_path: Path) -> No
 )
 def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> None:
     sound, part, code = HANGS[key]
-    shorter = "import mclabel.boundary\nmclabel.boundary.HANG_S = 2.0\n"
+    shorter = "import mclabel.core.boundary\nmclabel.core.boundary.HANG_S = 2.0\n"
     (tmp_path / "own.py").write_text(broken(sound, Case("", part, code, ())) + shorter)
     job = label(tmp_path, f"{key.rstrip('.:')}=own:Own")
     done = mclabel(tmp_path, *job)

@@ -577,10 +577,10 @@ def test_a_broken_input_is_one_message(
 ) -> None:
     slot = VERBS[verb][name]
     monkeypatch.chdir(tmp_path)
-    for user in ("report.viewer.view", "serving.page"):  # it serves for ever
+    for user in ("report.viewer.server", "serving.page"):  # it serves for ever
         monkeypatch.setattr(f"mclabel.{user}.serve_page", lambda *arguments: None)
-    for server in ("serve_search", "serve_rewards"):  # so do these
-        monkeypatch.setattr(f"mclabel.pipelines.{server}._run", _served)
+    for server in ("search.serve", "rl.serve"):  # so do these
+        monkeypatch.setattr(f"mclabel.{server}._run", _served)
     values = (
         {value: value for value in slot.values}
         if isinstance(slot.values, tuple)
@@ -603,7 +603,7 @@ def test_a_real_fault_keeps_its_traceback_and_asks_to_be_reported(
     def broken(store: object) -> None:
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr("mclabel.data.shards.labels.read_catalog", broken)
+    monkeypatch.setattr("mclabel.run.shards.labels.read_catalog", broken)
     result = CliRunner().invoke(main, ["show", world["run"]])
     assert result.exit_code == 1
     assert isinstance(result.exception, KeyError)
@@ -616,7 +616,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device", "figures.json")
 
-    monkeypatch.setattr("mclabel.pipelines.exchange._json_line", full)
+    monkeypatch.setattr("mclabel.data.exchange.job._json_line", full)
     result = CliRunner().invoke(
         main, ["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")]
     )

@@ -5,20 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.config import (
-    BestOfNConfig,
-    JudgeConfig,
-    LabelConfig,
-    RLConfig,
-    SearchConfig,
-    SearchEvalConfig,
-    ServeRewardsConfig,
-    TrainConfig,
-    load_config,
-)
-from mclabel.errors import ConfigError, DataError
-from mclabel.pipelines.identity import semantic_config
-from mclabel.pipelines.policy import with_examples
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.evaluate.search.config import SearchEvalConfig
+from mclabel.judge.config import JudgeConfig
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.policy import with_examples
+from mclabel.prm.config import TrainConfig
+from mclabel.rl.config import RLConfig, ServeRewardsConfig
+from mclabel.search.config import SearchConfig
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 

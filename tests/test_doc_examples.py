@@ -16,18 +16,18 @@ from click.testing import CliRunner
 from pydantic import TypeAdapter, ValidationError
 
 import mclabel as mc
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.components import find_component
-from mclabel.config import ServeRewardsConfig
+from mclabel.core.components import find_component
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import read_trees
-from mclabel.judges.opinions import OpinionRun
-from mclabel.pipelines.serve_rewards import serve_rewards
-from mclabel.rl.credits.checked import CheckedCredit
+from mclabel.judge.opinions import OpinionRun
+from mclabel.rl.config import ServeRewardsConfig
+from mclabel.rl.credits.base import CheckedCredit
+from mclabel.rl.serve import serve_rewards
 from mclabel.rl.settings import CreditField
+from mclabel.run.shards.store import Store
+from mclabel.run.shards.trees import read_trees
 from mclabel.serving.asked import Limits
 from mclabel.serving.place import Place
 from tests.support.labelled import arith_rows, write_run
@@ -81,9 +81,9 @@ def test_the_readers(tmp_path: Path) -> None:
 
 def test_the_format(tmp_path: Path) -> None:
     run, name = write_run(tmp_path / "run", arith_rows(5)), "shown_extending_formats:Verdicts"
-    report = pipelines.export_run(run, name, str(tmp_path / "rows"))
+    report = jobs.export_run(run, name, str(tmp_path / "rows"))
     assert report.num_rows == 5
-    back = pipelines.import_file(str(tmp_path / "rows/data.jsonl"), name, str(tmp_path / "back"))
+    back = jobs.import_file(str(tmp_path / "rows/data.jsonl"), name, str(tmp_path / "back"))
     assert back.num_solutions == 5
 
 

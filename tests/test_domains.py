@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.arith.problems import generate as generate_arith
-from mclabel.arith.program import Program, reference_solution
-from mclabel.domains import DOMAINS, bundled_model, carries_truth, true_first_error
-from mclabel.pyarith.function import Function
-from mclabel.pyarith.problems import generate as generate_pyarith
-from mclabel.pyarith.solutions import reference
-from mclabel.records import Problem
+from mclabel.core.records import Problem
+from mclabel.domains.arith.problems import generate as generate_arith
+from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.pyarith.function import Function
+from mclabel.domains.pyarith.problems import generate as generate_pyarith
+from mclabel.domains.pyarith.solutions import reference
+from mclabel.domains.registry import DOMAINS, bundled_model, carries_truth, true_first_error
 
 
 def solved(name: str) -> tuple[Problem, str]:

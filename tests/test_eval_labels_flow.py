@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mclabel.arith.stories import HELD_OUT_FAMILIES
 from mclabel.cli import main
+from mclabel.core.records import Outcome
 from mclabel.data.readers.judged import read_processbench
-from mclabel.data.shards.labels import commit_block, read_labels
-from mclabel.data.shards.store import Store
-from mclabel.evaluation.label_quality import exact_first_error
-from mclabel.evaluation.processbench import processbench
+from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
+from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.evaluate.processbench.figures import processbench
 from mclabel.prm.scoring.threshold import best_threshold, first_below
-from mclabel.records import Outcome
+from mclabel.run.shards.labels import commit_block, read_labels
+from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, tiny_model, write_run
 from tests.support.rows import row, step
 

@@ -9,24 +9,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mclabel.components import component_names
-from mclabel.config import (
-    BestOfNConfig,
-    LabelConfig,
-    QuickstartConfig,
-    ScoreConfig,
-    TrainConfig,
-    check_config,
-)
-from mclabel.errors import ConfigError
-from mclabel.faults import MUST, REQUIRED, UNKNOWN_KEY
-from mclabel.settings import (
-    COMPONENT_FAULT,
-    NESTED_FAULTS,
-    Chosen,
-    Settings,
-    settings_class,
-)
+from mclabel.core.components import component_names
+from mclabel.core.config.load import check_config
+from mclabel.core.errors import ConfigError
+from mclabel.core.faults import MUST, REQUIRED, UNKNOWN_KEY
+from mclabel.core.settings import COMPONENT_FAULT, NESTED_FAULTS, Chosen, Settings, settings_class
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.judge.score_config import ScoreConfig
+from mclabel.labeling.config import LabelConfig
+from mclabel.prm.config import TrainConfig
+from mclabel.quickstart.config import QuickstartConfig
 
 OURS = {NESTED_FAULTS, COMPONENT_FAULT, "value_error"}
 VALUES: list[Any] = [

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 import mclabel as package
 from mclabel.cli import main
+from mclabel.core.errors import EngineError
 from mclabel.engines import chat
 from mclabel.engines.pretrained import load_model, load_model_config, load_tokenizer
-from mclabel.errors import EngineError
 from tests.support.broken_inputs import World
 from tests.support.hostile_models import BOMBS, hostile_models
 

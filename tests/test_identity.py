@@ -8,15 +8,16 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, ShardError
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.pipelines.identity import semantic_config
-from mclabel.seeds import content_id
-from mclabel.settings import OPERATIONAL, Settings
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, ShardError
+from mclabel.core.seeds import content_id
+from mclabel.core.settings import OPERATIONAL, Settings
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.identity import semantic_config
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 GOLDEN = {
@@ -50,7 +51,7 @@ def test_a_run_is_one_of_other_steps_when_the_rules_of_steps_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = semantic_config(config())
-    monkeypatch.setattr("mclabel.pipelines.identity.SPLITTER_VERSION", "1")
+    monkeypatch.setattr("mclabel.labeling.identity.SPLITTER_VERSION", "1")
     then = semantic_config(config())
     assert now.identity != then.identity
     assert then.identity["split"] == {"version": "1"}
@@ -78,7 +79,7 @@ def test_an_operational_setting_is_no_part_of_it() -> None:
 
 def label(folder: Path, *overrides: str) -> Store:
     base = scripted_overrides(folder / "problems.jsonl", folder / "out", "ray.address=none")
-    pipelines.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    jobs.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
     return Store(str(folder / "out"))
 
 

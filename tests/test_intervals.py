@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mclabel.stats.intervals import clopper_pearson, repeated_interval
-from mclabel.stats.lattice import Boundary, first_success
+from mclabel.core.stats.intervals import clopper_pearson, repeated_interval
+from mclabel.core.stats.lattice import Boundary, first_success
 
 
 def test_repeated_interval_is_clopper_pearson_at_horizon_one_and_wider_after() -> None:

@@ -13,24 +13,21 @@ from click.testing import CliRunner
 from pydantic import Field
 
 from mclabel.cli import main
-from mclabel.config import (
-    BestOfNConfig,
-    JudgeConfig,
-    LabelConfig,
-    QuickstartConfig,
-    ScoreConfig,
-    SearchConfig,
-    SearchEvalConfig,
-    ServeRewardsConfig,
-    ServeSearchConfig,
-    TrainConfig,
-    load_config,
-)
-from mclabel.config.keys import Key, configuration_keys, find_keys
-from mclabel.errors import ConfigError
-from mclabel.estimators import EstimatorSettings
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
+from mclabel.core.config.keys import Key, configuration_keys, find_keys
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError
+from mclabel.core.settings import OPERATIONAL, Chosen, Settings, at_most
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.evaluate.search.config import SearchEvalConfig
+from mclabel.judge.config import JudgeConfig
+from mclabel.judge.score_config import ScoreConfig
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators import EstimatorSettings
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.prm.config import TrainConfig
+from mclabel.quickstart.config import QuickstartConfig
+from mclabel.rl.config import ServeRewardsConfig
+from mclabel.search.config import SearchConfig, ServeSearchConfig
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS = (

@@ -16,15 +16,16 @@ import pytest
 from click.testing import CliRunner
 
 import mclabel
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.labels import label_tables
-from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
-from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, DamagedFile
-from mclabel.pipelines.export_tables import export_tables
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, DamagedFile
+from mclabel.data.exchange.tables import export_tables
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.run.shards.store import Store
 from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -33,7 +34,7 @@ def label(folder: Path, out: str | Path, *more: str) -> None:
     overrides = scripted_overrides(write_problems(folder, 12), Path("unused"), "ray.address=none")
     overrides = [o for o in overrides if not o.startswith("out=")]
     config = load_config(LabelConfig, None, [*overrides, f"out={out}", *more])
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
 
 
 def rows(data: datasets.Dataset) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def test_memory_is_bounded_by_a_shard(tmp_path: Path, monkeypatch: pytest.Monkey
                 yield metadata, pa.concat_tables([table] * 40).combine_chunks()
                 held.append(pa.total_allocated_bytes())
 
-    monkeypatch.setattr("mclabel.data.arrow.label_tables", watched)
+    monkeypatch.setattr("mclabel.data.loading.label_tables", watched)
     data = mclabel.load_labels(run, cache_dir=tmp_path)
     assert data.num_rows == 48 * 40 * 30
     written = sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
@@ -185,6 +186,6 @@ def test_no_documented_way_to_read_labels_is_a_glob() -> None:
         assert "labels/*" not in text, name
     assert "mc.load_labels" in (root / "README.md").read_text(encoding="utf-8")
     assert "load_labels(" in (root / "docs" / "labelling.md").read_text(encoding="utf-8")
-    assert "labels/*" not in (root / "mclabel" / "pipelines" / "quickstart.py").read_text(
+    assert "labels/*" not in (root / "mclabel" / "quickstart" / "toy.py").read_text(
         encoding="utf-8"
     )

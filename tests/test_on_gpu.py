@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 from mclabel.prm.examples.encode import EncodedSolution

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from mclabel.estimators import Estimator, Judgement, RecordedRollout, RolloutSettings
-from mclabel.records import Counts
-from mclabel.stats.values import estimate_fixed
+from mclabel.labeling.estimators import Estimator, Judgement, RecordedRollout, RolloutSettings
+from mclabel.core.records import Counts
+from mclabel.core.stats.values import estimate_fixed
 
 
 class LastPrefix(Estimator):
@@ -61,7 +61,7 @@ class LastPrefix(Estimator):
 ''',
     "mclabel_outside/checker.py": '''
 from mclabel.checkers import Checker, Grade
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 
 class BoxChecker(Checker):
@@ -78,7 +78,7 @@ class BoxChecker(Checker):
         ]
 ''',
     "mclabel_outside/settings.py": """
-from mclabel.estimators import Estimator
+from mclabel.labeling.estimators import Estimator
 
 
 class NoSettings(Estimator):

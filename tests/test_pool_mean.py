@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mclabel.selection.choose import choose
-from mclabel.stats.pool import pool_mean
+from mclabel.core.stats.pool import pool_mean
+from mclabel.select.choose import choose
 
 SIZE, BUDGET, SHARE = 3000, 400, 0.25
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.pipelines.quickstart import SHOWN
+from mclabel.quickstart.toy import SHOWN
 
 pytestmark = pytest.mark.ray
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import Field, ValidationError
 
-from mclabel.config import load_config
-from mclabel.errors import ConfigError
-from mclabel.settings import Settings, rule
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError
+from mclabel.core.settings import Settings, rule
 
 
 class Part(Settings):

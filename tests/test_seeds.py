@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 
-from mclabel.seeds import content_id, prefix_id, sampling_seed
+from mclabel.core.seeds import content_id, prefix_id, sampling_seed
 
 
 def test_ids_do_not_depend_on_key_order_but_on_content() -> None:

@@ -15,16 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, SelectConfig, load_config
+from mclabel.cli.exits import EXIT_INTERRUPTED
+from mclabel.core.config.load import load_config
+from mclabel.core.records import LabeledSolution
+from mclabel.core.stats.pool import pool_mean
 from mclabel.data.readers.selected import read_selected
-from mclabel.data.shards.labels import commit_block, read_labels
-from mclabel.data.shards.store import Store
-from mclabel.exits import EXIT_INTERRUPTED
-from mclabel.records import LabeledSolution
-from mclabel.stats.pool import pool_mean
-from mclabel.work.tally import JobState
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.labels import commit_block, read_labels
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobState
+from mclabel.select.config import SelectConfig
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 NUM_PROBLEMS, EACH = 6, 5
@@ -86,7 +88,7 @@ def labelled(tmp_path: Path, name: str, *more: str) -> list[LabeledSolution]:
         *("policy.engine=scripted", "ray.address=none", "estimator.kind=fixed", "block_problems=2"),
         *("estimator.rollouts=2", f"out={tmp_path / name}"),
     ]
-    pipelines.label(load_config(LabelConfig, None, [*base, *more]), lambda state: None)
+    jobs.label(load_config(LabelConfig, None, [*base, *more]), lambda state: None)
     rows = read_labels(Store(str(tmp_path / name)))
     return sorted(rows, key=lambda row: row.solution.id)
 
@@ -210,7 +212,7 @@ def test_the_same_whatever_the_order_of_shards(tmp_path: Path) -> None:
             commit_block(store, f"{block:016d}", "test", rows[start : start + 8], None, {})
         out = tmp_path / name / "next.parquet"
         config = {"solutions": str(tmp_path / name / "pool"), "out": str(out), "rule": "uniform"}
-        report = pipelines.select(SelectConfig(**config, budget=7))  # type: ignore[arg-type]
+        report = jobs.select(SelectConfig(**config, budget=7))  # type: ignore[arg-type]
         assert (report.num_pool, report.num_drawn) == (24, 7)
         contents.append(manifest(out))
     assert contents[0] == contents[1]
@@ -251,9 +253,9 @@ def test_a_killed_selection_is_resumed(
     options = ("--rule", "convincing", "--prm", prm)
     whole = select(pool, tmp_path / "whole.parquet", *options, budget=6)
     out = tmp_path / "next.parquet"
-    for module, name in (("select", "choose"), ("score", "_deliver")):
+    for module, name in (("select.job", "choose"), ("judge.score", "_deliver")):
         with monkeypatch.context() as patch:
-            patch.setattr(sys.modules[f"mclabel.pipelines.{module}"], name, _killed)
+            patch.setattr(sys.modules[f"mclabel.{module}"], name, _killed)
             ended = mclabel("select", pool, *options, "--budget", 6, "-o", out)
             assert ended.exit_code == EXIT_INTERRUPTED
         assert not out.exists()
@@ -263,7 +265,7 @@ def test_a_killed_selection_is_resumed(
 KILLED_AFTER_A_BLOCK = """
 import os, signal, sys
 from mclabel.cli import main
-from mclabel.judges import task
+from mclabel.judge import task
 commit = task.commit_opinions
 def last(*given, **named):
     commit(*given, **named)
@@ -286,7 +288,7 @@ def test_a_selection_that_was_killed_while_it_scored_is_resumed(tmp_path: Path, 
     assert list((left[0] / "opinions").glob("*.parquet"))
     states: list[JobState] = []
     config = {"solutions": pool, "out": str(out), "rule": "uncertain", "prm": str(prm)}
-    pipelines.select(SelectConfig(**config, budget=30), states.append)  # type: ignore[arg-type]
+    jobs.select(SelectConfig(**config, budget=30), states.append)  # type: ignore[arg-type]
     assert 0 < states[-1].num_items_resumed < 520
     whole = select(pool, tmp_path / "whole.parquet", *options[:-2], budget=30)
     # the last digits of a score depend on what is in its batch
@@ -420,7 +422,7 @@ def test_100_000_solutions_in_bounded_memory(tmp_path: Path) -> None:
         budget=2000,
     )
     tracemalloc.start()
-    report = pipelines.select(config)
+    report = jobs.select(config)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     print(f"peak {peak / 1e6:.0f} MB")

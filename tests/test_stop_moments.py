@@ -49,7 +49,7 @@ def act():
 
 AT_CALL = """
 def act():
-    import mclabel.config as config
+    import mclabel.core.config as config
     load = config.load_config
 
     def load_config(*args, **kwargs):
@@ -151,7 +151,7 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            "mclabel.work.local_fleet",
+            "mclabel.run.local_fleet",
             WHILE_LOADING,
             id="while the engine loads",
             marks=pytest.mark.slow,
@@ -169,6 +169,6 @@ def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> No
 
 @pytest.mark.slow
 def test_without_a_signal_the_hook_changes_nothing(tmp_path: Path) -> None:
-    done = _command(tmp_path, "mclabel.config", "def act(): pass")
+    done = _command(tmp_path, "mclabel.core.config", "def act(): pass")
     assert done.returncode == 0, done.stderr
     assert "The labels are in" in done.stdout

@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from mclabel.config import TrainConfig
-from mclabel.errors import ShardError, TrainingError
-from mclabel.pipelines.beside import train_beside
+from mclabel.core.errors import ShardError, TrainingError
+from mclabel.prm.config import TrainConfig
+from mclabel.quickstart.beside import train_beside
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 
@@ -78,8 +78,8 @@ def test_one_that_is_killed_is_named_and_goes_on(tmp_path: Path, given: dict[str
 def test_they_end_with_a_parent_that_is_killed(tmp_path: Path, given: dict[str, Any]) -> None:
     long = config(tmp_path / "a", given, max_steps=100_000)
     code = (
-        "import sys; from mclabel.config import TrainConfig\n"
-        "from mclabel.pipelines.beside import train_beside\n"
+        "import sys; from mclabel.prm.config import TrainConfig\n"
+        "from mclabel.quickstart.beside import train_beside\n"
         "if __name__ == '__main__':\n"
         "    config = TrainConfig.model_validate_json(sys.argv[1])\n"
         "    train_beside({'a': config}, lambda *step: print(*step, flush=True))\n"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.records import Counts
-from mclabel.stats.lattice import first_success
-from mclabel.stats.values import (
+from mclabel.core.records import Counts
+from mclabel.core.stats.lattice import first_success
+from mclabel.core.stats.values import (
     advantages,
     clopper_pearson,
     estimate_anytime,

@@ -12,10 +12,10 @@ import numpy as np
 from mclabel.annotate.folder import Annotated
 from mclabel.annotate.gold import Rate
 from mclabel.annotate.items import OVERSEER
-from mclabel.evaluation.agreement import nominal_alpha
-from mclabel.evaluation.bootstrap import (
+from mclabel.core.stats.bootstrap import (
     FEW_PROBLEMS,
     Estimate,
+    nominal_alpha,
     ratio_estimate,
     resample_weights,
     sums_estimate,

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.data.readers.rows import is_unicode
-from mclabel.errors import ConfigError, DataError, ShardError
 
 EVENTS = "events.jsonl"
 RATINGS = ("good", "okay", "bad", "unsure")

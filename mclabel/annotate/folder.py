@@ -9,7 +9,7 @@ from functools import cached_property
 from mclabel.annotate.events import WITH_REASON, Event, first, latest, read_events
 from mclabel.annotate.gold import Queue, Standing, queues, standings, who_counts
 from mclabel.annotate.items import OVERSEER, Item, Settings, read_items, read_settings
-from mclabel.errors import DataError
+from mclabel.core.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)

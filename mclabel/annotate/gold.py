@@ -18,12 +18,12 @@ from scipy.special import bdtrc
 
 from mclabel.annotate.events import Event
 from mclabel.annotate.items import GOLD, OVERSEER, Item, Settings, item_of
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import Index, LabeledSolution, Many
+from mclabel.core.seeds import content_id
+from mclabel.core.settings import read_record
+from mclabel.core.stats.intervals import clopper_pearson
 from mclabel.data.readers.rows import file_rows
-from mclabel.errors import ConfigError, DataError
-from mclabel.records import Index, LabeledSolution, Many
-from mclabel.seeds import content_id
-from mclabel.settings import read_record
-from mclabel.stats.intervals import clopper_pearson
 
 NOT_ADMITTED = (
     "Thank you for taking part. Your answers in the screening differ too often from the known "

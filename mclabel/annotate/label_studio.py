@@ -19,10 +19,10 @@ from mclabel.annotate.events import FINISHES, Event, parse_event
 from mclabel.annotate.folder import Annotated
 from mclabel.annotate.items import OVERSEER, Item, Settings
 from mclabel.annotate.truth import exported
+from mclabel.core.errors import DataError
+from mclabel.core.seeds import content_id
+from mclabel.core.settings import read_record
 from mclabel.data.readers.rows import is_unicode
-from mclabel.errors import DataError
-from mclabel.seeds import content_id
-from mclabel.settings import read_record
 
 RATING, FINISH, NOTE, STEPS, STEP, PROBLEM = "rating", "finish", "note", "steps", "step", "problem"
 """Names in the labeling config."""

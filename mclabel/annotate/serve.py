@@ -30,14 +30,14 @@ from mclabel.annotate.items import (
     text_digest,
     write_items,
 )
-from mclabel.data.outputs import check_places, output_folder
-from mclabel.data.places import ANNOTATIONS
+from mclabel.core.errors import ConfigError, DataError, ShardError
+from mclabel.core.records import LabeledSolution
+from mclabel.core.seeds import content_id
 from mclabel.data.readers.selected import Selected, read_selected
-from mclabel.data.shards.labels import read_labels
-from mclabel.errors import ConfigError, DataError, ShardError
-from mclabel.records import LabeledSolution
-from mclabel.report.runs import Run, find_runs, run_identity
-from mclabel.seeds import content_id
+from mclabel.run.kinds import Run, find_runs, run_identity
+from mclabel.run.outputs import check_places, output_folder
+from mclabel.run.places import ANNOTATIONS
+from mclabel.run.shards.labels import read_labels
 
 PORT = 8790
 

@@ -24,12 +24,12 @@ from mclabel.annotate.events import Event, EventLog, parse_event
 from mclabel.annotate.folder import Annotated, answer_of
 from mclabel.annotate.gold import NOT_ADMITTED, num_needed, queues, standing
 from mclabel.annotate.items import OVERSEER, Item, Settings
-from mclabel.errors import DataError, ShardError
-from mclabel.records import LabeledSolution
-from mclabel.report.files import STATIC
+from mclabel.core.errors import DataError, ShardError
+from mclabel.core.records import LabeledSolution
 from mclabel.serving.bodies import json_response, parsed, read_body
 from mclabel.serving.page import PageFence
 from mclabel.serving.refused import Refused
+from mclabel.show.files import STATIC
 
 MAX_BODY = 1 << 20
 """Bytes of one event, which has a word for each step."""

@@ -17,21 +17,13 @@ from dataclasses import asdict
 from typing import Protocol, TypeVar
 
 from mclabel.answers.extraction.extract import Found, find_answer
-from mclabel.answers.grade import (
-    GUESS,
-    NO_STACK,
-    Grade,
-    gold_form,
-    grade_here,
-    guessed,
-    read_gold,
-)
+from mclabel.answers.grade import GUESS, NO_STACK, Grade, gold_form, grade_here, guessed, read_gold
 from mclabel.answers.rules import DEFAULT_RULES, GradeRules
 from mclabel.answers.values.forms import Opaque, Special
 from mclabel.answers.workers.attempt import MAX_STEPS
 from mclabel.answers.workers.guard import refusal
 from mclabel.answers.workers.pool import PASSING, Proof, WorkerPool
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 _MAX_MEMO_TEXT = 500
 """Longer answers do not repeat; keeping them would only fill memory."""

@@ -9,7 +9,7 @@ from mclabel.answers.checker import Checker
 from mclabel.answers.grade import answer_key, read
 from mclabel.answers.reading.normalize import MAX_LENGTH
 from mclabel.answers.rules import GradeRules
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 MAX_GROUPS = 32
 """Commonest answers that the others are compared with: what many agree on matters in a vote."""

@@ -18,7 +18,7 @@ from math import isfinite, isnan
 from typing import Any, Literal, Protocol, TypeVar
 
 from mclabel.answers.extraction.extract import reference_answer
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 SENTINELS = frozenset(
     ("", "proof", "notfound", "not found", "not_found", "none", "null", "nan", "n/a", "na", "<na>")

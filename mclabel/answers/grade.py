@@ -16,7 +16,7 @@ from mclabel.answers.values.forms import Form, Number
 from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.workers.guard import refusal
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 CHECKER_VERSION = "6"
 """Stored with every shard: a change of any verdict raises it."""

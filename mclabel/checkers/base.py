@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
-from mclabel.components import within
-from mclabel.records import Problem, Verdict
-from mclabel.settings import Chosen, ComponentSettings
+from mclabel.core.components import within
+from mclabel.core.records import Problem, Verdict
+from mclabel.core.settings import Chosen, ComponentSettings
 
 T = TypeVar("T")
 INSIDE = "inside: "
@@ -153,7 +153,7 @@ def recorded_checker(recorded: Any) -> CheckerSettings:
 
     Raises:
         PydanticCustomError: there is no such checker any more, its settings are other ones, or it
-            is code of anybody's (`mclabel.components.within`).
+            is code of anybody's (`mclabel.core.components.within`).
     """
     if not isinstance(recorded, Mapping):
         return default_checker()

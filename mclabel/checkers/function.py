@@ -27,10 +27,10 @@ from pydantic import Field
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.checkers.guarded import nonsense_grade, raised_grade
 from mclabel.checkers.rewards import reward_form, reward_grade
-from mclabel.components import find_target
-from mclabel.errors import ConfigError
-from mclabel.records import Verdict
-from mclabel.settings import MAX_AMOUNT
+from mclabel.core.components import find_target
+from mclabel.core.errors import ConfigError
+from mclabel.core.records import Verdict
+from mclabel.core.settings import MAX_AMOUNT
 
 GIVEN = ("completion", "gold", "problem", "meta")
 """Names of parameters that are filled from an item."""

@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mclabel import boundary
 from mclabel.answers import GUESS
-from mclabel.boundary import Boundary, Guard, Rule, clipped, miscounted, shown
 from mclabel.checkers.base import INSIDE, Aside, Checker, CheckerSettings, Grade, GradeItem, here
-from mclabel.errors import CheckerError, ComponentError, MclabelError
-from mclabel.records import Problem, Verdict
+from mclabel.core import boundary
+from mclabel.core.boundary import Boundary, Guard, Rule, clipped, miscounted, shown
+from mclabel.core.errors import CheckerError, ComponentError, MclabelError
+from mclabel.core.records import Problem, Verdict
 
 T = TypeVar("T")
 

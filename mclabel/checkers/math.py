@@ -15,7 +15,7 @@ from mclabel.answers import (
 from mclabel.answers import Grade as AnswerGrade
 from mclabel.answers.golds import Gold, acceptable_answers, best_grade
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
-from mclabel.records import Problem, Verdict
+from mclabel.core.records import Problem, Verdict
 
 
 class MathChecker(Checker):

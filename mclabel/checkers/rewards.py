@@ -22,7 +22,7 @@ from typing import Any
 
 from mclabel.checkers.base import Grade, GradeItem
 from mclabel.checkers.guarded import nonsense_grade
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 GOLD_NAMES = ("answer", "solution", "ground_truth", "gold", "target", "label")
 """Names by which reward functions ask for the gold."""

@@ -9,11 +9,11 @@ from click.shell_completion import get_completion_class
 
 from mclabel.cli import check, judge, label, look, rl, search, train, verify
 from mclabel.cli.evaluate import evaluate
+from mclabel.cli.exits import clear_exits, show_tracebacks
 from mclabel.cli.options import settings
 from mclabel.cli.output import console
 from mclabel.cli.select import select
 from mclabel.cli.simulate import simulate
-from mclabel.exits import clear_exits, show_tracebacks
 
 TRACEBACK = "--traceback"
 
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 @main.command()
-@settings("QuickstartConfig")
+@settings("mclabel.quickstart.config:QuickstartConfig")
 @click.option(
     "--model",
     type=click.Choice(["arith:policy", "smollm2:135m"]),
@@ -68,10 +68,11 @@ def quickstart(
     The results are written to runs/quickstart unless out= names another folder. Pass size=small for
     a fast first look, and model=smollm2:135m for a real language model.
     """
-    from mclabel.config import QuickstartConfig, load_config
-    from mclabel.data.outputs import output_folder
-    from mclabel.pipelines.quickstart import run_quickstart
-    from mclabel.pipelines.quickstart_real import run_real_quickstart
+    from mclabel.core.config.load import load_config
+    from mclabel.quickstart.config import QuickstartConfig
+    from mclabel.quickstart.real import run_real_quickstart
+    from mclabel.quickstart.toy import run_quickstart
+    from mclabel.run.outputs import output_folder
 
     for key, value in (("model", model), ("size", size)):
         if value is not None:

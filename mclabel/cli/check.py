@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
+from mclabel.cli.exits import EXIT_BAD_LINES
 from mclabel.cli.output import errors
-from mclabel.errors import DataError
-from mclabel.exits import EXIT_BAD_LINES
+from mclabel.core.errors import DataError
 
 
 @click.command()
@@ -53,7 +53,7 @@ def check(
         raise click.UsageError("give --gold with either --answer or --completion, or give --file")
     from mclabel.answers import extract_answer, grade, grade_completion
     from mclabel.answers.golds import best_grade
-    from mclabel.pipelines.check import acceptable_golds
+    from mclabel.evaluate.check import acceptable_golds
 
     golds = acceptable_golds(gold)
     if isinstance(golds, str):
@@ -69,7 +69,7 @@ def check(
 
 
 def _check_file(pairs: str, out: str | None) -> None:
-    from mclabel.pipelines.check import check_file
+    from mclabel.evaluate.check import check_file
 
     def complain(fault: str) -> None:
         errors.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
@@ -87,7 +87,7 @@ def _check_file(pairs: str, out: str | None) -> None:
 
 
 def _text(path: str) -> str:
-    from mclabel.data.limits import MAX_ROW
+    from mclabel.core.limits import MAX_ROW
     from mclabel.data.readers.rows import TOO_LARGE
 
     try:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import SEED, Share, configuration
 from mclabel.cli.output import console, errors, say_left_out
-from mclabel.exits import EXIT_NOTHING, fail
-from mclabel.judges.consensus.rules import RULES
+from mclabel.judge.consensus.rules import RULES
 
 if TYPE_CHECKING:
-    from mclabel.report.terminal.grid import Grid
+    from mclabel.show.grid import Grid
 
 PIPE_WIDTH = 160  # where there is no terminal that tables must fit
 
@@ -50,7 +50,7 @@ def evaluate() -> None:
 
 
 @evaluate.command(name="best-of-n")
-@configuration("BestOfNConfig")
+@configuration("mclabel.evaluate.best_of_n.config:BestOfNConfig")
 @click.option(
     "--format",
     "form",
@@ -65,22 +65,21 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
     CONFIG is a YAML file whose keys can be overridden, such as samples=64. The command writes
     best_of_n.json and a plot to the folder `out`. Running it again resumes an interrupted run.
     """
-    from mclabel import pipelines
-    from mclabel.config import BestOfNConfig, load_config
-    from mclabel.report.terminal.job_progress import EvaluationProgress
-    from mclabel.report.terminal.markdown import to_markdown
-    from mclabel.report.terminal.solutions import (
+    from mclabel.core.config.load import load_config
+    from mclabel.evaluate.best_of_n.config import BestOfNConfig
+    from mclabel.evaluate.best_of_n.job import best_of_n as run_best_of_n
+    from mclabel.evaluate.best_of_n.tables import (
         adaptive_table,
         best_of_n_table,
         group_table,
         over_optimisation_table,
     )
+    from mclabel.show.grid import to_markdown
+    from mclabel.show.progress import EvaluationProgress
 
     checked = load_config(BestOfNConfig, config, overrides, allow=allow)
     with EvaluationProgress(console if form == "table" else errors) as progress:
-        report = pipelines.best_of_n(
-            checked, on_state=progress.on_state, on_score=progress.on_score
-        )
+        report = run_best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
     if form == "json":
         click.echo(json.dumps(asdict(report), indent=1))
         _fail_if_nothing(report.no_result)
@@ -110,7 +109,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
 
 
 @evaluate.command(name="search")
-@configuration("SearchEvalConfig")
+@configuration("mclabel.evaluate.search.config:SearchEvalConfig")
 @_FORMAT
 def eval_search(
     config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str
@@ -121,14 +120,15 @@ def eval_search(
     a run of `mclabel search` in a folder of `out`. The command writes search.json and a plot of
     accuracy against cost to `out`. Running it again resumes an interrupted comparison.
     """
-    from mclabel import pipelines
-    from mclabel.config import SearchEvalConfig, load_config
-    from mclabel.report.terminal.job_progress import EvaluationProgress
-    from mclabel.report.terminal.search_tables import search_grids
+    from mclabel.core.config.load import load_config
+    from mclabel.evaluate.search.config import SearchEvalConfig
+    from mclabel.evaluate.search.job import eval_search as run_eval_search
+    from mclabel.evaluate.search.tables import search_grids
+    from mclabel.show.progress import EvaluationProgress
 
     checked = load_config(SearchEvalConfig, config, overrides, allow=allow)
     with EvaluationProgress(console if shape == "table" else errors) as progress:
-        report = pipelines.eval_search(checked, progress.on_search)
+        report = run_eval_search(checked, progress.on_search)
     _print_figures(report, search_grids(report.result), shape)
     if report.num_left_out:
         errors.print(
@@ -175,8 +175,8 @@ def eval_labels(
     rollouts), values along solutions, labels that rise after an error, and cost. They have 95%
     intervals by bootstrap over problems, and a row for each group of problems.
     """
-    from mclabel.pipelines.eval_labels import check_width, evaluate_labels, more_words
-    from mclabel.report.terminal.label_tables import label_grids
+    from mclabel.evaluate.labels.job import check_width, evaluate_labels, more_words
+    from mclabel.evaluate.labels.tables import label_grids
 
     check_width(width)
     report = evaluate_labels(shards, truth, out, seed=seed)
@@ -264,10 +264,10 @@ def eval_processbench(
         raise click.UsageError(
             "--rule works only with --opinions, of several judges on each file. Leave it out"
         )
-    from mclabel.pipelines.processbench import processbench_of_labels, processbench_of_prm
-    from mclabel.pipelines.processbench_opinions import processbench_of_opinions
-    from mclabel.report.terminal.job_progress import StageProgress
-    from mclabel.report.terminal.processbench_table import processbench_grid
+    from mclabel.evaluate.processbench.job import processbench_of_labels, processbench_of_prm
+    from mclabel.evaluate.processbench.opinions import processbench_of_opinions
+    from mclabel.evaluate.processbench.table import processbench_grid
+    from mclabel.show.progress import StageProgress
 
     if opinions:
         result = processbench_of_opinions(
@@ -308,7 +308,7 @@ def processbench_golds(
     without a gold answer in --golds takes the boxed answer of a solution that is marked as right.
     """
     from mclabel.data.readers.rows import row_place
-    from mclabel.pipelines.processbench_golds import join_golds
+    from mclabel.evaluate.processbench.golds import join_golds
 
     report = join_golds(files, golds, out, strict=strict)
     for reject in report.rejects:
@@ -337,8 +337,8 @@ def _fail_if_nothing(why: str | None) -> None:
 
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
-    from mclabel.report.files import json_text
-    from mclabel.report.terminal.grid import markdown, rich_table
+    from mclabel.show.files import json_text
+    from mclabel.show.grid import markdown, rich_table
 
     if shape == "table":
         screen = console if console.is_terminal else Console(emoji=False, width=PIPE_WIDTH)

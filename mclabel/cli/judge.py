@@ -6,17 +6,17 @@ import json
 
 import click
 
+from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import ALLOW, Share, settings
 from mclabel.cli.output import console, fail_if_stopped, say_left_out
-from mclabel.exits import EXIT_NOTHING, fail
-from mclabel.judges.consensus.rules import JUDGE, POSTERIOR, RULES
+from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
 
 RULE_NAMES = (POSTERIOR, JUDGE, *RULES)
 
 
 @click.command()
 @click.argument("solutions")
-@settings("JudgeConfig")
+@settings("mclabel.judge.config:JudgeConfig")
 @click.option("-o", "--out", required=True, help="Folder or URL for the opinions.")
 @click.option(
     "--config",
@@ -64,11 +64,12 @@ def judge(
     Running the same command again resumes an interrupted job. `mclabel combine` combines the
     opinions of judges and labels from rollouts into new labels.
     """
-    from mclabel import pipelines
-    from mclabel.config import JudgeConfig, load_config
-    from mclabel.judges.opinions import opinion_counts
-    from mclabel.pipelines.judge import judge_words
-    from mclabel.report.terminal.job_progress import job_progress
+    from mclabel.core.config.load import load_config
+    from mclabel.judge.config import JudgeConfig
+    from mclabel.judge.job import judge as run_judge
+    from mclabel.judge.job import judge_words
+    from mclabel.judge.opinions import opinion_counts
+    from mclabel.show.progress import job_progress
 
     given: dict[str, object] = {
         "solutions": solutions,
@@ -81,7 +82,7 @@ def judge(
     checked = load_config(JudgeConfig, config, [*named, *overrides], allow=allow)
     console.print(judge_words(checked), highlight=False, markup=False, soft_wrap=True)
     with job_progress(console, "judge", "solutions") as progress:
-        report = pipelines.judge(checked, progress, accept_changes=accept_changes)
+        report = run_judge(checked, progress, accept_changes=accept_changes)
     say_left_out(report.num_rejected, "rows could not be judged", out)
     fail_if_stopped(report)
     counts = opinion_counts(out)
@@ -126,11 +127,11 @@ def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_beli
 
     Running the same command again resumes it.
     """
-    from mclabel import pipelines
-    from mclabel.report.terminal.job_progress import StageProgress
+    from mclabel.judge.combine import combine as run_combine
+    from mclabel.show.progress import StageProgress
 
     with StageProgress(console, "combine", "blocks") as stage:
-        done = pipelines.combine(
+        done = run_combine(
             run, opinions, out, rule=rule, least_belief=least_belief, on_progress=stage.update
         )
     for line in done.lines():

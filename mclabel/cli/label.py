@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
+from mclabel.cli.exits import EXIT_BUDGET, EXIT_INTERRUPTED, EXIT_NOTHING, fail
 from mclabel.cli.options import ALLOW, configuration
 from mclabel.cli.output import console, say_left_out
-from mclabel.errors import ShardError
-from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, EXIT_NOTHING, fail
+from mclabel.core.errors import ShardError
 
 REJECTED = "rows or problems could not be labelled"
 
 if TYPE_CHECKING:
-    from mclabel.config import LabelConfig
-    from mclabel.work.plan_index import InputChanges
+    from mclabel.labeling.config import LabelConfig
+    from mclabel.run.plan_index import InputChanges
 
 
 @click.command()
-@configuration("LabelConfig")
+@configuration("mclabel.labeling.config:LabelConfig")
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
     "--solutions",
@@ -94,11 +94,12 @@ def label(
         overrides = (*overrides, *_selected(select, overrides))
     if strict:
         overrides = (*overrides, "strict=true")
-    from mclabel import pipelines
-    from mclabel.config import LabelConfig, load_config
-    from mclabel.data.shards.labels import read_labels
-    from mclabel.data.shards.store import Store
-    from mclabel.report.terminal.job_progress import job_progress
+    from mclabel.core.config.load import load_config
+    from mclabel.labeling.config import LabelConfig
+    from mclabel.labeling.job import label as run_label
+    from mclabel.run.shards.labels import read_labels
+    from mclabel.run.shards.store import Store
+    from mclabel.show.progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides, allow=allow)
     if dry_run:
@@ -107,7 +108,7 @@ def label(
     if pilot is not None:
         raise click.UsageError("--pilot works only with --dry-run. Add it")
     with job_progress(console, "label") as progress:
-        report = pipelines.label(checked, progress, accept_changes=accept_changes)
+        report = run_label(checked, progress, accept_changes=accept_changes)
     _say_changes(report.changes)
     before = (
         f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were done before"
@@ -171,25 +172,27 @@ def _selected(manifest: str, overrides: Sequence[str]) -> list[str]:
 
 
 def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
-    from mclabel import pipelines
-    from mclabel.report.terminal.job_progress import job_progress
+    from mclabel.labeling.forecast import forecast, run_pilot
+    from mclabel.labeling.plan import plan
+    from mclabel.labeling.preview import preview
+    from mclabel.show.progress import job_progress
 
     def show(lines: list[tuple[str, str]]) -> None:
         for name, planned in lines:
             console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
 
-    show(pipelines.plan(config).lines())
-    show(pipelines.preview(config))
+    show(plan(config).lines())
+    show(preview(config))
     if pilot is not None:
         with job_progress(console, "pilot") as progress:
-            report = pipelines.run_pilot(
+            report = run_pilot(
                 config, progress, num_problems=pilot or None, accept_changes=accept_changes
             )
         say_left_out(report.num_rejected, REJECTED, config.out)
         _say_health(config.out)
     found = None
     if "://" in config.out or Path(config.out).is_dir():
-        found = pipelines.forecast(config, accept_changes=accept_changes)
+        found = forecast(config, accept_changes=accept_changes)
     if found is None:
         show([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
@@ -198,9 +201,9 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 
 def _say_health(out: str) -> None:
     """What stands against training on the labels; nothing if nothing does."""
-    from mclabel.data.shards.store import Store
-    from mclabel.evaluation.health import ENOUGH_FILES, run_health
+    from mclabel.evaluate.health.health import ENOUGH_FILES, run_health
     from mclabel.report.page.health import finding_lines
+    from mclabel.run.shards.store import Store
 
     health = run_health(Store(out), max_files=ENOUGH_FILES)
     if health is None or not health.findings:
@@ -223,7 +226,7 @@ def submit() -> None:
 
 
 @submit.command(name="label")
-@configuration("LabelConfig")
+@configuration("mclabel.labeling.config:LabelConfig")
 @click.option(
     "--address",
     required=True,
@@ -241,8 +244,8 @@ def submit_label(
 
     The exit code is that of the job.
     """
-    from mclabel.pipelines.submit import follow
-    from mclabel.pipelines.submit import submit_label as start
+    from mclabel.labeling.submit import follow
+    from mclabel.labeling.submit import submit_label as start
 
     job = start(config, overrides, allow=allow, address=address, runtime_env=runtime_env)
     console.print(f"Submitted as {job.id}.", highlight=False)
@@ -269,10 +272,10 @@ def compact(run: str, rows: int) -> None:
     RUN is the folder or URL of a run with labels. Readers see either the old or the new shards,
     never both. A labelling job may run at the same time.
     """
-    from mclabel.data.shards.compact import compact as merge
-    from mclabel.data.shards.opinions import USE, holds_opinions
-    from mclabel.data.shards.store import Store
-    from mclabel.report.terminal.job_progress import StageProgress
+    from mclabel.run.shards.compact import compact as merge
+    from mclabel.run.shards.opinions import USE, holds_opinions
+    from mclabel.run.shards.store import Store
+    from mclabel.show.progress import StageProgress
 
     if holds_opinions(Store(run)):
         raise ShardError(f"{run}: holds opinions; only labels can be compacted. {USE}")
@@ -309,11 +312,11 @@ def regrade(
     checker=my_package.grading:is_right. Code outside mclabel that the run names (a checker, an
     estimator) runs only with --allow MODULE.
     """
-    from mclabel import pipelines
-    from mclabel.report.terminal.job_progress import StageProgress
+    from mclabel.labeling.regrade import regrade as run_regrade
+    from mclabel.show.progress import StageProgress
 
     with StageProgress(console, "grade", "blocks") as stage:
-        done = pipelines.regrade(
+        done = run_regrade(
             run, out, golds=golds, checker=changes, allow=allow, on_progress=stage.update
         )
     for line in done.lines():

@@ -33,11 +33,11 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
 
     SHARDS is the folder or URL of a run of labels, or the output of `mclabel judge`.
     """
-    from mclabel.data.shards.labels import read_labels
-    from mclabel.data.shards.opinions import holds_opinions
-    from mclabel.data.shards.store import Store
-    from mclabel.evaluation.label_quality import exact_first_error, has_exact_truth
-    from mclabel.report.terminal.solutions import show_solution
+    from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
+    from mclabel.run.shards.labels import read_labels
+    from mclabel.run.shards.opinions import holds_opinions
+    from mclabel.run.shards.store import Store
+    from mclabel.show.solutions import show_solution
 
     if holds_opinions(Store(shards)):
         _show_opinions(shards, limit, problem, wrong)
@@ -58,8 +58,8 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
 
 def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> None:
     """Print opinions on solutions: all, those on a problem, or those that name an error."""
-    from mclabel.judges.opinions import judged_solutions
-    from mclabel.report.terminal.judged import show_judged
+    from mclabel.judge.opinions import judged_solutions
+    from mclabel.report.judged import show_judged
 
     shown = 0
     for one in judged_solutions(run):
@@ -83,20 +83,20 @@ def labels(shards: str, as_json: bool) -> None:
 
     SHARDS is the folder or URL of a run of labels. Label quality compares them with true labels.
     """
-    from mclabel.data.shards.labels import read_labels
-    from mclabel.data.shards.store import Store
-    from mclabel.evaluation.grouping import by_meta, solution_meta
-    from mclabel.evaluation.health import health_json, run_health
-    from mclabel.evaluation.label_quality import (
+    from mclabel.evaluate.grouping import by_meta, solution_meta
+    from mclabel.evaluate.health.health import health_json, run_health
+    from mclabel.evaluate.labels.quality import (
         described,
         has_exact_truth,
         label_cost,
         label_quality,
     )
+    from mclabel.evaluate.labels.run_tables import counts_table, num_kept, quality_table
     from mclabel.report.page.health import finding_lines, health_grid
-    from mclabel.report.terminal.grid import rich_table
-    from mclabel.report.terminal.solutions import counts_table, num_kept, quality_table
-    from mclabel.report.texts import DESCRIBED
+    from mclabel.run.shards.labels import read_labels
+    from mclabel.run.shards.store import Store
+    from mclabel.show.grid import rich_table
+    from mclabel.show.texts import DESCRIBED
 
     rows = list(read_labels(Store(shards)))
     cost = label_cost(rows)
@@ -156,7 +156,7 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
     RUN is an output of `mclabel label`, which may still be running, or a folder of such outputs.
     PRMs in the folder score the steps that are shown. Only this machine can open the page.
     """
-    from mclabel.report.viewer.view import serve
+    from mclabel.report.viewer.server import serve
 
     def say(address: str) -> None:
         console.print(f"Open {address}\nStop with Ctrl-C.", soft_wrap=True, highlight=False)

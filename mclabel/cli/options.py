@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from mclabel.config.keys import Key
+    from mclabel.core.config.keys import Key
 
 SEED = click.IntRange(0)
 
@@ -43,7 +44,7 @@ def configuration(name: str) -> Callable[[F], F]:
     """The arguments CONFIG and KEY=VALUE of a verb, and the options `--allow` and `--keys`.
 
     Args:
-        name: of the configuration's class in `mclabel.config`, imported when it is needed.
+        name: `module:Class` of the configuration, imported when it is needed.
     """
 
     def files(*_: Any) -> list[CompletionItem]:
@@ -126,7 +127,7 @@ def _keys_option(configuration: str) -> Callable[[F], F]:
     def show(ctx: click.Context, _: click.Parameter, word: str | None) -> None:
         if word is None or ctx.resilient_parsing:
             return
-        from mclabel.config.keys import find_keys
+        from mclabel.core.config.keys import find_keys
 
         keys = find_keys(_keys(configuration, more=[word] if ":" in word else []), word)
         click.echo("\n\n".join(key.text() for key in keys))
@@ -146,10 +147,10 @@ def _keys_option(configuration: str) -> Callable[[F], F]:
 
 
 def _keys(configuration: str, more: Sequence[str] = ()) -> list[Key]:
-    import mclabel.config
-    from mclabel.config.keys import configuration_keys
+    from mclabel.core.config.keys import configuration_keys
 
-    return configuration_keys(getattr(mclabel.config, configuration), more=more)
+    module, _, name = configuration.partition(":")
+    return configuration_keys(getattr(import_module(module), name), more=more)
 
 
 class Share(click.FloatRange):

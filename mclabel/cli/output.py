@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from mclabel.exits import EXIT_BUDGET, fail
+from mclabel.cli.exits import EXIT_BUDGET, fail
 
 if TYPE_CHECKING:
-    from mclabel.work.tally import JobReport
+    from mclabel.run.tally import JobReport
 
 # Messages carry text of users and models: nothing in it is markup or an emoji code.
 console = Console(emoji=False)

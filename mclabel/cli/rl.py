@@ -9,7 +9,7 @@ from mclabel.cli.output import console
 
 
 @click.command()
-@configuration("RLConfig")
+@configuration("mclabel.rl.config:RLConfig")
 @click.option(
     "--dry-run", is_flag=True, help="Check everything and print the plan, without training."
 )
@@ -22,22 +22,21 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
 
     Running the same command again resumes an interrupted training.
     """
-    from mclabel import pipelines
-    from mclabel.config import RLConfig, load_config
-    from mclabel.pipelines.rl import check_installed
-    from mclabel.report.terminal.job_progress import StageProgress
+    from mclabel.core.config.load import load_config
+    from mclabel.rl.config import RLConfig
+    from mclabel.rl.job import check_installed, plan_rl, rl_lines
+    from mclabel.rl.job import rl as run_rl
+    from mclabel.show.progress import StageProgress
 
     checked = load_config(RLConfig, config, overrides, allow=allow)
     if dry_run:
-        for line in pipelines.plan_rl(checked).lines(checked):
+        for line in plan_rl(checked).lines(checked):
             click.echo(line)
         return
     check_installed()
     with StageProgress(console, "rl", "steps") as progress:
-        model = pipelines.rl(
-            checked, lambda step, total, line: progress.update(step, total, detail=line)
-        )
-    for line in pipelines.rl_lines(checked.out):
+        model = run_rl(checked, lambda step, total, line: progress.update(step, total, detail=line))
+    for line in rl_lines(checked.out):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"Policy: {model}. Sample from it: policy.model={model}",
@@ -48,7 +47,7 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
 
 
 @click.command("serve-rewards")
-@configuration("ServeRewardsConfig")
+@configuration("mclabel.rl.config:ServeRewardsConfig")
 @served(port=8791)
 def serve_rewards(
     config: str,
@@ -65,8 +64,9 @@ def serve_rewards(
     server answers POST /score with the outcome, step scores and step credits of completions, and
     POST /get_reward in the format of OpenRLHF. GET /health describes what is served.
     """
-    from mclabel.config import ServeRewardsConfig, load_config
-    from mclabel.pipelines.serve_rewards import serve_rewards as serve
+    from mclabel.core.config.load import load_config
+    from mclabel.rl.config import ServeRewardsConfig
+    from mclabel.rl.serve import serve_rewards as serve
     from mclabel.serving.asked import Limits
     from mclabel.serving.place import Place, token_of
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import configuration, served
 from mclabel.cli.output import console, fail_if_stopped, say_left_out
-from mclabel.exits import EXIT_NOTHING, fail
 
 
 @click.command()
-@configuration("SearchConfig")
+@configuration("mclabel.search.config:SearchConfig")
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
     "--strict",
@@ -47,22 +47,24 @@ def search(
 
     Running the same command again resumes an interrupted search.
     """
-    from mclabel import pipelines
-    from mclabel.config import SearchConfig, load_config
-    from mclabel.report.terminal.job_progress import job_progress
+    from mclabel.core.config.load import load_config
+    from mclabel.search.config import SearchConfig
+    from mclabel.search.job import plan_search, search_lines
+    from mclabel.search.job import search as run_search
+    from mclabel.show.progress import job_progress
 
     given = {"ray.address": address, "strict": strict or None}
     named = [f"{key}={value}" for key, value in given.items() if value is not None]
     checked = load_config(SearchConfig, config, [*named, *overrides], allow=allow)
     if dry_run:
-        for line in pipelines.plan_search(checked).lines(accept_changes=accept_changes):
+        for line in plan_search(checked).lines(accept_changes=accept_changes):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         return
     with job_progress(console, "search", "problems") as progress:
-        report = pipelines.search(checked, progress, accept_changes=accept_changes)
+        report = run_search(checked, progress, accept_changes=accept_changes)
     say_left_out(report.num_rejected, "problems were left out", checked.out)
     fail_if_stopped(report)
-    lines = pipelines.search_lines(checked.out)
+    lines = search_lines(checked.out)
     if not lines:
         fail(
             f"no problem could be searched: all were left out. {checked.out}/rejects.jsonl has the "
@@ -74,7 +76,7 @@ def search(
 
 
 @click.command("serve-search")
-@configuration("ServeSearchConfig")
+@configuration("mclabel.search.config:ServeSearchConfig")
 @served(port=8790)
 @click.option("--name", help="Name of the model that clients ask for; by default policy.model.")
 @click.option(
@@ -103,8 +105,9 @@ def serve_search(
     solutions, and `search`, `choose`, `tokens`, `seed` and `max_tokens` change the search for one
     request. Other sampling parameters must be left out or equal the policy's.
     """
-    from mclabel.config import ServeSearchConfig, load_config
-    from mclabel.pipelines.serve_search import serve_search as serve
+    from mclabel.core.config.load import load_config
+    from mclabel.search.config import ServeSearchConfig
+    from mclabel.search.serve import serve_search as serve
     from mclabel.serving.asked import Limits
     from mclabel.serving.place import Place, token_of
 

@@ -12,7 +12,7 @@ from mclabel.cli.output import console, fail_if_stopped
 
 @click.command()
 @click.argument("solutions", metavar="POOL")
-@settings("SelectConfig")
+@settings("mclabel.select.config:SelectConfig")
 @click.option("--prm", help="PRM that scores the pool; writes OUT.scores.jsonl, too.")
 @click.option("--scores", help="Scores of the pool that `mclabel score` has written.")
 @click.option(
@@ -67,9 +67,10 @@ def select(
     `mclabel label CONFIG --select MANIFEST` labels them. Running the same command again resumes
     interrupted scoring, and writes the same manifest.
     """
-    from mclabel import pipelines
-    from mclabel.config import SelectConfig, load_config
-    from mclabel.report.terminal.job_progress import job_progress
+    from mclabel.core.config.load import load_config
+    from mclabel.select.config import SelectConfig
+    from mclabel.select.job import select as run_select
+    from mclabel.show.progress import job_progress
 
     given: dict[str, object] = {
         "solutions": solutions,
@@ -86,10 +87,10 @@ def select(
     named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     config = load_config(SelectConfig, None, [*named, *overrides])
     if config.prm is None:
-        report = pipelines.select(config)
+        report = run_select(config)
     else:
         with job_progress(console, "score", "solutions") as progress:
-            report = pipelines.select(config, progress)
+            report = run_select(config, progress)
     if report.stopped is not None:
         fail_if_stopped(report.stopped)
     for line in report.lines(out):

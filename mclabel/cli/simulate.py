@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mclabel.cli.exits import EXIT_USER_ERROR, fail
 from mclabel.cli.options import SEED
 from mclabel.cli.output import console
-from mclabel.errors import ConfigError
-from mclabel.exits import EXIT_USER_ERROR, fail
+from mclabel.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mclabel.estimators import EstimatorSettings
+    from mclabel.labeling.estimators import EstimatorSettings
 
 
 @click.command()
@@ -48,8 +48,8 @@ def simulate(
     Other settings have the estimator's defaults. Without any ESTIMATOR, all built-in estimators
     that sample rollouts are compared.
     """
-    from mclabel.simulate import table
-    from mclabel.simulate.profiles import PROFILES
+    from mclabel.labeling.simulation import table
+    from mclabel.labeling.simulation.profiles import PROFILES
 
     if unknown := [name for name in profile if name not in PROFILES]:
         fail(f"--profile {unknown[0]}: must be among {', '.join(PROFILES)}", EXIT_USER_ERROR)
@@ -78,7 +78,7 @@ def _chosen(words: Sequence[str]) -> Mapping[str, EstimatorSettings]:
 
 
 def _settings(name: str, *overrides: str) -> EstimatorSettings:
-    from mclabel.config import load_config
+    from mclabel.core.config.load import load_config
     from mclabel.labeling.settings import LabelSettings
 
     changes = [f"estimator.kind={name}", *(f"estimator.{override}" for override in overrides)]

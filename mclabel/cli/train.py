@@ -15,11 +15,11 @@ from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.formats import OWN_FORMAT
 
 if TYPE_CHECKING:
-    from mclabel.work.tally import JobState
+    from mclabel.run.tally import JobState
 
 
 @click.command()
-@configuration("TrainConfig")
+@configuration("mclabel.prm.config:TrainConfig")
 @click.option(
     "--preflight",
     "look",
@@ -33,10 +33,11 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     command again resumes an interrupted run. --preflight prints three examples, token by token,
     with their labels.
     """
-    from mclabel import pipelines
-    from mclabel.config import TrainConfig, load_config
-    from mclabel.pipelines.train import preflight
-    from mclabel.report.terminal.job_progress import StageProgress
+    from mclabel.core.config.load import load_config
+    from mclabel.prm.config import TrainConfig
+    from mclabel.prm.job import preflight
+    from mclabel.prm.job import train as run_train
+    from mclabel.show.progress import StageProgress
 
     checked = load_config(TrainConfig, config, overrides, allow=allow)
     if look:
@@ -47,7 +48,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
         return
 
     with StageProgress(console, "train", "steps") as progress:
-        report = pipelines.train(
+        report = run_train(
             checked,
             lambda step, total, loss: progress.update(step, total, detail=loss),
             lambda found: click.echo("\n".join(found.lines(examples=False))),
@@ -111,17 +112,18 @@ def export_labels(
     annotate`, which is written as prm800k or parquet, a row for each person's opinion, or as
     label-studio.
     """
-    from mclabel import pipelines
+    from mclabel.annotate.export import export_people
     from mclabel.annotate.items import is_annotations
-    from mclabel.pipelines.export_people import export_people
+    from mclabel.data.exchange.job import ExportReport, export_run
+    from mclabel.data.exchange.tables import TablesReport, export_tables
 
-    report: pipelines.ExportReport | pipelines.TablesReport
+    report: ExportReport | TablesReport
     if is_annotations(run):
         report = export_people(run, to, out, screening=screening, push_to_hub=push_to_hub)
     elif to == PARQUET:
-        report = pipelines.export_tables(run, out, push_to_hub=push_to_hub)
+        report = export_tables(run, out, push_to_hub=push_to_hub)
     else:
-        report = pipelines.export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)
+        report = export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)
     for line in report.lines():
         click.echo(line)
 
@@ -150,13 +152,13 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     From label-studio, the JSON export becomes a folder of annotations like that of `mclabel
     annotate`.
     """
-    from mclabel import pipelines
-    from mclabel.pipelines.export_people import import_people
+    from mclabel.annotate.export import import_people
+    from mclabel.data.exchange.job import import_file
 
     if source == LABEL_STUDIO:
         click.echo(import_people(file, out))
         return
-    report = pipelines.import_file(file, source, out, strict=strict)
+    report = import_file(file, source, out, strict=strict)
     click.echo(
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "
         f"problems. Train on them: mclabel train CONFIG labels=[{out}] …"
@@ -167,7 +169,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
 @click.command()
 @click.argument("prm")
 @click.argument("solutions")
-@settings("ScoreConfig")
+@settings("mclabel.judge.score_config:ScoreConfig")
 @click.option(
     "-o",
     "--out",
@@ -237,10 +239,11 @@ def score(
     written to OUT.rejects.jsonl (rejects.jsonl in a folder), or without -o to standard error.
     OUT.provenance.json (run.json in a folder) records the PRM and the versions that were used.
     """
-    from mclabel.config import ScoreConfig, load_config
-    from mclabel.data.shards.rejects import bounded
-    from mclabel.pipelines.score import score as run
-    from mclabel.report.terminal.job_progress import job_progress
+    from mclabel.core.config.load import load_config
+    from mclabel.judge.score import score as run
+    from mclabel.judge.score_config import ScoreConfig
+    from mclabel.run.shards.rejects import bounded
+    from mclabel.show.progress import job_progress
 
     given: dict[str, object] = {
         "prm": prm,
@@ -285,6 +288,6 @@ def serve(prm: str, vllm_arguments: tuple[str, ...]) -> None:
 
     Score through it: mclabel score PRM FILE --url http://localhost:8000
     """
-    from mclabel.pipelines.serve import serve as run
+    from mclabel.prm.serve import serve as run
 
     run(prm, vllm_arguments)

@@ -12,12 +12,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from mclabel.cli.exits import EXIT_DAMAGED
 from mclabel.cli.output import console, errors
-from mclabel.data.verify.findings import TRAINING
-from mclabel.exits import EXIT_DAMAGED
+from mclabel.run.verify.findings import TRAINING
 
 if TYPE_CHECKING:
-    from mclabel.data.verify.findings import Verification
+    from mclabel.run.verify.findings import Verification
 
 
 @click.command()
@@ -38,11 +38,11 @@ def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
     It prints what is damaged and how to repair it. The exit code is 0 if the
     run is sound, 1 if it is damaged, and 2 if there is no run.
     """
-    from mclabel.data.shards.restore import restore_manifest as restore
-    from mclabel.data.shards.store import Store
-    from mclabel.data.verify.run import verify as check
-    from mclabel.report.terminal.job_progress import StageProgress
-    from mclabel.report.terminal.solutions import shown
+    from mclabel.run.shards.restore import restore_manifest as restore
+    from mclabel.run.shards.store import Store
+    from mclabel.run.verify.run import verify as check
+    from mclabel.show.progress import StageProgress
+    from mclabel.show.solutions import shown
 
     if restore_manifest:
         restore(Store(run))

@@ -14,8 +14,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
-from mclabel.errors import ConfigError, DataError
-from mclabel.records import LabeledSolution, Problem
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import LabeledSolution, Problem
 
 MAX_SHOWN = 100
 """Characters of a value in a message."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mclabel.core.errors import DataError
 from mclabel.data.readers.rows import FORMATS, object_rows, row_place
-from mclabel.data.shards.labels import label_tables
-from mclabel.data.shards.rejects import RejectReason
-from mclabel.data.shards.store import Store
-from mclabel.errors import DataError
+from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.rejects import RejectReason
+from mclabel.run.shards.store import Store
 
 _WORDS = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+\-*/^=<>%]")
 _COLUMNS = ("problem", "question", "prompt")

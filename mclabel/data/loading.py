@@ -6,13 +6,22 @@ has merged, and `rollouts/*.parquet` has what attempts left that were killed.
 
 from __future__ import annotations
 
+import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import datasets
+import pyarrow as pa
+
+from mclabel.core.records import LabeledSolution
 from mclabel.data.given import place_of
-from mclabel.records import LabeledSolution
+from mclabel.run.shards.labels import label_tables, rollout_tables
+from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.run.shards.store import Store
 
 if TYPE_CHECKING:
     import datasets
@@ -36,8 +45,6 @@ def load_labels(
         ConfigError: `run` is no name of a place.
         ShardError: no run, or a damaged shard.
     """
-    from mclabel.data.arrow import labels_dataset
-
     place, cache = place_of(run, "run"), _cache(cache_dir)
     _warn_of_losses(place)
     return labels_dataset(place, cache)
@@ -50,8 +57,6 @@ def load_rollouts(
 
     Of a run that has kept none (`keep_rollouts=false`) there are no rows.
     """
-    from mclabel.data.arrow import rollouts_dataset
-
     place, cache = place_of(run, "run"), _cache(cache_dir)
     _warn_of_losses(place)
     return rollouts_dataset(place, cache)
@@ -59,8 +64,8 @@ def load_rollouts(
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
     """Every labelled solution of a run, in a fixed order; see `load_labels`."""
-    from mclabel.data.shards.labels import read_labels as read
-    from mclabel.data.shards.store import Store
+    from mclabel.run.shards.labels import read_labels as read
+    from mclabel.run.shards.store import Store
 
     place = place_of(run, "run")
     _warn_of_losses(place)
@@ -73,9 +78,9 @@ def _cache(folder: str | PathLike[str] | None) -> str | None:
 
 def _warn_of_losses(run: str) -> None:
     """Warn where a finished run lacks what it had at its end."""
-    from mclabel.data.shards.catalog import read_catalog
-    from mclabel.data.shards.finished import lost_since, read_finished
-    from mclabel.data.shards.store import Store
+    from mclabel.run.shards.catalog import read_catalog
+    from mclabel.run.shards.finished import lost_since, read_finished
+    from mclabel.run.shards.store import Store
 
     store = Store(run)
     if (finished := read_finished(store)) is None:
@@ -87,3 +92,39 @@ def _warn_of_losses(run: str) -> None:
             f"`mclabel verify {run}` lists them; run the job again to restore them",
             stacklevel=3,
         )
+
+
+_BATCH_ROWS = 1000
+
+
+def labels_dataset(run: str, cache_dir: str | Path | None) -> datasets.Dataset:
+    """All labels of a run."""
+    tables = (table for _, table in label_tables(Store(run)))
+    return _mapped(tables, LABELS_SCHEMA, cache_dir)
+
+
+def rollouts_dataset(run: str, cache_dir: str | Path | None) -> datasets.Dataset:
+    """All rollouts that its labels rest on."""
+    return _mapped(rollout_tables(Store(run)), ROLLOUTS_SCHEMA, cache_dir)
+
+
+def _mapped(
+    tables: Iterable[pa.Table], schema: pa.Schema, cache_dir: str | Path | None
+) -> datasets.Dataset:
+    schema = datasets.Features.from_arrow_schema(schema).arrow_schema  # which need not be cast
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = tempfile.NamedTemporaryFile(  # noqa: SIM115
+        dir=_folder(str(folder)).name, suffix=".arrow", delete=False
+    )
+    with handle as file, pa.ipc.new_stream(file, schema) as writer:
+        for table in tables:
+            plain = table.select(schema.names).replace_schema_metadata(None)
+            writer.write_table(plain.cast(schema), max_chunksize=_BATCH_ROWS)
+    return datasets.Dataset.from_file(handle.name)
+
+
+@cache
+def _folder(parent: str) -> tempfile.TemporaryDirectory[str]:
+    """A folder that is removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="mclabel-", dir=parent)

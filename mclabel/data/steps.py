@@ -17,6 +17,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from mclabel.core.records import Step
+from mclabel.core.settings import MAX_COUNT, MAX_TOKENS, Settings, rule
 from mclabel.data.boundaries import (
     check_pattern,
     code_ends,
@@ -27,8 +29,6 @@ from mclabel.data.boundaries import (
     step_word_ends,
     thinking_end,
 )
-from mclabel.records import Step
-from mclabel.settings import MAX_COUNT, MAX_TOKENS, Settings, rule
 
 Decode = Callable[[Sequence[int]], str]
 

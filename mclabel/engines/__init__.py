@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from mclabel.boundary import Boundary
-from mclabel.components import derived_class
+from mclabel.core.boundary import Boundary
+from mclabel.core.components import derived_class
 from mclabel.engines.base import Engine, EngineStats, Policy, PolicyPreview
 from mclabel.engines.checked import CheckedEngine
 from mclabel.engines.resources import EngineResources

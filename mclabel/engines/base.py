@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from mclabel.components import component_name
+from mclabel.core.components import component_name
+from mclabel.core.errors import EngineError
+from mclabel.core.records import Completion, TokenId
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.engines.settings import EngineSettings, PolicySettings
-from mclabel.errors import EngineError
-from mclabel.records import Completion, TokenId
 
 if TYPE_CHECKING:
     from torch import Tensor

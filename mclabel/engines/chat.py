@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from mclabel.errors import EngineError
+from mclabel.core.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

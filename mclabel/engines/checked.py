@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mclabel.boundary import Boundary, Guard, shown
+from mclabel.core.boundary import Boundary, Guard, shown
+from mclabel.core.records import Completion
 from mclabel.engines.base import Engine, EngineStats
 from mclabel.engines.settings import PolicySettings
-from mclabel.records import Completion
 
 
 class CheckedEngine(Guard):

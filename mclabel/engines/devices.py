@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from mclabel.core.errors import EngineError
 from mclabel.engines.pretrained import reason
-from mclabel.errors import EngineError
 
 AUTO: Final = "auto"
 """A device that each process chooses for itself."""

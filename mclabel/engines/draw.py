@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mclabel.core.errors import EngineError
 from mclabel.engines.cascade import Row
-from mclabel.errors import EngineError
 
 
 def draw(

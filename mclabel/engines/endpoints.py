@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from mclabel.errors import BadAnswer, EngineError, RequestFailed
+from mclabel.core.errors import BadAnswer, EngineError, RequestFailed
 
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI

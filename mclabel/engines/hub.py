@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mclabel.domains import bundled_model
+from mclabel.core.errors import ConfigError, EngineError
+from mclabel.core.plain_files import check_plain_folder
+from mclabel.domains.registry import bundled_model
 from mclabel.engines.smollm2 import NAME, WORDS, smollm2_folder
-from mclabel.errors import ConfigError, EngineError
-from mclabel.plain_files import check_plain_folder
 
 ENDS = 2**20  # bytes
 CONFIGURATION = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")

@@ -61,3 +61,11 @@ def current_stage() -> str | None:
     if (stage := _Start.stage) is None:
         return None
     return f"{stage} ({time.monotonic() - _Start.since:.0f} s)"
+
+
+def quiet_transformers() -> None:
+    """Turn off loading bars, and reports of what is meant to be so, such as a fresh head."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()

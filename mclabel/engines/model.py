@@ -14,14 +14,9 @@ from mclabel.engines.hub import (
     resolve_model,
     weights_fingerprint,
 )
+from mclabel.engines.loading import quiet_transformers
 from mclabel.engines.pretrained import check_weights, configured_parameters
-from mclabel.engines.quiet import quiet_transformers
-from mclabel.engines.text import (
-    PolicyText,
-    check_model,
-    model_end_ids,
-    model_max_context,
-)
+from mclabel.engines.text import PolicyText, check_model, model_end_ids, model_max_context
 
 
 class ModelEngine(Engine):

@@ -19,16 +19,15 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from mclabel.core.errors import BadAnswer, ConfigError, EngineError
+from mclabel.core.records import Completion, FinishReason
+from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError, Slots, missing_key
 from mclabel.engines.model import ModelEngine
-from mclabel.engines.openai_answer import read_answer
-from mclabel.engines.openai_wire import post, served_models
+from mclabel.engines.openai_answer import post, read_answer, served_models
 from mclabel.engines.settings import BatchSettings, PolicySettings
 from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
-from mclabel.errors import BadAnswer, ConfigError, EngineError
-from mclabel.records import Completion, FinishReason
-from mclabel.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

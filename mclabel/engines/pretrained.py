@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mclabel.core.errors import EngineError
+from mclabel.core.plain_files import check_plain
 from mclabel.engines.hub import POLICY, fetch_model, named
-from mclabel.errors import EngineError
-from mclabel.plain_files import check_plain
 
 if TYPE_CHECKING:
     from torch import Tensor

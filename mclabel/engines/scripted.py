@@ -20,11 +20,11 @@ from typing import Annotated, NoReturn
 
 from pydantic import Field
 
+from mclabel.core.errors import EngineDied, EngineError
+from mclabel.core.records import Completion
+from mclabel.core.settings import MAX_COUNT, MAX_SECONDS, MAX_TOKENS, OPERATIONAL
 from mclabel.engines.base import Engine, EngineStats
 from mclabel.engines.settings import EngineSettings, PolicySettings
-from mclabel.errors import EngineDied, EngineError
-from mclabel.records import Completion
-from mclabel.settings import MAX_COUNT, MAX_SECONDS, MAX_TOKENS, OPERATIONAL
 
 WORDS = {"sound": (0.75, 1.0), "shaky": (0.15, 0.5), "wrong": (0.10, 0.0)}
 """Word: how likely it is, and its factor on the chance of a right answer."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mclabel.errors import ConfigError, EngineError
+from mclabel.core.errors import ConfigError, EngineError
 
 _KEY = re.compile(r"(?<![\w.:/])policy(?=\.)")
 

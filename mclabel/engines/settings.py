@@ -12,9 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from mclabel.engines.chat import TAKEN_NAMES, TEMPLATE_DATE
-from mclabel.engines.devices import AUTO, resolve_device
-from mclabel.settings import (
+from mclabel.core.settings import (
     MAX_AMOUNT,
     MAX_TOKENS,
     OPERATIONAL,
@@ -25,6 +23,8 @@ from mclabel.settings import (
     at_most,
     rule,
 )
+from mclabel.engines.chat import TAKEN_NAMES, TEMPLATE_DATE
+from mclabel.engines.devices import AUTO, resolve_device
 
 MAX_EXAMPLES = 256
 """They are put before every problem."""

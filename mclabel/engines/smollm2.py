@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mclabel.engines.quiet import quiet_transformers
-from mclabel.errors import EngineError
-from mclabel.words import ADAPTER, ALPHA, RANK
+from mclabel.core.errors import EngineError
+from mclabel.domains.words import ADAPTER, ALPHA, RANK
+from mclabel.engines.loading import quiet_transformers
 
 NAME, WORDS = "smollm2:135m", "smollm2:words"
 """The model as it is, and with an adapter for the problems of `problems.source=words`."""

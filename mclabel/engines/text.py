@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
+from mclabel.core.errors import EngineError
 from mclabel.engines.chat import TEMPLATE_DATE, ChatTemplateError, Variable, render_chat
 from mclabel.engines.control import ControlTokens
 from mclabel.engines.hub import POLICY, fetch_model, named
@@ -18,7 +19,6 @@ from mclabel.engines.pretrained import (
     load_model_config,
     load_tokenizer,
 )
-from mclabel.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -2,7 +2,7 @@
 
 One is loaded. It keeps its turn until nothing is asked of it any more, and then the one of which
 most is asked is loaded in its place. As the worker is given blocks by what is asked of the engine
-whose turn it is (`mclabel.work.leases`), the policy writes the solutions of many problems before a
+whose turn it is (`mclabel.run.leases`), the policy writes the solutions of many problems before a
 completer's turn comes, and that rolls out for all of them: a turn is some hundred problems long.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 
+from mclabel.core.errors import EngineDied, EngineError
 from mclabel.engines import Policy
-from mclabel.errors import EngineDied, EngineError
 
 GRACE_S = 1.0
 """An engine of which nothing is asked keeps its turn so long: a problem may be about to ask, whose

@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from mclabel.core.errors import EngineDied, EngineError
+from mclabel.core.records import Completion
+from mclabel.core.seeds import engine_seed
+from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, Harmless, rule
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.loading import load_beside, note_stage
 from mclabel.engines.model import ModelEngine
@@ -27,8 +31,7 @@ from mclabel.engines.pretrained import check_weights, save_weights
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts, ended_ids, model_end_ids
-from mclabel.engines.vllm_memory import EngineMemory, free_left
-from mclabel.engines.vllm_owner import OWNER, EndsWithOwner
+from mclabel.engines.vllm_memory import OWNER, EndsWithOwner, EngineMemory, free_left
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
@@ -38,10 +41,6 @@ from mclabel.engines.vllm_start import (
     prepare_platform,
 )
 from mclabel.engines.vllm_stats import EngineLog
-from mclabel.errors import EngineDied, EngineError
-from mclabel.records import Completion
-from mclabel.seeds import engine_seed
-from mclabel.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, Harmless, rule
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,14 +12,17 @@ import fcntl
 import logging
 import os
 import re
+import select
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any, Self
 
-from mclabel.stop import free_orphaned, shared_memory, users_of
+from mclabel.core.stop import free_orphaned, shared_memory, users_of
 
 logger = logging.getLogger(__name__)
 
@@ -140,3 +143,48 @@ def _listed(folder: Path) -> list[Path]:
     names = listed.read_text().splitlines() if listed.is_file() else []
     paths = [folder.parent / name for name in names if _SEGMENT.fullmatch(name)]
     return [path for path in paths if path.is_file() and path.stat().st_uid == os.geteuid()]
+
+
+OWNER = "MCLABEL_ENGINE_OWNER"
+"""Environment variable with the id of the process that started the engine."""
+
+
+class EndsWithOwner:
+    """A base of vLLM's workers: one that is made watches the owner from then on."""
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Begin to watch, before the worker loads its model."""
+        end_with(int(os.environ[OWNER]))
+        return super().__new__(cls)
+
+
+def end_with(owner: int) -> None:
+    """Kill this process and the engine's as soon as their owner has ended.
+
+    Args:
+        owner: id of a process that has started this one, or the one that has.
+    """
+    if owner == os.getpid() or not hasattr(os, "pidfd_open"):  # Linux alone has that
+        return
+    engine = os.getppid()
+    try:
+        ended = os.pidfd_open(owner)
+    except ProcessLookupError:
+        _end(engine)
+    except OSError as error:
+        logger.warning("if process %d is killed, vLLM's processes stay (%s)", owner, error)
+        return
+    watch = select.poll()
+    watch.register(ended, select.POLLIN)
+
+    def wait() -> None:
+        watch.poll()
+        _end(engine)
+
+    threading.Thread(target=wait, name="owner", daemon=True).start()
+
+
+def _end(engine: int) -> None:
+    if os.getppid() == engine:  # where this process is its own engine, it was the owner
+        os.kill(engine, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -12,9 +12,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from mclabel.core.errors import EngineError
 from mclabel.engines.loading import note_stage
 from mclabel.engines.output_tail import MAX_REASON
-from mclabel.errors import EngineError
 
 INSTALL = (
     "In a clone of mclabel, on a machine with GPUs: pip install '.[gpu]'; on a CPU: "

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 from pydantic import Field
 
+from mclabel.core.errors import BadAnswer, EngineDied, EngineError
+from mclabel.core.records import AUTHOR
+from mclabel.core.settings import rule
 from mclabel.engines import Policy, PolicySettings
-from mclabel.errors import BadAnswer, EngineDied, EngineError
 from mclabel.labeling.prefixes import Prefix
-from mclabel.records import AUTHOR
-from mclabel.settings import rule
 
 MAX_COMPLETERS = 8
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mclabel.estimators import Probe, ProblemEstimator, decide_together
-from mclabel.work.desk import Desk
+from mclabel.labeling.estimators import Probe, ProblemEstimator, decide_together
+from mclabel.run.desk import Desk
 
 WINDOW_S = 0.015
 """How long the first of a batch waits for others."""

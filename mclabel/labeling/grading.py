@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mclabel.checkers import Grade, GradeItem
 from mclabel.checkers.guarded import common_reason, is_weak, shown_reason
-from mclabel.records import FinishReason, Outcome, Problem, Rollout, Verdict
+from mclabel.core.records import FinishReason, Outcome, Problem, Rollout, Verdict
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {
     Verdict.RIGHT: Outcome.RIGHT,

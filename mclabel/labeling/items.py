@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from mclabel.core.records import GivenSolution, Problem
+from mclabel.core.seeds import canonical_json
 from mclabel.data.readers.problems import Problems
-from mclabel.records import GivenSolution, Problem
-from mclabel.seeds import canonical_json
 
 
 class ProblemItem(NamedTuple):

@@ -8,12 +8,16 @@ next attempt does not sample it again, and grades it anew.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.records import Completion, Outcome, Rollout, Solution, Step
-from mclabel.work.journal import BlockJournal
+from mclabel.core.errors import CheckerError, ShardError
+from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
+from mclabel.run.journal import BlockJournal
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.journal import FOLDER, JournalEntry, Line, journal_lines
+from mclabel.run.shards.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,3 +138,53 @@ def read_entry(line: Line) -> JournalEntry:
         content=JournaledRollout(rollout=rollout, ids=tuple(line["ids"]), failed="failed" in line),
         num_tokens=rollout.num_tokens,
     )
+
+
+VERSION = "checker.version"
+
+
+def may_mend(store: Store, changed: Sequence[str]) -> bool:
+    """Whether a run may have another configuration than its own; see `Run.check`.
+
+    Args:
+        store: of the run.
+        changed: keys that differ.
+
+    Raises:
+        ShardError: the version of the checker is all that has changed, and verdicts of the former
+            one are on record.
+    """
+    if changed != [VERSION]:
+        return False
+    if read_catalog(store).blocks or _has_verdicts(store):
+        raise ShardError(
+            f"{store.location}: holds a run of another configuration: its verdicts are of another "
+            f"version of the checker ({VERSION}). Choose another out=…, restore the checker to "
+            "resume that run, or grade its results again with the current checker: mclabel "
+            f"regrade {store.location} -o NEW"
+        )
+    return True
+
+
+def with_committed(error: CheckerError, store: Store) -> CheckerError:
+    """The error of a checker that fails, with what becomes of blocks that were committed."""
+    count = len(read_catalog(store).blocks)
+    if not count:
+        return error
+    return CheckerError(
+        f"{error}. {count:,} blocks are committed and keep their verdicts, or the lack of them; "
+        f"mclabel regrade {store.location} -o NEW grades them again"
+    )
+
+
+def _has_verdicts(store: Store) -> bool:
+    """Whether a journal rests on a verdict; one that cannot be read may."""
+    for name in store.names(FOLDER):
+        if (content := store.read(name)) is None:
+            continue
+        try:
+            if any(map(holds_verdict, journal_lines(content))):
+                return True
+        except (ValueError, LookupError, TypeError):  # damaged, or of another mclabel
+            return True
+    return False

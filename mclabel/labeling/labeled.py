@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mclabel.estimators import ROOT, Completer, Judgement, SolutionPath
-from mclabel.labeling.prefixes import Prefix, PrefixTable
-from mclabel.records import (
+from mclabel.core.records import (
     AUTHOR,
     CompleterCounts,
     Counts,
@@ -17,8 +15,19 @@ from mclabel.records import (
     StepLabel,
     total_counts,
 )
-from mclabel.seeds import prefix_id
-from mclabel.stats.values import TruncatedPolicy, root_value
+from mclabel.core.seeds import prefix_id
+from mclabel.core.stats.values import TruncatedPolicy, root_value
+from mclabel.labeling.estimators import (
+    ROOT,
+    Completer,
+    Judgement,
+    ProblemPaths,
+    SolutionPath,
+    answer_class,
+    begin_estimator,
+)
+from mclabel.labeling.estimators.outcome import OutcomeEstimator
+from mclabel.labeling.prefixes import Prefix, PrefixTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,4 +157,44 @@ def _labels(
             mean=estimate.mean,
         )
         for identity, count, source, hard, estimate in columns
+    )
+
+
+def unrolled_solutions(
+    problem: Problem, prompt: tuple[int, ...], solutions: Sequence[Solution], sampling: Sampling
+) -> list[LabeledSolution]:
+    """One row a solution, labelled by its outcome alone.
+
+    Args:
+        problem: with its gold answer.
+        prompt: ids of the rendered problem.
+        solutions: graded, in order.
+        sampling: of the solutions.
+    """
+    completers = [Completer()]
+    table = PrefixTable(
+        problem,
+        [solution for solution in solutions if solution.steps],
+        free_outcomes=not sampling.chosen_by_outcome,
+    )
+    settings = OutcomeEstimator.Settings()
+    paths = ProblemPaths(
+        paths=table.paths, answer_class=answer_class(problem.answer), completers=completers
+    )
+    estimator = begin_estimator(
+        settings, paths, rule="strongest", knowledge=None, min_gain_per_token=None
+    )
+    judgements = estimator.judge([[Counts() for _ in table.prefixes]])
+    return labeled_solutions(
+        problem,
+        prompt,
+        solutions,
+        table,
+        judgements,
+        sampling=sampling,
+        completers=completers,
+        values_of=AUTHOR,
+        priors=None,
+        min_gain_per_token=None,
+        truncated=settings.truncated,
     )

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from mclabel.estimators import ProblemEstimator, ProblemPaths, RunLearner
-from mclabel.work.desk import Desk
+from mclabel.labeling.estimators import ProblemEstimator, ProblemPaths, RunLearner
+from mclabel.run.desk import Desk
 
 MAX_WAITING = 4096
 """Ended problems that wait for one that was begun before them; it is then passed over."""

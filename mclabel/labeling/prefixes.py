@@ -14,11 +14,11 @@ from itertools import accumulate, pairwise
 from math import inf
 from statistics import median_low
 
+from mclabel.answers.step_keys import step_key
+from mclabel.core.records import AUTHOR, Counts, Problem, Rollout, Solution, Step
+from mclabel.core.seeds import prefix_id
 from mclabel.data.steps import StepSplitter
-from mclabel.estimators import ROOT, RecordedRollout, SolutionPath
-from mclabel.records import AUTHOR, Counts, Problem, Rollout, Solution, Step
-from mclabel.seeds import prefix_id
-from mclabel.step_keys import step_key
+from mclabel.labeling.estimators import ROOT, RecordedRollout, SolutionPath
 
 Decode = Callable[[Sequence[int]], str]
 

@@ -12,33 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mclabel.checkers import Checker
-from mclabel.data.readers.remote import read_text
-from mclabel.data.shards.rejects import RejectReason
-from mclabel.engines import Policy
-from mclabel.errors import DataError
-from mclabel.estimators import (
-    Completer,
-    Knowledge,
-    ProblemPaths,
-    RunLearner,
-    answer_class,
-    begin_estimator,
-    begin_learner,
-    strongest,
-)
-from mclabel.labeling.completers import Inexpressible
-from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.journal import LabelJournal
-from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
-from mclabel.labeling.lessons import Lesson
-from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.prompts import prompts_for
-from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
-from mclabel.labeling.sampling import Sampled, sample_solutions
-from mclabel.labeling.settings import LabelSettings
-from mclabel.labeling.solutions import given_solution, sampled_solution
-from mclabel.labeling.source import SourceRun
-from mclabel.records import (
+from mclabel.core.errors import DataError
+from mclabel.core.records import (
     AUTHOR,
     Counts,
     GivenSolution,
@@ -48,7 +23,32 @@ from mclabel.records import (
     Rollout,
     Solution,
 )
-from mclabel.work.desk import Desk
+from mclabel.data.readers.remote import read_text
+from mclabel.engines import Policy
+from mclabel.labeling.completers import Inexpressible
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators import (
+    Completer,
+    Knowledge,
+    ProblemPaths,
+    RunLearner,
+    answer_class,
+    begin_estimator,
+    begin_learner,
+    strongest,
+)
+from mclabel.labeling.given import SourceRun
+from mclabel.labeling.journal import LabelJournal
+from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
+from mclabel.labeling.lessons import Lesson
+from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.prompts import prompts_for
+from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
+from mclabel.labeling.sampling import Sampled, sample_solutions
+from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.solutions import given_solution, sampled_solution
+from mclabel.run.desk import Desk
+from mclabel.run.shards.rejects import RejectReason
 
 MAX_NAMED = 5
 """Given solutions that a message names."""

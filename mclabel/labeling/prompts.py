@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mclabel.checkers import Checker
-from mclabel.data.shards.rejects import RejectReason, bounded
+from mclabel.core.records import AUTHOR, GivenSolution, Problem
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
-from mclabel.records import AUTHOR, GivenSolution, Problem
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
+from mclabel.run.shards.rejects import RejectReason, bounded
 
 
 async def prompts_for(

@@ -1,234 +1,331 @@
-"""Labels from rollouts on record, graded again: no engine is needed.
-
-The estimator of the run is asked again, and given the recorded rollouts with their new verdicts:
-with the same verdicts it goes the same way, and gives the same labels. With others it may want
-rollouts that were not sampled. Then it judges with what there is, and the rows count how many were
-missing. What it does not want any more is left out, so that counts remain those of its rule; the
-posterior alone takes everything, since what is evidence to it does not depend on why it was drawn.
-
-Two things stay what they were: the priors of `posterior`, which the run had fitted on the verdicts
-of then, and the verdicts on solutions that were sampled and not kept (`solutions.balance`), whose
-texts are not on record.
-"""
+"""A run graded again: with the checker of today, with other golds, or by other rules."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
 
-from mclabel.answers.golds import Gold
-from mclabel.checkers import Grade, GradeItem
-from mclabel.estimators import (
-    Completer,
-    CompleterRule,
-    EstimatorSettings,
-    ProblemEstimator,
-    ProblemPaths,
-    answer_class,
-    begin_estimator,
+import pyarrow as pa
+from pydantic import Field, ValidationError
+
+from mclabel.answers.golds import Gold, NoGold, read_gold
+from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, here, make_checker
+from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
+from mclabel.core.components import NotAllowed, within
+from mclabel.core.config.load import load_content
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import LabeledSolution
+from mclabel.core.seeds import content_id
+from mclabel.core.settings import CONTENT, Settings, settings_class
+from mclabel.data.readers.rows import file_rows
+from mclabel.labeling.estimators import CompleterRule, EstimatorSettings
+from mclabel.labeling.regrading import Regraded, regrade_block
+from mclabel.labeling.rewritten import (
+    RewrittenRun,
+    SourceBlock,
+    begin_rewritten,
+    check_kept,
+    place_of,
+    recorded_config,
+    superseded_rows,
 )
-from mclabel.labeling.grading import grade_recorded
-from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
-from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, replay
-from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
-from mclabel.stats.values import TruncatedPolicy
+from mclabel.run.shards.priors import making_use_of
+from mclabel.run.shards.store import Store
+
+
+@dataclass(kw_only=True)
+class RegradeReport:
+    """What grading a run again came to. Counts are of this call; a resumed one has fewer."""
+
+    checkers: tuple[str, str]
+    """Versions of the checker: that of the source run, and the installed one."""
+    num_blocks: int = 0
+    num_blocks_resumed: int = 0
+    num_solutions: int = 0
+    num_solutions_changed: int = 0
+    """Number of solutions whose outcome changed."""
+    num_first_errors_changed: int = 0
+    num_rollouts: int = 0
+    """Number of recorded rollouts."""
+    num_rollouts_changed: int = 0
+    num_rollouts_unused: int = 0
+    """Number of recorded rollouts that no new label uses."""
+    num_rollouts_missing: int = 0
+    """Number of rollouts that the estimator asked for but that were never sampled."""
+    num_golds: int = 0
+    """Number of corrected gold answers."""
+    num_golds_unknown: int = 0
+    """Number of corrected gold answers for problems without labels in the run."""
+    num_golds_mismatched: int = 0
+    """Number of corrected gold answers that were not used, as the run has another problem of that
+    id."""
+
+    def lines(self) -> list[str]:
+        """What to say of it."""
+        said = [
+            f"checker {self.checkers[0]} then, {self.checkers[1]} now; "
+            f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before",
+            f"{self.num_solutions:,} solutions: {self.num_solutions_changed:,} other outcomes, "
+            f"{self.num_first_errors_changed:,} other first errors",
+            f"{self.num_rollouts:,} rollouts: {self.num_rollouts_changed:,} other outcomes",
+        ]
+        if self.num_rollouts_unused:
+            said.append(f"{self.num_rollouts_unused:,} rollouts are not wanted any more")
+        if self.num_rollouts_missing:
+            said.append(
+                f"{self.num_rollouts_missing:,} rollouts are wanted now that nobody has sampled: "
+                "labels are judged without them (column num_missing)"
+            )
+        if self.num_golds:
+            said.append(
+                f"{self.num_golds:,} golds corrected; {self.num_golds_unknown:,} of them name no "
+                "problem of the run"
+            )
+        if self.num_golds_mismatched:
+            said.append(
+                f"{self.num_golds_mismatched:,} golds were not used: the problem in the file of "
+                "golds has another text than the run's problem of the same id"
+            )
+        return said
+
+
+def regrade(
+    run: str,
+    out: str,
+    *,
+    golds: str | None = None,
+    checker: Sequence[str] = (),
+    allow: Sequence[str] = (),
+    on_progress: Callable[[int, int], None] = lambda *_: None,
+) -> RegradeReport:
+    """Grade a run's solutions and rollouts again, and write the labels as a run of its own.
+
+    Running it again resumes it.
+
+    Args:
+        run: folder or URL, labelled with keep_rollouts=true.
+        out: folder or URL of the new run.
+        golds: file of corrected golds: `problem_id` and `answer`. If a row has `problem`, too, its
+            gold counts only where the run's problem has the same text.
+        checker: changes to the run's checker, such as `checker.rules.units_optional=false`, or
+            another one, `checker=my_package.grading:is_right`.
+        allow: modules and packages, or names `module:Class`, whose code the run may name; no other
+            is imported.
+        on_progress: called with blocks done and in all.
+
+    Raises:
+        ConfigError: the run's estimator cannot be asked again, or there is no such checker.
+        DataError: the golds cannot be read, or rollouts were not kept.
+        ShardError: no run, or `out` holds another one.
+    """
+    source = Store(run)
+    config = recorded_config(source)
+    if "combined" in config:
+        raise ConfigError(
+            f"{run}: its labels rest on opinions of judges, too. Grade the run that it was "
+            "combined from again, and combine that"
+        )
+    with within(allow):
+        settings = _settings(config, run)
+    chosen = _checker(config, checker, allow)
+    grader = make_checker(chosen)
+    corrected = _golds(golds) if golds is not None else {}
+    semantic = {
+        **config,
+        "checker": {**chosen.semantic(), "version": grader.version},
+        "regraded": {
+            "run": place_of(run),
+            "checker": config.get("checker"),
+            "golds": content_id(sorted((name, *one.content) for name, one in corrected.items()))
+            if corrected
+            else None,
+            **superseded_rows(source),
+        },
+    }
+    target, provenance = begin_rewritten(run, out, semantic, what="graded again")
+    rule = config.get("completer_rule", "strongest")
+    rewritten = RewrittenRun(source, target, provenance, what="regraded")
+    work = _Regrading(rewritten, settings, rule, corrected, grader, run)
+    return work.run(_checker_then(config), on_progress)
+
+
+class _Regrading:
+    def __init__(
+        self,
+        rewritten: RewrittenRun,
+        settings: EstimatorSettings,
+        rule: CompleterRule,
+        golds: Mapping[str, _Corrected],
+        checker: Checker,
+        run: str,
+    ) -> None:
+        self._rewritten, self._run_name = rewritten, run
+        self._settings, self._rule, self._golds, self._checker = settings, rule, golds, checker
+        self._knowledge = lru_cache(maxsize=None)(self._read_knowledge)
+
+    def run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
+        with asyncio.Runner() as self._runner:
+            return self._run(checker, on_progress)
+
+    def _run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
+        rewritten = self._rewritten
+        report = RegradeReport(
+            checkers=(checker, f"{self._checker.name} {self._checker.version}"),
+            num_blocks=rewritten.num_blocks,
+            num_blocks_resumed=rewritten.num_resumed,
+            num_golds=len(self._golds),
+        )
+        unknown, mismatched = set(self._golds), set[str]()
+
+        def note(table: pa.Table) -> None:
+            names, texts = table["problem_id"].to_pylist(), table["problem"].to_pylist()
+            unknown.difference_update(names)
+            for name, text in zip(names, texts, strict=True):
+                if name in self._golds and not self._golds[name].is_of(text):
+                    mismatched.add(name)
+
+        for block in rewritten.missing(on_progress, note):
+            again = self._regraded(block)
+            rewritten.commit(
+                block, again.labeled, None if block.rollouts is None else again.rollouts
+            )
+            _count(report, block.rows, again)
+        rewritten.finish()
+        report.num_golds_unknown, report.num_golds_mismatched = len(unknown), len(mismatched)
+        return report
+
+    def _regraded(self, block: SourceBlock) -> Regraded:
+        check_kept(self._run_name, block, "graded again")
+        return regrade_block(
+            block.rows,
+            block.rollouts or (),
+            settings=self._settings,
+            rule=self._rule,
+            golds={
+                name: found.gold
+                for name, text in {row.problem.id: row.problem.text for row in block.rows}.items()
+                if (found := self._golds.get(name)) is not None and found.is_of(text)
+            },
+            read_knowledge=self._knowledge,
+            grade=self._grade,
+        )
+
+    def _grade(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
+        return self._runner.run(self._checker.grade(items, here))
+
+    def _read_knowledge(self, identity: str) -> Any:
+        content = self._rewritten.copied_priors(identity)
+        with making_use_of(Store(self._run_name), identity):
+            return self._settings.component.read_knowledge(content)
+
+
+def _count(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded) -> None:
+    pairs = list(zip(rows, again.labeled, strict=True))
+    report.num_solutions += len(pairs)
+    report.num_solutions_changed += sum(a.solution.outcome != b.solution.outcome for a, b in pairs)
+    report.num_first_errors_changed += sum(a.first_error != b.first_error for a, b in pairs)
+    report.num_rollouts += again.num_rollouts
+    report.num_rollouts_changed += again.num_changed
+    report.num_rollouts_unused += again.num_rollouts - len(again.rollouts)
+    report.num_rollouts_missing += again.num_missing
+
+
+def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
+    """The settings of an estimator as a manifest records them.
+
+    Files that they name are left out: what was read of them is on record with the labels.
+
+    Raises:
+        ConfigError: there is no such estimator.
+        ValidationError: the settings are not its own.
+    """
+    known = settings_class("estimators", content["kind"])
+    values = dict(content)
+    for name, info in known.model_fields.items():
+        if CONTENT in info.metadata:
+            values.pop(name, None)
+    return cast(EstimatorSettings, known.model_validate(values))
+
+
+def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:
+    try:
+        settings = recorded_settings(config["estimator"])
+    except NotAllowed as error:
+        raise ConfigError(f"{run}: its estimator {error}") from error
+    except (KeyError, TypeError, ValidationError, ConfigError) as error:
+        raise ConfigError(
+            f"{run}: its manifest names no estimator that this mclabel knows ({error})"
+        ) from error
+    if not settings.component.replayable:
+        raise ConfigError(
+            f"{run}: was labelled with estimator.kind={settings.kind}, which chose its rollouts "
+            "by the earlier verdicts and cannot be replayed with others. Label again, with an "
+            "estimator other than this one"
+        )
+    return settings
+
+
+class _Choice(Settings):
+    """The checker of a run that is graded again."""
+
+    checker: CheckerField = Field(default_factory=default_checker)
+
+
+def _checker(
+    config: Mapping[str, Any], changes: Sequence[str], allow: Sequence[str]
+) -> CheckerSettings:
+    """The checker that a run was graded by, with changes."""
+    recorded = config.get("checker")
+    content = {"checker": recorded_keys(recorded)} if isinstance(recorded, Mapping) else {}
+    return load_content(_Choice, content, changes, allow=allow).checker
+
+
+def _checker_then(config: Mapping[str, Any]) -> str:
+    recorded = config.get("checker")
+    if isinstance(recorded, Mapping):
+        return f"{recorded.get('kind')} {recorded.get('version')}"
+    return "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regraded:
-    """A block's labels and the rollouts that they rest on."""
+class _Corrected:
+    """A corrected gold."""
 
-    labeled: list[LabeledSolution]
-    rollouts: list[Rollout]
-    num_rollouts: int
-    """On record; those that no label rests on any more included."""
-    num_changed: int
-    """Of these, with another outcome than before."""
-    num_missing: int
-    """Rollouts wanted and not there."""
+    gold: Gold
+    problem: str | None
+    """Text of the problem that it is of; None where the file does not say."""
 
+    @property
+    def content(self) -> tuple[str, ...]:
+        """What labels depend on."""
+        return (self.gold.answer,) if self.problem is None else (self.gold.answer, self.problem)
 
-def regrade_block(
-    rows: Sequence[LabeledSolution],
-    rollouts: Sequence[Rollout],
-    *,
-    settings: EstimatorSettings,
-    rule: CompleterRule,
-    golds: Mapping[str, Gold],
-    read_knowledge: Callable[[str], Any],
-    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
-) -> Regraded:
-    """Grade the solutions and rollouts of whole problems again, and judge them again.
-
-    Args:
-        rows: labelled solutions, those of a problem next to each other.
-        rollouts: that their labels rest on.
-        settings: of the estimator that asked for the rollouts.
-        rule: by which judgements on several completers are combined.
-        golds: by problem id, in place of those on record.
-        read_knowledge: what the estimator had learned over the run, by its id.
-        grade: of the checker.
-    """
-    problems = {row.problem.id: _with_gold(row.problem, golds.get(row.problem.id)) for row in rows}
-    by_problem: dict[str, list[LabeledSolution]] = {name: [] for name in problems}
-    for row, solution in zip(rows, _solutions(rows, problems, grade), strict=True):
-        by_problem[row.problem.id].append(replace(row, solution=solution))
-    tables = {
-        name: PrefixTable(
-            problems[name],
-            [row.solution for row in mine if row.solution.steps],
-            free_outcomes=not mine[0].chosen_by_outcome,
-            completers=[one.name for one in _completers(mine[0])],
-        )
-        for name, mine in by_problem.items()
-    }
-    recorded: dict[str, dict[tuple[str, str, int], Rollout]] = {name: {} for name in problems}
-    graded = _rollouts(rollouts, problems, tables, grade)
-    for rollout in graded:
-        key = rollout.prefix_id, rollout.completer, rollout.index
-        recorded[rollout.problem_id][key] = rollout
-    before = {row.solution.id: row.solution.outcome for row in rows}
-    labeled: list[LabeledSolution] = []
-    used: list[Rollout] = []
-    num_missing = 0
-    for name, mine in by_problem.items():
-        again, theirs, missing = _judge(
-            problems[name],
-            mine,
-            tables[name],
-            recorded[name],
-            partial(begin_estimator, settings, rule=rule),
-            read_knowledge,
-            before,
-            settings.truncated,
-        )
-        labeled += again
-        used += theirs
-        num_missing += missing
-    return Regraded(
-        labeled=labeled,
-        rollouts=used,
-        num_rollouts=len(rollouts),
-        num_changed=sum(a.outcome is not b.outcome for a, b in zip(rollouts, graded, strict=True)),
-        num_missing=num_missing,
-    )
+    def is_of(self, problem: str) -> bool:
+        """Whether it is of a problem with this text; white space around it does not matter."""
+        return self.problem is None or self.problem.strip() == problem.strip()
 
 
-def _solutions(
-    rows: Sequence[LabeledSolution],
-    problems: Mapping[str, Problem],
-    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
-) -> list[Solution]:
-    solutions = [row.solution for row in rows]
-    found = grade_recorded(
-        [(problems[s.problem_id], s.text, s.finish_reason) for s in solutions], grade
-    )
-    return [
-        replace(solution, prediction=now.prediction, outcome=now.outcome)
-        for solution, now in zip(solutions, found, strict=True)
-    ]
-
-
-def _rollouts(
-    rollouts: Sequence[Rollout],
-    problems: Mapping[str, Problem],
-    tables: Mapping[str, PrefixTable],
-    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
-) -> list[Rollout]:
-    texts = {p.id: p.text for table in tables.values() for p in table.prefixes}
-    found = grade_recorded(
-        [(problems[r.problem_id], texts[r.prefix_id] + r.text, r.finish_reason) for r in rollouts],
-        grade,
-    )
-    return [
-        rollout
-        if rollout.finish_reason == "failed"  # there is nothing to grade, and the reason stands
-        else replace(rollout, prediction=now.prediction, outcome=now.outcome, reason=now.reason)
-        for rollout, now in zip(rollouts, found, strict=True)
-    ]
-
-
-def _judge(
-    problem: Problem,
-    rows: Sequence[LabeledSolution],
-    table: PrefixTable,
-    recorded: dict[tuple[str, str, int], Rollout],
-    begin: Callable[..., ProblemEstimator],
-    read_knowledge: Callable[[str], Any],
-    before: Mapping[str, Outcome],
-    truncated: TruncatedPolicy,
-) -> tuple[list[LabeledSolution], list[Rollout], int]:
-    first = rows[0]
-    completers = _completers(first)
-    paths = ProblemPaths(
-        paths=table.paths,
-        answer_class=answer_class(problem.answer),
-        completers=completers,
-    )
-    estimator = begin(
-        paths,
-        knowledge=None if first.priors is None else read_knowledge(first.priors),
-        min_gain_per_token=first.min_gain_per_token,
-    )
-    run = EstimatorRun(estimator, table, None)
-    missing = replay(run, recorded)
-    judgements = run.judge()
-    solutions = [row.solution for row in rows]
-    labeled = labeled_solutions(
-        problem,
-        first.prompt_ids,
-        solutions,
-        table,
-        judgements,
-        sampling=_sampling(rows, solutions, before),
-        completers=completers,
-        values_of=first.values_of,
-        priors=first.priors,
-        min_gain_per_token=first.min_gain_per_token,
-        truncated=truncated,
-        num_missing=missing,
-    )
-    return labeled, run.rollouts, missing
-
-
-def _completers(row: LabeledSolution) -> list[Completer]:
-    """Who rolled out; the author alone in rows of a time before there were others."""
-    return [Completer(name=one.name, cost=one.cost) for one in row.completers] or [Completer()]
-
-
-def _sampling(
-    rows: Sequence[LabeledSolution], solutions: Sequence[Solution], before: Mapping[str, Outcome]
-) -> Sampling:
-    """Counts of a problem's samples, with new verdicts on those that are on record."""
-    row = rows[0]
-    siblings, num_right = row.siblings, row.num_sampled_right
-    observed = siblings.num_rollouts  # the first ones drawn
-    for solution in solutions:
-        if solution.origin == "given":
-            continue
-        then, now = before[solution.id], solution.outcome
-        if solution.sample_index < observed:
-            siblings = _moved(siblings, then, now)
-        num_right += (now is Outcome.RIGHT) - (then is Outcome.RIGHT)
-    return Sampling(
-        siblings=siblings,
-        num_sampled=row.num_sampled,
-        num_sampled_right=num_right,
-        chosen_by_outcome=row.chosen_by_outcome,
-        probabilities=selection_probabilities(rows),
-    )
-
-
-def _moved(counts: Counts, then: Outcome, now: Outcome) -> Counts:
-    """Counts in which one rollout of outcome `then` has outcome `now`."""
-    of_then = f"num_{then.value}"
-    return replace(counts, **{of_then: getattr(counts, of_then) - 1}).plus(now)
-
-
-def _with_gold(problem: Problem, gold: Gold | None) -> Problem:
-    if gold is None:
-        return problem
-    return replace(problem, answer=gold.answer, answer_is_json=gold.is_json)
+def _golds(path: str) -> dict[str, _Corrected]:
+    golds: dict[str, _Corrected] = {}
+    for place, row in file_rows(path):
+        identity = row.get("problem_id")
+        if identity in (None, "") or row.get("answer") is None:
+            raise DataError(f"{place}: needs problem_id and answer, the corrected gold")
+        gold = read_gold(row["answer"])
+        if isinstance(gold, NoGold):
+            raise DataError(f"{place}: the answer, which is the corrected gold, {gold.detail}")
+        text = row.get("problem")
+        if not isinstance(text, str | None):
+            raise DataError(f"{place}: problem must be a text, is a {type(text).__name__}")
+        corrected = _Corrected(gold=gold, problem=text)
+        if golds.setdefault(str(identity), corrected) != corrected:
+            raise DataError(
+                f"{place}: problem {identity!r} has a different gold or text in an "
+                "earlier row. Keep one of them"
+            )
+    if not golds:
+        raise DataError(f"{path}: holds no golds")
+    return golds

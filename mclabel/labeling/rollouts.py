@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mclabel.checkers import Checker, GradeItem
+from mclabel.core.errors import BadAnswer
+from mclabel.core.records import AUTHOR, NO_ROOM, Completion, Outcome, Problem, Rollout
+from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
-from mclabel.errors import BadAnswer
-from mclabel.estimators import Judgement, Probe, ProblemEstimator
 from mclabel.labeling.completers import naming, spelled
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators import Judgement, Probe, ProblemEstimator
+from mclabel.labeling.given import Place
 from mclabel.labeling.grading import CUT, Graded, graded, not_sampled
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
-from mclabel.labeling.source import Place
-from mclabel.records import AUTHOR, NO_ROOM, Completion, Outcome, Problem, Rollout
-from mclabel.seeds import sampling_seed
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 
 _NOTHING = Completion(ids=(), text="", finish_reason="failed")
 MAX_RUNNING = 1024

@@ -8,36 +8,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mclabel.boundary import Boundary
 from mclabel.checkers import make_checker
-from mclabel.data.shards.labels import commit_block
-from mclabel.data.shards.priors import FOLDER as PRIORS
-from mclabel.data.shards.priors import making_use_of, priors_name, read_priors
-from mclabel.data.shards.store import Store
+from mclabel.core.boundary import Boundary
+from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
 from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.turns import Turns
-from mclabel.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.completers import naming
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
+from mclabel.labeling.given import SourceRun
 from mclabel.labeling.grading import num_weak, ungraded_reasons
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.lessons import Lessons
 from mclabel.labeling.problem import ProblemLabels, Rolling, Shared, label_problem, run_learner
 from mclabel.labeling.settings import LabelSettings
-from mclabel.labeling.source import SourceRun
-from mclabel.records import AUTHOR, Outcome
-from mclabel.work.desk import Desk
-from mclabel.work.task import Attempt, Commit, FinishedBlock, RunnerState
-from mclabel.work.worker import repeat
+from mclabel.run.desk import Desk
+from mclabel.run.shards.labels import commit_block
+from mclabel.run.shards.priors import FOLDER as PRIORS
+from mclabel.run.shards.priors import making_use_of, priors_name, read_priors
+from mclabel.run.shards.store import Store
+from mclabel.run.task import Attempt, Commit, FinishedBlock, RunnerState
+from mclabel.run.worker import repeat
 
 ADJUST_S = 0.5
 """Between two looks at the engine's memory."""
 
 
 class LabelRunner:
-    """Labels problems on one policy. A `Runner` (`mclabel.work.task`)."""
+    """Labels problems on one policy. A `Runner` (`mclabel.run.task`)."""
 
     def __init__(
         self,

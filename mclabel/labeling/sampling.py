@@ -14,8 +14,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mclabel.records import Counts, Outcome, Solution
-from mclabel.settings import CONTENT, MAX_COUNT, OPERATIONAL, Settings, at_most, rule
+from mclabel.core.records import Counts, Outcome, Solution
+from mclabel.core.settings import CONTENT, MAX_COUNT, OPERATIONAL, Settings, at_most, rule
 
 MAX_SAMPLES = 16_384
 """Of a problem, without `balance`."""

@@ -7,15 +7,15 @@ from typing import Annotated
 from pydantic import Field
 
 from mclabel.checkers.base import CheckerField, default_checker
+from mclabel.core.settings import OPERATIONAL, Chosen, Seed, Settings
 from mclabel.data.steps import StepSplitter
-from mclabel.estimators.base import EstimatorSettings
-from mclabel.estimators.each import CompleterRule
+from mclabel.labeling.estimators.base import EstimatorSettings
+from mclabel.labeling.estimators.each import CompleterRule
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.settings import OPERATIONAL, Chosen, Seed, Settings
 
 
 def _posterior() -> EstimatorSettings:
-    from mclabel.estimators.posterior.estimator import PosteriorEstimator
+    from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 
     return PosteriorEstimator.Settings()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mclabel.core.records import Completion, GivenSolution, Solution
+from mclabel.core.seeds import content_id, sampling_seed
 from mclabel.data.steps import StepSplitter, split_steps
 from mclabel.labeling.grading import not_sampled
 from mclabel.labeling.rollouts import Sampler
-from mclabel.records import Completion, GivenSolution, Solution
-from mclabel.seeds import content_id, sampling_seed
 
 
 async def sampled_solution(

@@ -6,18 +6,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.data.shards.labels import check_not_cut_off, delete_losers, read_labels
-from mclabel.data.shards.rejects import Reject, set_aside
-from mclabel.data.shards.store import Store
 from mclabel.engines import Policy
-from mclabel.estimators import Completer
+from mclabel.labeling.estimators import Completer
+from mclabel.labeling.given import SourceRun
 from mclabel.labeling.journal import read_entry
 from mclabel.labeling.runner import LabelRunner
 from mclabel.labeling.settings import LabelSettings
-from mclabel.labeling.source import SourceRun
-from mclabel.work.task import CommittedBlocks, TaskWords
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.journal import JournalEntry, Line
+from mclabel.run.shards.labels import check_not_cut_off, delete_losers, read_labels
+from mclabel.run.shards.rejects import Reject, set_aside
+from mclabel.run.shards.store import Store
+from mclabel.run.task import CommittedBlocks, TaskWords
 
 
 class LabelOutputs:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mclabel.checkers import Checker
+from mclabel.core.errors import DataError
+from mclabel.core.records import Outcome, Problem, Solution
+from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
-from mclabel.errors import DataError
 from mclabel.labeling.rollouts import Sampler
 from mclabel.labeling.solutions import sampled_solution
-from mclabel.records import Outcome, Problem, Solution
-from mclabel.stats.values import TruncatedPolicy
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 
 
 @dataclass(frozen=True, kw_only=True)

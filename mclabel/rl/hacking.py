@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.evaluation.bootstrap import Estimate, resample_weights, shares, sums_estimate
+from mclabel.core.stats.bootstrap import Estimate, resample_weights, shares, sums_estimate
 from mclabel.rl.measure import Measurement, ProblemFigures
 
 Parts = Callable[[ProblemFigures], tuple[float | None, float]]

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mclabel.domains import carries_truth, true_first_error
-from mclabel.records import Outcome, Problem, Solution
+from mclabel.core.records import Outcome, Problem, Solution
+from mclabel.core.settings import MAX_TOTAL, Amount, Count, read_record
+from mclabel.domains.registry import carries_truth, true_first_error
 from mclabel.rl.groups import Group
-from mclabel.settings import MAX_TOTAL, Amount, Count, read_record
 
 
 @dataclass(frozen=True, kw_only=True)

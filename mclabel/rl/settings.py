@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from mclabel.checkers.base import CheckerField, default_checker
+from mclabel.core.settings import Chosen, Settings, rule
+from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.data.steps import StepSplitter
 from mclabel.prm.scoring.aggregate import Aggregation
 from mclabel.prm.scoring.scorer import ScorerSettings
 from mclabel.rl.credits.base import CreditSettings
 from mclabel.rl.credits.outcome import OutcomeCredit
-from mclabel.settings import Chosen, Settings, rule
-from mclabel.stats.values import TruncatedPolicy
 
 CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
 """Type of a configuration field that chooses a credit."""

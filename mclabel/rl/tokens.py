@@ -63,3 +63,24 @@ def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> l
     for credit, end in zip(credits, ends, strict=True):
         tokens[max(0, end - 1)] += float(credit)
     return tokens
+
+
+FEWEST = 4
+"""Steps below which nothing counts as repeated."""
+
+
+def unfit(steps: Sequence[str]) -> str | None:
+    """Why a solution has the reward 0: `empty`, or `repeated`; None if nothing is wrong.
+
+    Repeated is a solution of at least 4 steps of which more than half, blank ones left out, are
+    word for word among those before.
+
+    Args:
+        steps: their texts.
+    """
+    texts = [text for step in steps if (text := step.strip())]
+    if not texts:
+        return "empty"
+    if len(texts) >= FEWEST and len(texts) - len(set(texts)) > len(texts) / 2:
+        return "repeated"
+    return None

@@ -18,15 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mclabel.engines import Policy
-from mclabel.estimators import Completer, RunLearner
-from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.labeled import Sampling
-from mclabel.labeling.lessons import Lesson, Lessons
-from mclabel.labeling.problem import Rolling, Shared, label_sampled, run_learner
-from mclabel.labeling.rollouts import Sampler
-from mclabel.labeling.settings import LabelSettings
-from mclabel.records import (
+from mclabel.core.records import (
     Counts,
     LabeledSolution,
     Outcome,
@@ -35,9 +27,17 @@ from mclabel.records import (
     StepLabel,
     total_counts,
 )
+from mclabel.core.seeds import prefix_id
+from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy, estimate_fixed
+from mclabel.engines import Policy
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators import Completer, RunLearner
+from mclabel.labeling.labeled import Sampling
+from mclabel.labeling.lessons import Lesson, Lessons
+from mclabel.labeling.problem import Rolling, Shared, label_sampled, run_learner
+from mclabel.labeling.rollouts import Sampler
+from mclabel.labeling.settings import LabelSettings
 from mclabel.rl.groups import Group, LivePolicy, reward_of
-from mclabel.seeds import prefix_id
-from mclabel.stats.values import NOTHING, StepEstimate, TruncatedPolicy, estimate_fixed
 
 PROVER = "prover"
 BY_COUNT = "fixed"

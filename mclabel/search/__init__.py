@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SEARCHES: Mapping[str, str] = {
-    "best_of_n": "mclabel.search.methods.best_of_n:BestOfNSearch",
-    "beam": "mclabel.search.methods.beam:BeamSearch",
-    "dvts": "mclabel.search.methods.dvts:DvtsSearch",
-    "rebase": "mclabel.search.methods.rebase:RebaseSearch",
+    "best_of_n": "mclabel.search.methods.levels:BestOfNSearch",
+    "beam": "mclabel.search.methods.levels:BeamSearch",
+    "dvts": "mclabel.search.methods.levels:DvtsSearch",
+    "rebase": "mclabel.search.methods.levels:RebaseSearch",
     "particle": "mclabel.search.methods.particle:ParticleSearch",
     "mcts": "mclabel.search.methods.mcts:MctsSearch",
 }

@@ -17,8 +17,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
+from mclabel.core.settings import MAX_COUNT, ComponentSettings, at_most
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
-from mclabel.settings import MAX_COUNT, ComponentSettings, at_most
 
 MAX_WIDTH = 4096
 """Largest number of solutions of a problem that are under way together."""

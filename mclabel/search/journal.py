@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.records import Completion
-from mclabel.work.journal import BlockJournal
+from mclabel.core.records import Completion
+from mclabel.run.journal import BlockJournal
+from mclabel.run.shards.journal import JournalEntry, Line
 
 Place = tuple[str, str, int, int]
 """Problem, node that was continued, which of its continuations, and which part of that one."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mclabel.core.records import Completion, Step
 from mclabel.data.boundaries import may_end
 from mclabel.data.steps import StepSplitter
-from mclabel.records import Completion, Step
 from mclabel.search.tree import Piece
 
 PART_OF_CHARACTER = "\ufffd"

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from mclabel.boundary import guarded, shown
+from mclabel.core.boundary import guarded, shown
+from mclabel.core.errors import DataError
+from mclabel.core.records import Completion, Problem
+from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
-from mclabel.errors import DataError
-from mclabel.records import Completion, Problem
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
 from mclabel.search.journal import SearchJournal
 from mclabel.search.pieces import GrowingPiece
@@ -24,7 +25,6 @@ from mclabel.search.purse import Purse
 from mclabel.search.scorers.base import Beginning, StepScorer
 from mclabel.search.settings import STOPS, SearchSettings
 from mclabel.search.tree import Piece, SearchTree
-from mclabel.seeds import sampling_seed
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.core.settings import MAX_TOKENS, Chosen, rule
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.settings import SampledSettings
 from mclabel.search.base import MethodSettings
 from mclabel.search.scorers.base import StepScorerSettings
-from mclabel.settings import MAX_TOKENS, Chosen, rule
 
 STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
 """By the way of splitting: the texts with which a step ends."""
@@ -22,7 +22,7 @@ highest sum of scores, or that of the most solutions."""
 
 
 def _method() -> MethodSettings:
-    from mclabel.search.methods.beam import BeamSearch
+    from mclabel.search.methods.levels import BeamSearch
 
     return BeamSearch.Settings()
 

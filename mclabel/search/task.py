@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mclabel.checkers import Checker, GradeItem, make_checker
-from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.data.shards.labels import commit_block
-from mclabel.data.shards.rejects import RejectReason
-from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import (
+from mclabel.core.errors import BadAnswer, DataError
+from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Solution
+from mclabel.core.seeds import content_id
+from mclabel.engines import Policy
+from mclabel.engines.gate import GatedPolicy
+from mclabel.labeling.grading import graded
+from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.labeled import Sampling, unrolled_solutions
+from mclabel.labeling.task import LabelOutputs
+from mclabel.prm.scoring.aggregate import aggregate
+from mclabel.run.desk import Desk
+from mclabel.run.shards.journal import JournalEntry, Line
+from mclabel.run.shards.labels import commit_block
+from mclabel.run.shards.rejects import RejectReason
+from mclabel.run.shards.store import Store
+from mclabel.run.shards.trees import (
     StoredCost,
     StoredNode,
     StoredTree,
@@ -20,24 +31,11 @@ from mclabel.data.shards.trees import (
     sweep_trees,
     write_trees,
 )
-from mclabel.engines import Policy
-from mclabel.engines.gate import GatedPolicy
-from mclabel.errors import BadAnswer, DataError
-from mclabel.labeling.grading import graded
-from mclabel.labeling.items import ProblemItem
-from mclabel.labeling.labeled import Sampling
-from mclabel.labeling.task import LabelOutputs
-from mclabel.labeling.unrolled import unrolled_solutions
-from mclabel.prm.scoring.aggregate import aggregate
-from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Solution
-from mclabel.search.choose import Finished, choose
+from mclabel.run.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
 from mclabel.search.journal import SearchJournal, read_entry
 from mclabel.search.problem import Found, SearchCost, Searching, search_problem
 from mclabel.search.scorers.base import make_scorer
-from mclabel.search.settings import SearchSettings
-from mclabel.seeds import content_id
-from mclabel.work.desk import Desk
-from mclabel.work.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
+from mclabel.search.settings import Choice, SearchSettings
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class SearchTask:
 
 
 class SearchRunner:
-    """Searches problems with one policy and one scorer. A `Runner` (`mclabel.work.task`)."""
+    """Searches problems with one policy and one scorer. A `Runner` (`mclabel.run.task`)."""
 
     def __init__(self, task: SearchTask, store: Store) -> None:
         """Prepare to search; `start` loads policy and scorer.
@@ -319,3 +317,38 @@ def _stored(
         is_spent=found.is_spent,
         cost=StoredCost(**cost),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A finished solution."""
+
+    score: float
+    """The scores of its steps joined to one number."""
+    weight: float
+    """How much it counts in a vote."""
+    group: int | None
+    """A number that equivalent answers share; None where it has no answer."""
+
+
+def choose(finished: Sequence[Finished], how: Choice) -> int:
+    """Index of the result.
+
+    A solution without an answer is chosen where none has one. Where solutions are level, the one
+    that counts more is chosen, then the first.
+
+    Args:
+        finished: at least one.
+        how: see `Choice`. A vote by weights adds up the scores as they are, so it suits
+            aggregations within [0, 1].
+    """
+    numbers = [i for i, one in enumerate(finished) if one.group is not None]
+    numbers = numbers or list(range(len(finished)))
+    if how != "best":
+        votes: dict[int | None, float] = defaultdict(float)
+        for i in numbers:
+            one = finished[i]
+            votes[one.group] += one.weight * (one.score if how == "weighted_vote" else 1.0)
+        won = max(votes, key=lambda group: (votes[group], -(group or 0)))
+        numbers = [i for i in numbers if finished[i].group == won]
+    return max(numbers, key=lambda i: (finished[i].score, finished[i].weight, -i))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mclabel.records import Step
+from mclabel.core.records import Step
+from mclabel.core.seeds import content_id
 from mclabel.search.base import ROOT, Node
-from mclabel.seeds import content_id
 
 
 @dataclass(kw_only=True)

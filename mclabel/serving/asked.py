@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mclabel.errors import DataError, EngineDied, EngineError, MclabelError
+from mclabel.core.errors import DataError, EngineDied, EngineError, MclabelError
 from mclabel.serving.refused import Refused
 
 T = TypeVar("T")

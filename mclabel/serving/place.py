@@ -8,7 +8,7 @@ import re
 import socket
 from dataclasses import dataclass
 
-from mclabel.errors import ConfigError
+from mclabel.core.errors import ConfigError
 
 HOST = "127.0.0.1"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")

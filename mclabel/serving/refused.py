@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mclabel.errors import MclabelError
+from mclabel.core.errors import MclabelError
 
 _TYPES: Mapping[int, str] = {
     401: "authentication_error",

@@ -9,12 +9,12 @@ import pytest
 
 from mclabel.annotate.folder import Annotated
 from mclabel.annotate.gold import is_of_run
-from mclabel.annotate.opinions import people_sources
-from mclabel.errors import ConfigError, DataError
-from mclabel.judges.consensus.models import Locations
-from mclabel.judges.consensus.posterior import fuse
-from mclabel.judges.consensus.sources import judge_model
-from mclabel.pipelines.combine import combine
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.judge.combine import combine
+from mclabel.judge.consensus.models import Locations
+from mclabel.judge.consensus.people import people_sources
+from mclabel.judge.consensus.posterior import fuse
+from mclabel.judge.consensus.sources import judge_model
 from tests.annotate.test_gold import OWN
 from tests.annotate.test_measured import DOUBT, FIRST, RIGHT, ROWS, WRONG
 from tests.support.annotated import annotated_folder

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mclabel.annotate.events import EVENTS, EventLog, latest, parse_event, read_events
-from mclabel.errors import ConfigError, DataError, ShardError
+from mclabel.core.errors import ConfigError, DataError, ShardError
 from tests.support.annotated import event
 
 

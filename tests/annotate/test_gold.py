@@ -18,7 +18,7 @@ from mclabel.annotate.gold import GoldLine, chance_of_admission, num_needed, rea
 from mclabel.annotate.items import Settings
 from mclabel.annotate.truth import peoples_truth
 from mclabel.cli import main
-from mclabel.errors import ConfigError, DataError
+from mclabel.core.errors import ConfigError, DataError
 from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import AnnotateProcess, annotated_folder, event
 from tests.support.shown import plain_run

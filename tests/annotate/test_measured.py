@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from mclabel.annotate.agreement import summarise
 from mclabel.annotate.folder import Annotated
 from mclabel.cli import main
+from mclabel.core.errors import DataError
+from mclabel.core.records import Outcome
+from mclabel.core.stats.bootstrap import nominal_alpha
 from mclabel.data.readers.judged import read_prm800k
-from mclabel.errors import DataError
-from mclabel.evaluation.agreement import nominal_alpha
-from mclabel.pipelines.eval_labels import evaluate_labels, more_words
-from mclabel.records import Outcome
+from mclabel.evaluate.labels.job import evaluate_labels, more_words
 from tests.support.annotated import annotated_folder
 from tests.support.shown import solution, write_run
 

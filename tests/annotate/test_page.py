@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from mclabel.annotate.events import latest, read_events
-from mclabel.records import Outcome
+from mclabel.core.records import Outcome
 from tests.support.annotated import AnnotateProcess
 from tests.support.browser import (
     chromium,

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from mclabel.annotate.items import Item, Settings, draw_items, read_items, write_items
 from mclabel.cli import main
+from mclabel.core.errors import DataError
+from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.selected import read_selected
-from mclabel.errors import DataError
-from mclabel.records import LabeledSolution, Outcome
 from tests.support.shown import solution, write_run
 
 

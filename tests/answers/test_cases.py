@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mclabel.answers import Checker, grade
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.support.judged import read_cases
 
 RIGHT, WRONG, UNKNOWN = Verdict.RIGHT, Verdict.WRONG, Verdict.UNKNOWN

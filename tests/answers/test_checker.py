@@ -18,7 +18,7 @@ import pytest
 from mclabel.answers import Checker, Grade, GradeRules, default_checker, grade, grade_completion
 from mclabel.answers import checker as checker_module
 from mclabel.checkers import here
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.answers.test_workers import HARD, hard_pairs
 from tests.support.in_child import grade_in_child
 

@@ -11,7 +11,7 @@ import pytest
 from mclabel.answers import Checker, GradeRules, extract_answer, grade
 from mclabel.answers.effort import MAX_UNITS, TooMuchWork, allow, spend
 from mclabel.answers.grade import NO_STACK, gold_form, grade_here
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.support.hostile_texts import hostile_pairs
 from tests.support.judged import read_cases
 

@@ -7,7 +7,7 @@ import pytest
 
 from mclabel.answers import GradeRules, extract_answer, grade_completion, reference_answer
 from mclabel.answers.extraction.extract import Found, find_answer
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 
 @pytest.mark.parametrize(

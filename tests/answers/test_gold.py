@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.answers import Checker
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 EMPTY = 2
 """Golds of MATH train that are empty texts."""

@@ -19,8 +19,8 @@ from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import GradeItem
 from mclabel.checkers.math import MathChecker
 from mclabel.cli import main
+from mclabel.core.records import Problem
 from mclabel.data.readers.problems import read_problems
-from mclabel.records import Problem
 
 GSM8K = "She sold 48/2 = <<48/2=24>>24 clips.\n48+24 = <<48+24=72>>72.\n#### 72"
 

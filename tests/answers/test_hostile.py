@@ -9,7 +9,7 @@ import pytest
 
 from mclabel.answers import Checker, extract_answer
 from mclabel.answers.workers.pool import PASSING
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 
 def bombs() -> list[str]:

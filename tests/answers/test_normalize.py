@@ -7,7 +7,7 @@ import pytest
 from mclabel.answers import answer_key, grade
 from mclabel.answers.reading.normalize import normalize, squeeze
 from mclabel.answers.values.literals import read_literal
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 
 @pytest.mark.parametrize(

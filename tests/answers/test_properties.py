@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mclabel.answers import GradeRules, answer_key, extract_answer
 from mclabel.answers.grade import Grade, grade_here, read
 from mclabel.answers.rules import DEFAULT_RULES
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 EXAMPLES = int(os.environ.get("MCLABEL_FUZZ_EXAMPLES", "300"))
 """Per property; `MCLABEL_FUZZ_EXAMPLES=200000` is the long run."""

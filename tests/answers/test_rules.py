@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mclabel.answers import GradeRules, grade
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 TABLE: list[tuple[str, Any, str, str, bool]] = [
     # field, its other value, answer, gold, right by default

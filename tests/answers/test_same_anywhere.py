@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from mclabel.answers import Checker
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.support.hard_pairs import double_angle, logarithm, mixture, moduli, shifted_wave
 
 BUDGET = 55_000

@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from mclabel.answers.values.unit_table import PREFIXED_NAMES, PREFIXED_SIGNS, PREFIXES, TABLE
-from mclabel.answers.values.units import _TEMPERATURES, read_unit
+from mclabel.answers.values.units import (
+    _TEMPERATURES,
+    PREFIXED_NAMES,
+    PREFIXED_SIGNS,
+    PREFIXES,
+    TABLE,
+    read_unit,
+)
 
 _PINT_NAMES = {"hz": "hertz", "in": "inch", "au": "astronomical_unit"}
 _NOT_IN_PINT = {"$", "€", "£", "¥", "%", "°", "cent", "rupee", "unit", "radian", "decade", "acre"}

@@ -19,7 +19,7 @@ import pytest
 
 from mclabel.answers import Checker
 from mclabel.answers.workers.confined import refuse
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 HARD = ("\\sin 2x", "2\\sin x\\cos x")
 """A true pair that needs a worker."""

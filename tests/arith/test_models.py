@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.answers import grade_completion
-from mclabel.arith import BUNDLED, bundled_model
-from mclabel.arith.problems import generate
-from mclabel.arith.program import Program
-from mclabel.arith.tokenizer import STEP
-from mclabel.arith.verify import StepTruth, verify_steps
+from mclabel.core.records import Verdict
+from mclabel.core.seeds import sampling_seed
+from mclabel.domains.arith import BUNDLED, bundled_model
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program
+from mclabel.domains.arith.tokenizer import STEP
+from mclabel.domains.arith.verify import StepTruth, verify_steps
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
-from mclabel.records import Verdict
-from mclabel.seeds import sampling_seed
 
 TOKENIZER = AutoTokenizer.from_pretrained(bundled_model("policy"))
 

@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
-from mclabel.arith.misconceptions import MISCONCEPTIONS, misread
-from mclabel.arith.problems import generate, split_of
-from mclabel.arith.program import Program, reference_solution
-from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES, TRAIN_FAMILIES
-from mclabel.arith.story import MAX_VALUE
-from mclabel.arith.verify import StepTruth, first_wrong_step, verify_steps
-from mclabel.records import Problem
+from mclabel.core.records import Problem
+from mclabel.domains.arith.misconceptions import MISCONCEPTIONS, misread
+from mclabel.domains.arith.problems import generate, split_of
+from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES, TRAIN_FAMILIES
+from mclabel.domains.arith.story import MAX_VALUE
+from mclabel.domains.arith.verify import StepTruth, first_wrong_step, verify_steps
 
 
 @pytest.fixture(scope="module")

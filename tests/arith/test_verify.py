@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.arith.program import Node, Program
-from mclabel.arith.verify import StepTruth, first_wrong_step, verify_steps
+from mclabel.domains.arith.program import Node, Program
+from mclabel.domains.arith.verify import StepTruth, first_wrong_step, verify_steps
 
 PROGRAM = Program(
     nodes=(

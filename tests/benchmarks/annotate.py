@@ -32,12 +32,12 @@ import numpy as np
 from mclabel.annotate.events import EVENTS, latest, parse_event, read_events
 from mclabel.annotate.gold import Queue, chance_of_admission, standing
 from mclabel.annotate.items import Item, Settings, draw_items, read_items
-from mclabel.annotate.opinions import people_sources
-from mclabel.evaluation.label_quality import label_quality
-from mclabel.judges.consensus.models import Locations
-from mclabel.judges.consensus.posterior import fuse
-from mclabel.judges.consensus.sources import judge_model
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.evaluate.labels.quality import label_quality
+from mclabel.judge.consensus.models import Locations
+from mclabel.judge.consensus.people import people_sources
+from mclabel.judge.consensus.posterior import fuse
+from mclabel.judge.consensus.sources import judge_model
 from tests.benchmarks.sizes import SizedParser
 from tests.support.annotated import AnnotateProcess, event
 from tests.support.annotators import first_errors, names, rollouts, write_labelled

@@ -35,14 +35,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.durable import PARTIAL
-from mclabel.data.shards.labels import label_tables
-from mclabel.data.shards.shard import read_shard
-from mclabel.data.shards.store import Store
-from mclabel.pipelines.inputs import load_inputs
-from mclabel.records import Outcome
-from mclabel.work.worker import JOURNAL_S
+from mclabel.core.config.load import load_config
+from mclabel.core.records import Outcome
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.inputs import load_inputs
+from mclabel.run.shards.durable import PARTIAL
+from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.shard import read_shard
+from mclabel.run.shards.store import Store
+from mclabel.run.worker import JOURNAL_S
 from tests.benchmarks.chaos_world import FLUSH_S, WORLDS, World, open_world
 from tests.benchmarks.sizes import SizedParser
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import psutil
 
-from mclabel.data.shards.store import Store
+from mclabel.run.shards.store import Store
 from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 
 FLUSH_S = 2.0

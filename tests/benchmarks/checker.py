@@ -29,7 +29,7 @@ from rich.table import Table
 from sympy.core.cache import clear_cache
 
 from mclabel.answers import Checker, Grade, extract_answer
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.answers.test_gold import read_golds, spellings
 from tests.answers.test_hostile import bombs
 from tests.benchmarks import checker_limits as limits

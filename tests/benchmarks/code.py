@@ -26,8 +26,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.errors import CheckerError
-from mclabel.evaluation.bootstrap import Estimate
+from mclabel.core.errors import CheckerError
+from mclabel.core.stats.bootstrap import Estimate
 from tests.benchmarks.code_checker import CheckerFigures, measure_checker
 from tests.benchmarks.code_labels import LabelFigures, label_figures, pools
 from tests.benchmarks.code_scorers import (

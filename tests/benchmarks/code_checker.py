@@ -11,7 +11,7 @@ from typing import Any
 
 from mclabel.checkers import GradeItem
 from mclabel.checkers.code.checker import CodeChecker
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.benchmarks.sizes import BenchmarkSize
 from tests.support.code_cheats import AT_ONCE, CHEATS, GOLD, KILLS_ITSELF, cheat_for
 from tests.support.code_checks import code_checker, grades, problem

@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.estimators.bisect import BisectEstimator
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.evaluation.bootstrap import Estimate, ratio_estimate, resample_weights
-from mclabel.evaluation.label_quality import label_quality
-from mclabel.records import LabeledSolution, Outcome
-from mclabel.simulate.measure import COLUMNS, measure
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights
+from mclabel.evaluate.labels.quality import label_quality
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators.bisect import BisectEstimator
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.simulation.measure import COLUMNS, measure
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.benchmarks.estimators_common import Point, fitted, load_pool
 from tests.benchmarks.scorers import Run
 

@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mclabel import pipelines
-from mclabel.config import BestOfNConfig, TrainConfig, bundled_config, load_config
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.prm.config import TrainConfig
 from tests.benchmarks.pieces import Piece
 from tests.benchmarks.scorer_figures import OF_PRM
 from tests.benchmarks.scorers import Run
@@ -156,7 +158,7 @@ def _train(out: Path, name: str, overrides: Sequence[str]) -> None:
     runs = [str(out / "runs" / run) for run in TRAINED[name]]
     keys = [f"labels={json.dumps(runs)}", f"out={_trained(out, name)}", "validation=0", *overrides]
     config = load_config(TrainConfig, bundled_config("train/pyarith.yaml"), keys)
-    pipelines.train(config, lambda step, total, loss: None)
+    jobs.train(config, lambda step, total, loss: None)
 
 
 def _evaluate(out: Path, domain: str, part: str, samples: int) -> None:
@@ -167,7 +169,7 @@ def _evaluate(out: Path, domain: str, part: str, samples: int) -> None:
         *(f"likelihood={{base: {BASE}}}", f"checker={CHECKERS[domain]}"),
         f"aggregate={json.dumps(list(OF_PRM))}",
     ]
-    pipelines.best_of_n(
+    jobs.best_of_n(
         load_config(BestOfNConfig, None, keys),
         on_state=lambda state: None,
         on_score=lambda name, done, total: None,

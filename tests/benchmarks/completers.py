@@ -25,16 +25,23 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.estimators import Completer, CompleterRule, EstimatorSettings, Probe, RecordedRollout
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.evaluation.bootstrap import resample_weights
-from mclabel.records import AUTHOR, Outcome
-from mclabel.simulate.measure import Measurement, measure
-from mclabel.simulate.replay import Case
-from mclabel.simulate.run import SimulatedRun
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.records import AUTHOR, Outcome
+from mclabel.core.stats.bootstrap import resample_weights
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators import (
+    Completer,
+    CompleterRule,
+    EstimatorSettings,
+    Probe,
+    RecordedRollout,
+)
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.simulation.measure import Measurement, measure
+from mclabel.labeling.simulation.replay import Case
+from mclabel.labeling.simulation.table import SimulatedRun
 from tests.benchmarks.estimators_common import difference, load_pool, shown_equal
 from tests.benchmarks.simulated_completers import simulated_completers
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
@@ -58,7 +65,7 @@ def main() -> None:
     problems = size.pick(smoke=2, quick=60, full=200)
     with tempfile.TemporaryDirectory() as folder:
         out = args.run or Path(folder) / "run"
-        pipelines.label(job(out, problems), lambda state: None)
+        jobs.label(job(out, problems), lambda state: None)
         cases = load_pool([str(out)])
     measured = {name: _measured(cases, *how) for name, how in WAYS.items()}
     console.print(_table(measured))

@@ -13,19 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mclabel.config import LabelConfig
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel.core.records import Completion, Problem
 from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
 from mclabel.engines.base import limited
-from mclabel.evaluation.label_quality import exact_first_error
+from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
-from mclabel.records import Completion, Problem
-from mclabel.work.blocks import plan_blocks
-from mclabel.work.leases import LeaseBook
-from mclabel.work.local_fleet import run_blocks
-from mclabel.work.worker import Worker, WorkerProgress
+from mclabel.run.blocks import plan_blocks
+from mclabel.run.leases import LeaseBook
+from mclabel.run.local_fleet import run_blocks
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
+from mclabel.run.worker import Worker, WorkerProgress
 
 MAX_LIVE = 384
 LOOK_S = 0.02

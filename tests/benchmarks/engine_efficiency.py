@@ -24,8 +24,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
 from tests.benchmarks.engine_common import (
     LoadedPolicy,
     Run,

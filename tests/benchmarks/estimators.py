@@ -27,17 +27,17 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.estimators import EstimatorSettings, Knowledge, ProblemEstimator
-from mclabel.estimators.bisect import BisectEstimator
-from mclabel.estimators.first_error import FirstErrorEstimator
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.sequential import SequentialEstimator
-from mclabel.estimators.tree import TreeEstimator
-from mclabel.evaluation.bootstrap import resample_weights
-from mclabel.simulate.measure import COLUMNS, Measurement, measure, reliability
-from mclabel.simulate.replay import Case, Replay
-from mclabel.simulate.run import SimulatedRun
+from mclabel.core.stats.bootstrap import resample_weights
+from mclabel.labeling.estimators import EstimatorSettings, Knowledge, ProblemEstimator
+from mclabel.labeling.estimators.bisect import BisectEstimator
+from mclabel.labeling.estimators.first_error import FirstErrorEstimator
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.sequential import SequentialEstimator
+from mclabel.labeling.estimators.tree import TreeEstimator
+from mclabel.labeling.simulation.measure import COLUMNS, Measurement, measure, reliability
+from mclabel.labeling.simulation.replay import Case, Replay
+from mclabel.labeling.simulation.table import SimulatedRun
 from tests.benchmarks.estimators_common import (
     POSTERIORS,
     Point,

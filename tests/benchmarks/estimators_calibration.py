@@ -8,10 +8,11 @@
 
 The first does all that the others do, with priors of a pool that it makes; the last line is JSON.
 `collect` labels fresh problems with the bundled policy, at several least gains a token, with and
-without agreement, and writes each solution's largest belief as the chain has it and
-whether it was right. Settings share rollouts, so that the engine makes each but once. Priors are
-those of `--validation` runs, the same for both splits. `fit` prints the curves of
-`mclabel.estimators.posterior.calibration`; `report` applies them. Both can be given several files.
+without agreement, and writes each solution's largest belief as the chain has it and whether it was
+right. Settings share rollouts, so that the engine makes each but once. Priors are those of
+`--validation` runs, the same for both splits. `fit` prints the curves of
+`mclabel.labeling.estimators.posterior.calibration`; `report` applies them. Both can be given
+several files.
 """
 
 from __future__ import annotations
@@ -27,27 +28,28 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console
 
-from mclabel.arith.problems import generate
 from mclabel.checkers import make_checker
-from mclabel.config import LabelConfig, bundled_config, load_config
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import Completion, LabeledSolution, Outcome, Problem
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import EngineStats, Policy, make_engine
 from mclabel.engines.base import limited
-from mclabel.estimators.posterior import judging
-from mclabel.estimators.posterior.calibration import (
+from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators.posterior import judging
+from mclabel.labeling.estimators.posterior.calibration import (
     CURVES,
     Kind,
     calibrated,
     covariates,
     fit_curve,
 )
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.evaluation.label_quality import exact_first_error
-from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import Completion, LabeledSolution, Outcome, Problem
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 from tests.benchmarks.estimators_common import fitted, load_pool, make_pool
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 

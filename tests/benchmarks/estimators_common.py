@@ -11,18 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, bundled_config, load_config
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import Outcome
 from mclabel.data.readers.remote import read_text
-from mclabel.data.shards.store import Store
-from mclabel.estimators import Estimator, EstimatorSettings, Knowledge, ProblemEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.evaluation.label_quality import exact_first_error
-from mclabel.records import Outcome
-from mclabel.report.terminal.job_progress import job_progress
-from mclabel.simulate.measure import COLUMNS, Measurement, measure
-from mclabel.simulate.pool import read_pool
-from mclabel.simulate.replay import Case, Replay
+from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators import Estimator, EstimatorSettings, Knowledge, ProblemEstimator
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.simulation.measure import COLUMNS, Measurement, measure
+from mclabel.labeling.simulation.pool import read_pool
+from mclabel.labeling.simulation.replay import Case, Replay
+from mclabel.run.shards.store import Store
+from mclabel.show.progress import job_progress
 
 SEED = 77
 TRUTH_SEED = 79
@@ -60,7 +61,7 @@ def make_pool(out: Path, name: str, count: int, rollouts: int, console: Console)
         [*changes, f"problems.seed={seed}", f"seed={seed}", "ray.address=none", "block_problems=4"],
     )
     with job_progress(console, f"pool {name}") as progress:
-        pipelines.label(config, progress)
+        jobs.label(config, progress)
     return where
 
 

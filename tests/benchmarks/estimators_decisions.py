@@ -21,16 +21,16 @@ import numpy as np
 from rich.console import Console
 
 from mclabel.checkers import make_checker
+from mclabel.core.records import Problem
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.estimators import Probe, ProblemEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators import Probe, ProblemEstimator
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import Problem
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 TICK_S = 0.002

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.simulate.measure import measure
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.simulation.measure import measure
 from tests.benchmarks.estimators_common import Point, fitted, load_pool
 from tests.benchmarks.paraphrase import FreeForm, canonical_key
 

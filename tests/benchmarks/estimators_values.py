@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.estimators import (
+from mclabel.core.records import Outcome
+from mclabel.core.stats.bootstrap import interval, resample_weights
+from mclabel.core.stats.intervals import clopper_pearson
+from mclabel.labeling.estimators import (
     ROOT,
     EstimatorSettings,
     Knowledge,
@@ -23,18 +26,15 @@ from mclabel.estimators import (
     ProblemEstimator,
     RecordedRollout,
 )
-from mclabel.estimators.bisect import BisectEstimator
-from mclabel.estimators.first_error import FirstErrorEstimator
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.sequential import SequentialEstimator
-from mclabel.estimators.tree import TreeEstimator
-from mclabel.evaluation.bootstrap import interval, resample_weights
-from mclabel.records import Outcome
-from mclabel.simulate.measure import SourceTally, distinct_labels, measure
-from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
-from mclabel.simulate.replay import Case
-from mclabel.stats.intervals import clopper_pearson
+from mclabel.labeling.estimators.bisect import BisectEstimator
+from mclabel.labeling.estimators.first_error import FirstErrorEstimator
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.sequential import SequentialEstimator
+from mclabel.labeling.estimators.tree import TreeEstimator
+from mclabel.labeling.simulation.measure import SourceTally, distinct_labels, measure
+from mclabel.labeling.simulation.profiles import PROFILES, resampled_cases, simulated_cases
+from mclabel.labeling.simulation.replay import Case
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted
 from tests.benchmarks.sizes import BenchmarkSize
 

@@ -23,10 +23,11 @@ from typing import Any
 
 from rich.console import Console
 
-from mclabel import pipelines
-from mclabel.config import BestOfNConfig, load_config
+from mclabel import jobs
+from mclabel.core.config.load import load_config
 from mclabel.data.readers.judged import read_processbench
-from mclabel.pipelines.quickstart import run_quickstart
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.quickstart.toy import run_quickstart
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.bands import coverage, truths
 from tests.support.processbench_cases import CASES, check_case
@@ -83,9 +84,7 @@ def _seconds_best_of_256(args: argparse.Namespace) -> float:
             ],
         )
         began = time.perf_counter()
-        report = pipelines.best_of_n(
-            config, on_state=lambda state: None, on_score=lambda *figures: None
-        )
+        report = jobs.best_of_n(config, on_state=lambda state: None, on_score=lambda *figures: None)
         seconds = time.perf_counter() - began
     most = config.samples
     print(f"best of {most} on {config.problems.limit} problems: {seconds:.0f} s")

@@ -21,15 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-from mclabel import pipelines
-from mclabel.arith.problems import generate
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import label_tables
-from mclabel.data.shards.store import Store
-from mclabel.data.sizes import Size
-from mclabel.estimators.posterior.priors import wide_priors
-from mclabel.work.budget import read_spent
-from mclabel.work.forecast import Interval, pilot_blocks, predict
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.domains.arith.problems import generate
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators.posterior.priors import wide_priors
+from mclabel.run.budget import read_spent
+from mclabel.run.forecast import Interval, pilot_blocks, predict
+from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.store import Store
+from mclabel.run.sizes import Size
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 ESTIMATORS = {
@@ -100,10 +101,10 @@ def measure(
         *overrides,
     ]
     config = load_config(LabelConfig, None, changes)
-    pipelines.run_pilot(config, lambda state: None, num_problems=pilot)
-    found = pipelines.forecast(config)
+    jobs.run_pilot(config, lambda state: None, num_problems=pilot)
+    found = jobs.forecast(config)
     assert found is not None
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
     store = Store(config.out)
     spent = read_spent(store)
     blocks = _blocks(store)

@@ -48,9 +48,9 @@ def main() -> None:
 
 
 def _prefixes(count: int, seed: int) -> list[tuple[int, ...]]:
-    from mclabel.arith import bundled_model
-    from mclabel.arith.problems import generate
-    from mclabel.arith.program import Program, reference_solution
+    from mclabel.domains.arith import bundled_model
+    from mclabel.domains.arith.problems import generate
+    from mclabel.domains.arith.program import Program, reference_solution
     from mclabel.engines.text import PolicyText
 
     text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
@@ -67,7 +67,7 @@ def _ours(count: int, rollouts: int, seed: int) -> float:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from mclabel.arith import bundled_model
+    from mclabel.domains.arith import bundled_model
     from mclabel.engines.cascade import ATTENTION, Row
     from mclabel.engines.decoder import SharedPrefixDecoder
 
@@ -96,7 +96,7 @@ def _generate(count: int, rollouts: int, seed: int) -> float:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from mclabel.arith import bundled_model
+    from mclabel.domains.arith import bundled_model
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)

@@ -17,15 +17,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.evaluation.grouping import by_meta, solution_meta
-from mclabel.evaluation.label_quality import label_cost, label_quality
-from mclabel.records import LabeledSolution
-from mclabel.report.terminal.job_progress import job_progress
-from mclabel.report.terminal.solutions import quality_table
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import LabeledSolution
+from mclabel.evaluate.grouping import by_meta, solution_meta
+from mclabel.evaluate.labels.quality import label_cost, label_quality
+from mclabel.evaluate.labels.run_tables import quality_table
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
+from mclabel.show.progress import job_progress
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 SEED = 20
@@ -68,7 +69,7 @@ def _label(
         [*changes, f"problems.seed={SEED}", f"seed={SEED}"],
     )
     with job_progress(console, kind) as progress:
-        pipelines.label(config, progress)
+        jobs.label(config, progress)
     rows = read_labels(Store(str(out)))
     return sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
 

@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.table import Table
 
 from mclabel.answers import grade_completion
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
+from mclabel.core.records import Completion, Problem, Verdict
+from mclabel.core.seeds import sampling_seed
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.steps import split_steps
-from mclabel.domains import true_first_error
-from mclabel.records import Completion, Problem, Verdict
-from mclabel.seeds import sampling_seed
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.registry import true_first_error
 from tests.benchmarks.engine_common import (
     LoadedPolicy,
     Run,

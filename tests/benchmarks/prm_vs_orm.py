@@ -28,8 +28,8 @@ from typing import Any
 
 from rich.console import Console
 
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.benchmarks.pieces import Piece, Pieces
 from tests.benchmarks.prm_vs_orm_study import Study, choose_on_validation, draw, label_f1
 from tests.benchmarks.scorers import (

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.evaluation.label_quality import exact_first_error
+from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.benchmarks.scorer_figures import (
     Comparison,
     Measured,

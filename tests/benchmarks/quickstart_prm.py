@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.labeling.config import LabelConfig
+from mclabel.prm.config import TrainConfig
 from tests.benchmarks.sizes import BenchmarkSize
 
 
@@ -23,9 +25,9 @@ def quickstart_prm(work: Path, size: BenchmarkSize, *changes: str) -> Path:
         *("policy.temperature=0.8", "policy.max_tokens=200", "policy.engine.max_live=1024"),
         *(f"out={work / 'labels'}", *changes),
     ]
-    pipelines.label(load_config(LabelConfig, None, keys), lambda state: None)
+    jobs.label(load_config(LabelConfig, None, keys), lambda state: None)
     more = size.pick(smoke=["max_steps=2"], quick=[], full=[])
     train = [f"labels=[{work / 'labels'}]", f"out={work / 'prm'}", *more]
     config = load_config(TrainConfig, bundled_config("train/quickstart.yaml"), train)
-    pipelines.train(config, lambda step, total, loss: None)
+    jobs.train(config, lambda step, total, loss: None)
     return work / "prm"

@@ -26,19 +26,21 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mclabel import pipelines
-from mclabel.config import JudgeConfig, LabelConfig, bundled_config, load_config
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import Counts, LabeledSolution, Outcome, total_counts
+from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
-from mclabel.data.shards.labels import commit_block, read_labels
-from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, read_claim
-from mclabel.data.shards.store import Store
 from mclabel.engines.smollm2 import INSTALL, PACKAGE
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.evaluation.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
-from mclabel.evaluation.label_quality import label_cost, label_quality
-from mclabel.evaluation.truth import judged_truth
-from mclabel.records import Counts, LabeledSolution, Outcome, total_counts
-from mclabel.report.terminal.job_progress import job_progress
+from mclabel.evaluate.labels.quality import label_cost, label_quality
+from mclabel.evaluate.labels.truth import judged_truth
+from mclabel.judge.config import JudgeConfig
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.run.shards.labels import commit_block, read_labels
+from mclabel.run.shards.manifest import MANIFEST, Semantic, claim, read_claim
+from mclabel.run.shards.store import Store
+from mclabel.show.progress import job_progress
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
 
 JUDGED = Path(__file__).parents[1] / "data" / "words"
@@ -153,10 +155,10 @@ def label_all(
         settings = _estimator({**asking, "rollouts": rollouts, "agreement": agreement})
         found[name] = _label(work, folder, [f"solutions.run={bank}", settings], console)
     keys = [f"solutions={found[POSTERIOR]}", f"out={work / 'symbolic'}", "judge=symbolic"]
-    pipelines.judge(load_config(JudgeConfig, None, keys))
+    jobs.judge(load_config(JudgeConfig, None, keys))
     found[WITH_CHECKS] = str(work / "combined")
     opinions = [f"symbolic={work / 'symbolic'}"]
-    pipelines.combine(found[POSTERIOR], opinions, found[WITH_CHECKS])
+    jobs.combine(found[POSTERIOR], opinions, found[WITH_CHECKS])
     return {name: _rows(run) for name, run in found.items()}
 
 
@@ -210,7 +212,7 @@ def _label(work: Path, name: str, keys: Sequence[str], console: Console) -> str:
         [f"problems.limit={PROBLEMS}", "problems.seed=0", "ray.address=none", f"out={out}", *keys],
     )
     with job_progress(console, name) as progress:
-        report = pipelines.label(config, progress)
+        report = jobs.label(config, progress)
     console.print(f"{name}: {report.num_tokens:,} tokens sampled by this run")
     return out
 

@@ -27,11 +27,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.config import LabelConfig, load_config
+from mclabel.core.config.load import load_config
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.inputs import load_inputs
 from mclabel.labeling.task import LABEL_OUTPUTS
-from mclabel.pipelines.identity import semantic_config
-from mclabel.pipelines.inputs import load_inputs
-from mclabel.work.blocks import plan_blocks
+from mclabel.run.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
@@ -39,11 +40,12 @@ NUM_LEFT = 4
 SHARD = b"PAR1" + bytes(2048) + b"PAR1"
 CHILD = """
 import json, resource, sys, time
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-import mclabel.work.ray_fleet, mclabel.engines.scripted
+from mclabel import jobs
+from mclabel.labeling.config import LabelConfig
+from mclabel.core.config.load import load_config
+import mclabel.run.ray_fleet, mclabel.engines.scripted
 started = time.monotonic()
-report = pipelines.label(load_config(LabelConfig, None, sys.argv[1:]), lambda state: None)
+report = jobs.label(load_config(LabelConfig, None, sys.argv[1:]), lambda state: None)
 seconds = time.monotonic() - started
 rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps([seconds, rss_mb, report.num_blocks_resumed, report.num_items]))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mclabel import pipelines
-from mclabel.config import RLConfig, bundled_config, load_config
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.rl.config import RLConfig
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.record import read_log, read_measured
 from tests.benchmarks.sizes import BenchmarkSize
@@ -111,7 +112,7 @@ def trained(
             last = time.monotonic()
             print(f"{name}-{seed}: {step}/{total} {line} ({last - began:.0f} s)", flush=True)
 
-    pipelines.rl(config, say)
+    jobs.rl(config, say)
     return read_arm(out)
 
 

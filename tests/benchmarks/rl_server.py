@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from mclabel.arith.problems import generate
-from mclabel.config import RLConfig, bundled_config, load_config
-from mclabel.pipelines.policy import prepare_policy
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.domains.arith.problems import generate
+from mclabel.labeling.policy import prepare_policy
 from mclabel.prm.scoring.score import PRM
 from mclabel.rl.client import RewardClient, RewardItem
+from mclabel.rl.config import RLConfig
 from mclabel.rl.training.engine import LiveEngine
 from tests.benchmarks.sizes import BenchmarkSize
 

@@ -11,10 +11,11 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
-from mclabel.config import RLConfig, load_config
+from mclabel.core.config.load import load_config
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import make_engine
+from mclabel.rl.config import RLConfig
 from mclabel.rl.training.engine import LiveEngine
 from mclabel.rl.training.trl import GRPOConfig, GRPOTrainer, StepGRPOTrainer
 from tests.benchmarks.sizes import BenchmarkSize

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from mclabel.arith.problems import generate
 from mclabel.checkers import make_checker
 from mclabel.checkers.base import default_checker
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.labeling.settings import LabelSettings
 from mclabel.rl.groups import LivePolicy
 from mclabel.rl.values import GroupValues, LiveValues
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 
 POLICY = {
     "model": "arith:policy",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mclabel.arith.problems import generate
-from mclabel.arith.stories import HELD_OUT_FAMILIES
-from mclabel.config import RLConfig, bundled_config, load_config
-from mclabel.pipelines.policy import prepare_policy
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import Problem
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
+from mclabel.labeling.policy import prepare_policy
 from mclabel.prm.scoring.score import PRM
-from mclabel.records import Problem
+from mclabel.rl.config import RLConfig
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Crediting
 from mclabel.rl.training.engine import LiveEngine

@@ -25,22 +25,22 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.config import LabelConfig, RayConfig
-from mclabel.data.shards.store import Store
+from mclabel.core.records import Problem
 from mclabel.engines import Policy, PolicySettings
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
-from mclabel.records import Problem
-from mclabel.work.blocks import plan_blocks
-from mclabel.work.fleet import OnProgress
-from mclabel.work.heap import frozen_heap
-from mclabel.work.job import run_job
-from mclabel.work.leases import LeaseBook
-from mclabel.work.ray_fleet import RayFleet
-from mclabel.work.task import RunnerState
-from mclabel.work.worker import BlockReport, Worker
+from mclabel.run.blocks import plan_blocks
+from mclabel.run.fleet import OnProgress
+from mclabel.run.job import frozen_heap, run_job
+from mclabel.run.leases import LeaseBook
+from mclabel.run.ray_fleet import RayFleet
+from mclabel.run.settings import RayConfig
+from mclabel.run.shards.store import Store
+from mclabel.run.task import RunnerState
+from mclabel.run.worker import BlockReport, Worker
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 NUM_CLIENTS, NUM_ACTORS = 1000, 8

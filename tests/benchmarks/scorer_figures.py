@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.evaluation.bootstrap import NUM_RESAMPLES, Estimate, interval, resample_weights
-from mclabel.evaluation.choosing import (
+from mclabel.core.stats.bootstrap import NUM_RESAMPLES, Estimate, interval, resample_weights
+from mclabel.evaluate.best_of_n.choosing import (
     ProblemSamples,
     argmax_accuracy,
     pair_accuracy,
     pass_at,
     vote_accuracy,
 )
-from mclabel.evaluation.processbench import split_f1
+from mclabel.evaluate.processbench.figures import split_f1
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.prm.scoring.threshold import first_below
 from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores

@@ -23,17 +23,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.answers import answer_key
-from mclabel.config import LabelConfig, TrainConfig, bundled_config, load_config
-from mclabel.data.shards.labels import commit_block, read_labels
-from mclabel.data.shards.store import Store
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.engines.hub import resolve_model
-from mclabel.evaluation.label_quality import exact_first_error
-from mclabel.prm.scoring.language_model import LikelihoodScorer
-from mclabel.prm.scoring.reading import read_solutions
+from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.labeling.config import LabelConfig
+from mclabel.prm.config import TrainConfig
+from mclabel.prm.scoring.reading import LikelihoodScorer, read_solutions
 from mclabel.prm.scoring.score import PRM
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.run.shards.labels import commit_block, read_labels
+from mclabel.run.shards.store import Store
 from tests.benchmarks.pieces import Piece
 
 Floats = NDArray[np.float64]
@@ -237,7 +238,7 @@ def _label(folder: Path, config_name: str, overrides: Sequence[str]) -> None:
         bundled_config(config_name),
         ["ray.address=none", *overrides, f"out={folder}"],
     )
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
 
 
 def _train(out: Path, training: Training) -> None:
@@ -252,7 +253,7 @@ def _train(out: Path, training: Training) -> None:
             *(f"labels={json.dumps([str(labels)])}", f"out={training.folder(out)}"),
         ],
     )
-    pipelines.train(config, lambda step, total, loss: None)
+    jobs.train(config, lambda step, total, loss: None)
 
 
 def _score(out: Path, training: Training, pool: str) -> None:

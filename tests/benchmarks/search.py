@@ -29,10 +29,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mclabel import pipelines
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
-from mclabel.config import SearchEvalConfig, load_config
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
+from mclabel.evaluate.search.config import SearchEvalConfig
 from mclabel.search.settings import SearchSettings
 from tests.benchmarks.engine_common import LoadedPolicy, engine_name, loaded_policy, watch
 from tests.benchmarks.quickstart_prm import quickstart_prm
@@ -102,7 +103,7 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
     more = [f"problems.limit={limit}", "policy.engine={kind: hf, max_live: 1024}"]
     config = load_config(SearchEvalConfig, None, [*given, *more])
-    found = pipelines.eval_search(config, lambda name, state: None).result
+    found = jobs.eval_search(config, lambda name, state: None).result
     rows: dict[str, dict[str, Any]] = {"accuracy": {}, "best_minus_best_of_n": {}, "oracle": {}}
     for one in found.methods:
         kind, budget = one.name.rsplit("-", 1)

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mclabel.checkers import make_checker
+from mclabel.core.records import Problem
 from mclabel.engines import Policy
-from mclabel.records import Problem
+from mclabel.run.desk import Desk
 from mclabel.search.problem import Found, ProblemSearch, Searching, search_problem
 from mclabel.search.scorers.base import StepScorer, make_scorer
 from mclabel.search.settings import SearchSettings
 from mclabel.search.task import graded_search
-from mclabel.work.desk import Desk
 
 
 @dataclass(frozen=True, kw_only=True)

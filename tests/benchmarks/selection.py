@@ -30,14 +30,15 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from mclabel import pipelines
-from mclabel.config import ScoreConfig, SelectConfig
+from mclabel import jobs
+from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.selected import read_selected
-from mclabel.data.shards.labels import commit_block, read_labels
-from mclabel.data.shards.store import Store
-from mclabel.pipelines.score import score
+from mclabel.judge.score import score
+from mclabel.judge.score_config import ScoreConfig
 from mclabel.prm.scoring.threshold import first_below
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.run.shards.labels import commit_block, read_labels
+from mclabel.run.shards.store import Store
+from mclabel.select.config import SelectConfig
 from tests.benchmarks.pieces import Piece, Pieces, write_json
 from tests.benchmarks.scorers import Floats, Run, Training, load_pool, read_scores, samples
 from tests.benchmarks.selection_arms import METHODS, TARGETS, Amounts
@@ -145,7 +146,7 @@ def _select(out: Path, rule: str, budget: int, seed: int, first: int) -> None:
     pool, manifest = str(out / "runs" / f"pool-{seed}"), str(folder / f"{name}.parquet")
     earlier = [str(folder / f"uniform-{first}-{seed}.parquet")] if first else []
     scores = None if rule == "uniform" else str(folder / f"pool-{seed}.scores.jsonl")
-    pipelines.select(
+    jobs.select(
         SelectConfig(
             solutions=pool,
             out=manifest,

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.stats import rankdata
 
-from mclabel.evaluation.bootstrap import interval
+from mclabel.core.stats.bootstrap import interval
 from tests.benchmarks.scorers import Floats, Training
 
 RULES = ("uniform", "convincing", "uncertain")

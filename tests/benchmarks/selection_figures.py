@@ -13,9 +13,9 @@ import numpy as np
 from rich.table import Table
 from scipy.stats import kendalltau
 
-from mclabel.evaluation.bootstrap import interval
-from mclabel.evaluation.choosing import argmax_accuracy
-from mclabel.evaluation.stopping import num_drawn
+from mclabel.core.stats.bootstrap import interval
+from mclabel.evaluate.best_of_n.choosing import argmax_accuracy
+from mclabel.evaluate.best_of_n.figures import num_drawn
 from tests.benchmarks.scorer_figures import (
     THRESHOLDS,
     Comparison,

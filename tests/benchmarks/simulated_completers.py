@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators import Completer, Probe, RecordedRollout, SolutionPath
-from mclabel.records import Outcome
-from mclabel.simulate.replay import Case
+from mclabel.core.records import Outcome
+from mclabel.labeling.estimators import Completer, Probe, RecordedRollout, SolutionPath
+from mclabel.labeling.simulation.replay import Case
 
 SOLUTIONS = 4
 STEPS = (3, 7)

@@ -25,8 +25,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.benchmarks.sizes import SizedParser
 
 EARLIEST_S = 0.1

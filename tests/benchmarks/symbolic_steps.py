@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.judges.symbolic import Flag, check_steps
+from mclabel.judge.symbolic import Flag, check_steps
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser, not_run
 
 ROOT = Path(__file__).parents[2]

@@ -25,10 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mclabel import pipelines
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.records import LabeledSolution, Step
+from mclabel import jobs
+from mclabel.core.records import LabeledSolution, Step
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
 from tests.support.labelled import arith_rows, arith_text, write_run
 
@@ -77,7 +77,7 @@ def _prepare(folder: Path, count: int) -> None:
     """Labels, TRL's form of them, and a base model."""
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from mclabel.arith import bundled_model
+    from mclabel.domains.arith import bundled_model
 
     tokenizer = AutoTokenizer.from_pretrained(bundled_model("strong"))
     config = LlamaConfig.from_dict({**MODEL, "vocab_size": len(tokenizer)})
@@ -89,7 +89,7 @@ def _prepare(folder: Path, count: int) -> None:
         _repeat(row, min(20, int(rng.lognormvariate(0.9, 0.9)) + 1)) for row in arith_rows(count)
     ]
     run = write_run(folder / "labels", rows)
-    pipelines.export_run(run, "trl", str(folder / "trl"))
+    jobs.export_run(run, "trl", str(folder / "trl"))
 
 
 def _repeat(row: LabeledSolution, times: int) -> LabeledSolution:

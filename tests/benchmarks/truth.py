@@ -26,16 +26,19 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mclabel import pipelines
-from mclabel.config import JudgeConfig, LabelConfig, TrainConfig, bundled_config, load_config
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.evaluation.bootstrap import Estimate
-from mclabel.evaluation.label_quality import exact_first_error, label_cost, label_quality
-from mclabel.judges.consensus.models import Locations
-from mclabel.judges.consensus.posterior import fuse
-from mclabel.judges.consensus.rules import RULES
-from mclabel.records import LabeledSolution, Outcome
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.core.stats.bootstrap import Estimate
+from mclabel.evaluate.labels.quality import exact_first_error, label_cost, label_quality
+from mclabel.judge.config import JudgeConfig
+from mclabel.judge.consensus.models import Locations
+from mclabel.judge.consensus.posterior import fuse
+from mclabel.judge.consensus.rules import RULES
+from mclabel.labeling.config import LabelConfig
+from mclabel.prm.config import TrainConfig
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.benchmarks.symbolic_steps import DATA, SMOKE, labelled_figures, read_sets
 from tests.benchmarks.symbolic_steps import measure as check
@@ -116,23 +119,23 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, flo
     }
     for split, count in problems.items():
         cheap = ["estimator.min_gain_per_token=0.001"] if size is BenchmarkSize.SMOKE else []
-        pipelines.label(_label(work, split, count, cheap), lambda state: None)
+        jobs.label(_label(work, split, count, cheap), lambda state: None)
     keys = [f"labels=[{work / 'train'}]", f"out={work / 'prm'}"]
     keys += size.pick(smoke=["max_steps=2"], quick=[], full=[])
     train = load_config(TrainConfig, bundled_config("train/quickstart.yaml"), keys)
-    pipelines.train(train, lambda step, total, loss: None)
+    jobs.train(train, lambda step, total, loss: None)
     run = str(work / "test")
     prm = [f"judge.prm={work / 'prm'}", f"judge.held_out={work / 'validation'}"]
     judges = {"prm": ["judge=scorer", *prm], "symbolic": ["judge=symbolic"]}
     for name, keys in judges.items():
         keys = [f"solutions={run}", f"out={work / 'judged' / name}", *keys]
-        pipelines.judge(load_config(JudgeConfig, None, keys))
+        jobs.judge(load_config(JudgeConfig, None, keys))
     opinions = [f"{name}={work / 'judged' / name}" for name in judges]
     rows = list(read_labels(Store(run)))
     found = {"rollouts": _row(rows, rows)}
     for rule in (*RULES, "posterior"):
         out = str(work / f"by-{rule}")
-        pipelines.combine(run, opinions, out, rule=rule)
+        jobs.combine(run, opinions, out, rule=rule)
         combined = list(read_labels(Store(out)))
         kept = [row for row in combined if row.is_kept]
         found[rule] = _row(kept, rows)

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, bundled_config, load_config
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.labeling.config import LabelConfig
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.large_run import replicate
 from tests.support.viewer_process import ViewerProcess
@@ -129,7 +130,7 @@ def _small_run(out: Path, num_problems: int) -> Path:
     """A real run with rollouts."""
     overrides = [f"out={out}", f"problems.limit={num_problems}", "ray.address=none"]
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), overrides)
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
     return out
 
 

@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.checkers import Grade, GradeItem, make_checker
 from mclabel.checkers.math import MathChecker
 from mclabel.cli import main
-from mclabel.config import BestOfNConfig, LabelConfig, load_config
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, ShardError
-from mclabel.records import LabeledSolution, Outcome, Problem, Verdict
-from mclabel.settings import settings_class
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, ShardError
+from mclabel.core.records import LabeledSolution, Outcome, Problem, Verdict
+from mclabel.core.settings import settings_class
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 ENDS_RIGHT = '''
@@ -144,7 +146,7 @@ def test_a_checker_that_cannot_be_is_refused_at_the_start(
 def label(folder: Path, *overrides: str) -> list[LabeledSolution]:
     source = folder / "problems.jsonl"
     base = scripted_overrides(source, folder / "out", "ray.address=none", "estimator=fixed")
-    pipelines.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    jobs.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
     return rows(folder / "out")
 
 
@@ -166,7 +168,7 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
     with pytest.raises(ShardError, match=r"checker.kind: .*ends_right' there, 'math' here"):
         label(tmp_path)
 
-    pipelines.regrade(str(tmp_path / "out"), str(tmp_path / "same"), allow=[module])
+    jobs.regrade(str(tmp_path / "out"), str(tmp_path / "same"), allow=[module])
     assert [row.solution.outcome for row in rows(tmp_path / "same")] == [
         row.solution.outcome for row in own
     ]

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mclabel.boundary import Boundary
 from mclabel.checkers import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.checkers.guarded import MAX_FAILURES, GuardedChecker
 from mclabel.cli import main
-from mclabel.data.shards.journal import FOLDER, journal_lines, write_journal
-from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.store import Store
-from mclabel.errors import CheckerError, MclabelError
-from mclabel.records import Outcome, Problem, Verdict
+from mclabel.core.boundary import Boundary
+from mclabel.core.errors import CheckerError, MclabelError
+from mclabel.core.records import Outcome, Problem, Verdict
+from mclabel.run.shards.journal import FOLDER, journal_lines, write_journal
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 BROKEN = """

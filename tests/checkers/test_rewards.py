@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mclabel.checkers import Grade
+from mclabel.core.records import Problem
 from mclabel.data.readers.problem_rows import problem_in
-from mclabel.records import Problem
 from tests.checkers.test_checkers import graded
 
 ROW = {

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mclabel.data.limits import MAX_ROW
-from mclabel.data.parquet import row_batches, row_sizes, table_too_large
+from mclabel.core.errors import DataError
+from mclabel.core.limits import MAX_ROW
 from mclabel.data.readers.rows import MAX_JSON, TOO_LARGE, scan_rows
-from mclabel.data.shards.schema import SCHEMA_VERSION
-from mclabel.errors import DataError
+from mclabel.run.parquet import row_batches, row_sizes, table_too_large
+from mclabel.run.shards.schema import SCHEMA_VERSION
 
 LONG = "a" * 1_000_000
 GOOD = {"problem": "one", "answer": "1"}
@@ -50,7 +50,8 @@ def peak_mb(imports: str, work: str, *arguments: str) -> int:
 def scan_mb(path: Path) -> int:
     """Peak memory of going through all rows."""
     return peak_mb(
-        "from mclabel.data.readers.rows import scan_rows\nfrom mclabel.errors import DataError\n"
+        "from mclabel.data.readers.rows import scan_rows\n"
+        "from mclabel.core.errors import DataError\n"
         "try:\n    print(sum(1 for _ in scan_rows(sys.argv[1])))\nexcept DataError as error:\n"
         "    print(error)",
         str(path),
@@ -212,9 +213,9 @@ def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
         reason = table_too_large(content, pq.ParquetFile(content).metadata)
         assert reason is not None and "which no ordinary data does" in reason
         taken = peak_mb(
-            "from mclabel.data.shards.labels import read_labels\n"
-            "from mclabel.data.shards.store import Store\n"
-            "from mclabel.errors import ShardError",
+            "from mclabel.run.shards.labels import read_labels\n"
+            "from mclabel.run.shards.store import Store\n"
+            "from mclabel.core.errors import ShardError",
             "try:\n    next(read_labels(Store(sys.argv[1])))\nexcept ShardError as error:\n"
             "    print(error)",
             str(path.parents[1]),

@@ -12,24 +12,25 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import compact as compaction
-from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.labels import (
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ShardError
+from mclabel.core.records import LabeledSolution, Rollout
+from mclabel.core.seeds import prefix_id
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards import compact as compaction
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import (
     commit_block,
     committed_blocks,
     label_tables,
     read_labels,
     read_rollouts,
 )
-from mclabel.data.shards.store import Store
-from mclabel.errors import ShardError
-from mclabel.records import LabeledSolution, Rollout
-from mclabel.seeds import prefix_id
-from mclabel.work.tally import JobReport
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobReport
 from tests.support.exactness import check_exact
 
 
@@ -39,7 +40,7 @@ def label(out: Path, *overrides: str) -> JobReport:
     problems.write_text("\n".join(map(json.dumps, rows)))
     base = [f"out={out}", "policy.engine=scripted", "ray.address=none", "block_problems=1"]
     base += [f"problems.source={problems}", "estimator.rollouts=4"]
-    return pipelines.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    return jobs.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
 
 
 def by_id(store: Store) -> list[LabeledSolution]:

@@ -11,18 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.digest import check_parquet, parquet_with_digest
-from mclabel.data.shards.labels import committed_blocks, read_labels, read_rollouts
-from mclabel.data.shards.schema import LABELS_SCHEMA
-from mclabel.data.shards.store import Store
-from mclabel.data.verify.run import verify
-from mclabel.errors import DamagedFile, ShardError
-from mclabel.work.tally import JobReport
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import DamagedFile, ShardError
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.digest import check_parquet, parquet_with_digest
+from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
+from mclabel.run.shards.schema import LABELS_SCHEMA
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobReport
+from mclabel.run.verify.run import verify
 from tests.support.damaged import copied, damages, try_damages, write_run
 from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_problems
@@ -72,7 +73,7 @@ def test_every_verb_ends_with_a_message(out: Path, verb: list[str], tmp_path: Pa
 
 def label(folder: Path, *more: str) -> JobReport:
     changes = scripted_overrides(folder / "problems.jsonl", folder / "run", "ray.address=none")
-    return pipelines.label(load_config(LabelConfig, None, [*changes, *more]), lambda state: None)
+    return jobs.label(load_config(LabelConfig, None, [*changes, *more]), lambda state: None)
 
 
 def test_a_truncated_shard_stops_a_resumed_job_and_is_labelled_again_once_deleted(
@@ -178,7 +179,7 @@ def test_a_shard_of_another_schema_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int | None
 ) -> None:
     write_problems(tmp_path, 4)
-    monkeypatch.setattr("mclabel.data.shards.shard.SCHEMA_VERSION", version)
+    monkeypatch.setattr("mclabel.run.shards.shard.SCHEMA_VERSION", version)
     label(tmp_path)
     monkeypatch.undo()
     store = Store(str(tmp_path / "run"))

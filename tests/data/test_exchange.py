@@ -14,19 +14,20 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import TrainConfig, load_config
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, DataError, ShardError
+from mclabel.core.records import Outcome
 from mclabel.data.exchange import FORMATS
 from mclabel.data.exchange.find import find_format, read_row
 from mclabel.data.exchange.formats import LabeledTexts
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.readers.judged import read_processbench
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, DataError, ShardError
+from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.targets import step_targets
-from mclabel.records import Outcome
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 TWO = LabeledTexts(
@@ -116,13 +117,13 @@ def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> No
         replace(row, problem=replace(row.problem, meta={**row.problem.meta, "id": "shared"}))
         for row in arith_rows(8)
     ]
-    pipelines.export_run(write_run(tmp_path / "run", rows), "processbench", str(tmp_path / "out"))
+    jobs.export_run(write_run(tmp_path / "run", rows), "processbench", str(tmp_path / "out"))
     data = tmp_path / "out" / "data.jsonl"
     written = [json.loads(line)["id"] for line in data.read_text().splitlines()]
     assert sorted(written) == sorted(row.solution.id for row in rows)
     assert [one.id for one in read_processbench(data)] == written
-    pipelines.import_file(str(data), "processbench", str(tmp_path / "back"))
-    pipelines.export_run(str(tmp_path / "back"), "processbench", str(tmp_path / "again"))
+    jobs.import_file(str(data), "processbench", str(tmp_path / "back"))
+    jobs.export_run(str(tmp_path / "back"), "processbench", str(tmp_path / "again"))
     again = [
         json.loads(line)["id"]
         for line in (tmp_path / "again" / "data.jsonl").read_text().splitlines()
@@ -215,11 +216,11 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
 @pytest.mark.parametrize("to", list(FORMATS))
 def test_a_run_exported_and_imported_trains_a_prm(to: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", arith_rows(40))
-    report = pipelines.export_run(run, to, str(tmp_path / "out"))
+    report = jobs.export_run(run, to, str(tmp_path / "out"))
     assert report.num_rows == 40 and report.num_left_out == 0
     card = (tmp_path / "out" / "README.md").read_text()
     assert "cannot hold" in card and "fixed" in card
-    pipelines.import_file(str(tmp_path / "out/data.jsonl"), to, str(tmp_path / "back"))
+    jobs.import_file(str(tmp_path / "out/data.jsonl"), to, str(tmp_path / "back"))
     theirs = {row.solution.text: row for row in read_labels(Store(str(tmp_path / "back")))}
     for row in read_labels(Store(run)):
         back = theirs[row.solution.text]
@@ -228,7 +229,7 @@ def test_a_run_exported_and_imported_trains_a_prm(to: str, tmp_path: Path) -> No
         if to == "processbench":
             assert back.solution.outcome == row.solution.outcome
     base = tiny_model(tmp_path / "base")
-    trained = pipelines.train(
+    trained = jobs.train(
         load_config(
             TrainConfig,
             None,
@@ -248,14 +249,14 @@ def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(find_format("trl").write(TWO)) + "\n")
     out = str(tmp_path / "run")
-    first = pipelines.import_file(str(file), "trl", out)
-    assert pipelines.import_file(str(file), "trl", out) == first
+    first = jobs.import_file(str(file), "trl", out)
+    assert jobs.import_file(str(file), "trl", out) == first
     assert len(list(read_labels(Store(out)))) == 1
     file.write_text(
         json.dumps({**(find_format("trl").write(TWO) or {}), "labels": [True, True]}) + "\n"
     )
     with pytest.raises(ShardError, match="another configuration"):
-        pipelines.import_file(str(file), "trl", out)
+        jobs.import_file(str(file), "trl", out)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +277,7 @@ def test_a_row_of_no_such_format_is_named(
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row) + "\n")
     with pytest.raises(DataError, match=f"line 1: not a row of {source}: .*{fault}"):
-        pipelines.import_file(str(file), source, str(tmp_path / "run"))
+        jobs.import_file(str(file), source, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -297,7 +298,7 @@ def test_the_commands_say_what_is_lost(tmp_path: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 0 and "4 rows, 4 solutions of 2 problems" in done.output
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match="hf auth login"):
-        pipelines.export_run(run, "trl", out, push_to_hub="nobody/nothing")
+        jobs.export_run(run, "trl", out, push_to_hub="nobody/nothing")
 
 
 MINE = """

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.labels import read_shard
-from mclabel.data.shards.plan import read_parts
-from mclabel.data.shards.store import Store
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import read_shard
+from mclabel.run.shards.plan import read_parts
+from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 NUM_READS = 100
@@ -58,7 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for out in outs:
         source = write_problems(folder, 8)
         config = load_config(LabelConfig, None, scripted_overrides(source, out, "ray.address=none"))
-        pipelines.label(config, lambda state: None)
+        jobs.label(config, lambda state: None)
     compact(Store(str(outs[1])), rows=1000)
     return outs
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from mclabel.core.errors import DataError
 from mclabel.data.readers.judged import read_prm800k, read_processbench
 from mclabel.data.readers.left_out import RowRejects
-from mclabel.errors import DataError
 
 ROW = {"id": "x-0", "generator": "g", "problem": "2+2?", "steps": ["a", "b"], "label": 1}
 

@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
+from mclabel.core.errors import DataError
+from mclabel.core.records import Problem
 from mclabel.data.exchange.find import find_format
 from mclabel.data.leaks import leak_keys
 from mclabel.data.readers.rows import scan_rows
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.errors import DataError
-from mclabel.records import Problem
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, write_run
 
 
@@ -78,7 +78,7 @@ def test_export_leaves_out_what_a_format_cannot_hold(tmp_path: Path) -> None:
     (line,) = map(json.loads, (out / "rejects.jsonl").read_text().splitlines())
     assert line["problem_id"] == first.problem.id and "'Step 1: '" in line["detail"]
     with pytest.raises(DataError, match="uses as a mark"):
-        pipelines.export_run(run, "rlhflow", str(out), strict=True)
+        jobs.export_run(run, "rlhflow", str(out), strict=True)
     assert not list(out.glob("*.partial"))
 
 

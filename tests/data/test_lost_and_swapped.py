@@ -18,17 +18,21 @@ from typing import Any
 import pytest
 
 import mclabel as mc
-from mclabel import pipelines
-from mclabel.config import JudgeConfig, LabelConfig, ScoreConfig, SearchConfig, load_config
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.opinions import opinion_rows
-from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import read_trees
-from mclabel.data.verify.run import verify
-from mclabel.errors import ShardError
-from mclabel.pipelines.combine import combine
-from mclabel.pipelines.score import score
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ShardError
+from mclabel.judge.combine import combine
+from mclabel.judge.config import JudgeConfig
+from mclabel.judge.score import score
+from mclabel.judge.score_config import ScoreConfig
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.opinions import opinion_rows
+from mclabel.run.shards.store import Store
+from mclabel.run.shards.trees import read_trees
+from mclabel.run.verify.run import verify
+from mclabel.search.config import SearchConfig
 from tests.support.labelled import train_tiny_prm
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -55,7 +59,7 @@ def labelled(folder: Path, seed: int, *, merged: bool) -> Path:
         source.write_text("\n".join(map(json.dumps, rows[:count])) + "\nno JSON\n")
         more = ["ray.address=none", "estimator.kind=posterior", f"seed={seed}"]
         config = load_config(LabelConfig, None, scripted_overrides(source, out, *more))
-        pipelines.label(config, lambda state: None)
+        jobs.label(config, lambda state: None)
     if merged:
         assert compact(Store(str(out)), rows=1000).num_after == 1
     return out
@@ -84,7 +88,7 @@ def searched(folder: Path, seed: int) -> Path:
     config = load_config(
         SearchConfig, None, [*changes, "policy.engine=scripted", "ray.address=none"]
     )
-    pipelines.search(config, lambda state: None)
+    jobs.search(config, lambda state: None)
     return folder / "run"
 
 
@@ -92,7 +96,7 @@ def combined(folder: Path, seed: int) -> Path:
     """Labels of `posterior` combined with the opinions of the symbolic judge on them."""
     run, opinions = labelled(folder, seed, merged=False), folder / "opinions"
     changes = [f"solutions={run}", f"out={opinions}", "judge=symbolic", "ray.address=none"]
-    pipelines.judge(load_config(JudgeConfig, None, changes), lambda state: None)
+    jobs.judge(load_config(JudgeConfig, None, changes), lambda state: None)
     combine(str(run), [str(opinions)], str(folder / "combined"), rule="same_location")
     return folder / "combined"
 

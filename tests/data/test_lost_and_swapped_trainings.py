@@ -17,14 +17,16 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import RLConfig, TrainConfig, load_config
-from mclabel.data.shards.store import Store
-from mclabel.data.trainings import check_finished, mark_checkpoint
-from mclabel.data.verify.run import verify
-from mclabel.errors import MclabelError, TrainingError
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import MclabelError, TrainingError
+from mclabel.prm.config import TrainConfig
 from mclabel.prm.training.checkpoint import check_checkpoint, last_checkpoint
+from mclabel.rl.config import RLConfig
+from mclabel.run.shards.store import Store
+from mclabel.run.trainings import check_finished, mark_checkpoint
+from mclabel.run.verify.run import verify
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 pytestmark = pytest.mark.slow
@@ -51,7 +53,7 @@ def reinforced(root: Path) -> Trained:
 
     def train(name: str, seed: int) -> Path:
         changes = [*keys, f"out={root / name}", f"seed={seed}"]
-        pipelines.rl(load_config(RLConfig, None, changes))
+        jobs.rl(load_config(RLConfig, None, changes))
         return root / name
 
     arguments = ["rl", "/dev/null", *keys, f"out={root / 'one'}", "seed=1"]
@@ -67,7 +69,7 @@ def scorer(root: Path) -> Trained:
 
     def train(name: str, seed: int) -> Path:
         changes = [*keys, f"out={root / name}", f"seed={seed}"]
-        pipelines.train(load_config(TrainConfig, None, changes), lambda *_: None)
+        jobs.train(load_config(TrainConfig, None, changes), lambda *_: None)
         return root / name
 
     arguments = ["train", "/dev/null", *keys, f"out={root / 'one'}", "seed=1"]

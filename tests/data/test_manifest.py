@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.digest import read_object, with_digest
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.data.verify.run import verify
-from mclabel.errors import ShardError
-from mclabel.work.tally import JobReport
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ShardError
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobReport
+from mclabel.run.verify.run import verify
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 OTHERS = ("estimator.kind=bisect", "seed=7", "policy.temperature=0.5")
@@ -29,7 +30,7 @@ OTHERS = ("estimator.kind=bisect", "seed=7", "policy.temperature=0.5")
 def label(folder: Path, *more: str, out: str = "run", blocks: int | None = None) -> JobReport:
     source = write_problems(folder, 12)
     changes = scripted_overrides(source, folder / out, "ray.address=none", *more)
-    return pipelines.label(
+    return jobs.label(
         load_config(LabelConfig, None, changes),
         lambda state: None,
         choose=None if blocks is None else lambda job: [n for n, _ in job.sizes()][:blocks],
@@ -138,7 +139,7 @@ def test_shards_of_two_configurations_make_no_manifest(tmp_path: Path) -> None:
 
 def test_a_run_that_was_graded_again_or_imported_is_told_from_another(tmp_path: Path) -> None:
     label(tmp_path)
-    pipelines.regrade(str(tmp_path / "run"), str(tmp_path / "again"))
+    jobs.regrade(str(tmp_path / "run"), str(tmp_path / "again"))
     shutil.copy(tmp_path / "run" / "run.json", tmp_path / "again" / "run.json")
     faults = [
         one for one in verify(Store(str(tmp_path / "again"))).damage if one.name == "run.json"

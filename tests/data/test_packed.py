@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mclabel.data.shards import packed
-from mclabel.data.shards.packed import PackedNames
+from mclabel.run.shards import packed
+from mclabel.run.shards.packed import PackedNames
 
 NAMES = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
 

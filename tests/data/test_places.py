@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.data import places
-from mclabel.data.places import (
+from mclabel.run import places
+from mclabel.run.places import (
     BEST_OF_N,
     EXPORT,
     FIGURES,

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mclabel.core.errors import DataError
+from mclabel.core.records import Problem
 from mclabel.data.given import given_items, row_of
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problem_rows import problem_in
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.data.shards.rejects import Reject, RejectReason
-from mclabel.errors import DataError
-from mclabel.records import Problem
+from mclabel.run.shards.rejects import Reject, RejectReason
 
 ROWS = [
     {"problem": "1+1?", "answer": "2", "level": 1},

@@ -11,18 +11,19 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, DataError
 from mclabel.data.readers.base import reader_name, reader_settings
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, DataError
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import write_config
 
 MINE = '''
 from mclabel.data.readers.base import ReaderSettings, RowSettings
-from mclabel.data.shards.rejects import RejectReason
-from mclabel.records import Problem
+from mclabel.run.shards.rejects import RejectReason
+from mclabel.core.records import Problem
 
 
 def countdown(place):

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from mclabel.data.shards.digest import with_digest
-from mclabel.data.shards.finished import read_finished
-from mclabel.data.shards.store import Store
-from mclabel.errors import MclabelError
-from mclabel.estimators.posterior.priors import POOLED, Priors, wide_priors
-from mclabel.judges.base import Answer, Opinion
-from mclabel.judges.opinions import opinion_of
-from mclabel.pipelines.train_report import TrainReport
+from mclabel.core.errors import MclabelError
+from mclabel.core.settings import read_record
+from mclabel.judge.base import Answer, Opinion
+from mclabel.judge.opinions import opinion_of
+from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, wide_priors
+from mclabel.prm.report import TrainReport
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.record import read_log, read_measured
-from mclabel.settings import read_record
-from mclabel.work.budget import read_spent
+from mclabel.run.budget import read_spent
+from mclabel.run.shards.digest import with_digest
+from mclabel.run.shards.finished import read_finished
+from mclabel.run.shards.store import Store
 
 FINISHED = {"run": None, "num_blocks": 2, "num_plan_parts": 1, "files": ["a.json"]}
 PROBLEM = {"problem_id": "p", "family": "", "num_samples": 2, "num_right": 1, "num_truncated": 0}

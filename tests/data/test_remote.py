@@ -11,15 +11,16 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import DataError
 from mclabel.data.leaks import leak_keys
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.remote import _fetched, local_path
-from mclabel.data.shards import store as store_module
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.errors import DataError
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards import store as store_module
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact_store
 from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 
@@ -61,14 +62,14 @@ def test_a_job_all_by_url_on_a_server_that_fails(s3: FlakyS3) -> None:
     out = "s3://inputs/runs/one"
     overrides = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
     overrides += ["ray.address=none", "estimator.kind=bisect", "block_problems=4"]
-    report = pipelines.label(load_config(LabelConfig, None, overrides), lambda state: None)
+    report = jobs.label(load_config(LabelConfig, None, overrides), lambda state: None)
     assert (report.counts["num_solutions"], report.num_rejected) == (80, 1)
     check_exact_store(Store(out))
     (line,) = (Store(out).read("rejects.jsonl") or b"").splitlines()
     assert json.loads(line)["source"] == source and json.loads(line)["row"] == 21
 
     golds = put("golds.jsonl", lines([{"problem_id": "p1", "answer": "101"}]))
-    again = pipelines.regrade(out, "s3://inputs/runs/two", golds=golds)
+    again = jobs.regrade(out, "s3://inputs/runs/two", golds=golds)
     assert (again.num_solutions, again.num_golds_unknown) == (80, 0)
     answers = {r.problem.id: r.problem.answer for r in read_labels(Store("s3://inputs/runs/two"))}
     assert answers["p1"] == "101" and answers["p2"] == "2"
@@ -82,7 +83,7 @@ def test_given_solutions_by_url(s3: FlakyS3) -> None:
     path = put("solutions.jsonl", lines(rows))
     overrides = [f"problems.source={source}", f"solutions.path={path}", "policy.engine=scripted"]
     overrides += ["out=s3://inputs/runs/given", "ray.address=none", "estimator.kind=fixed"]
-    report = pipelines.label(load_config(LabelConfig, None, overrides), lambda state: None)
+    report = jobs.label(load_config(LabelConfig, None, overrides), lambda state: None)
     assert report.counts["num_solutions"] == 20
     assert len(leak_keys([source])) == 20
 

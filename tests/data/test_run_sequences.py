@@ -18,12 +18,13 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.store import Store
-from mclabel.data.verify.run import verify
-from mclabel.errors import ShardError
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ShardError
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.store import Store
+from mclabel.run.verify.run import verify
 from tests.support.audit import audit
 
 PER_PROBLEM = 2
@@ -90,7 +91,7 @@ class Run:
         with dying(dies_after) as is_dead:
             self.is_complete = False
             try:
-                pipelines.label(config, lambda state: None, choose=choose, accept_changes=True)
+                jobs.label(config, lambda state: None, choose=choose, accept_changes=True)
             except ShardError:
                 assert is_dead()
                 return

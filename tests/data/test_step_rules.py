@@ -23,11 +23,11 @@ from tokenizers import (
     trainers,
 )
 
+from mclabel.core.records import Step
 from mclabel.data.blocks import MAX_CODE, MAX_FORMULA
 from mclabel.data.boundaries import may_end
 from mclabel.data.headings import is_heading
 from mclabel.data.steps import StepSplitter
-from mclabel.records import Step
 
 Decode = Callable[[Sequence[int]], str]
 ALL = ("line", "blank_line", "sentence", "step")

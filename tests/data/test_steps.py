@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
-from mclabel.arith.program import Program, reference_solution
+from mclabel.core.records import Step
 from mclabel.data.boundaries import check_pattern, newline_ends, thinking_end
 from mclabel.data.steps import StepSplitter, split_steps
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.engines.text import PolicyText
-from mclabel.records import Step
 
 Decode = Callable[[Sequence[int]], str]
 

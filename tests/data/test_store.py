@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.data.shards import durable
-from mclabel.data.shards.durable import PARTIAL, create_durably, sweep
-from mclabel.data.shards.store import Store
-from mclabel.errors import ShardError
+from mclabel.core.errors import ShardError
+from mclabel.run.shards import durable
+from mclabel.run.shards.durable import PARTIAL, create_durably, sweep
+from mclabel.run.shards.store import Store
 
 
 @pytest.fixture(params=["nameless", "partial"])

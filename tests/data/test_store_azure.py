@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.store import Store
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact_store
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import contact
-from mclabel.data.shards import store as store_module
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.labels import commit_block, read_labels, read_rollouts
-from mclabel.data.shards.store import Store
-from mclabel.errors import ShardError
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ShardError
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards import contact
+from mclabel.run.shards import store as store_module
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import commit_block, read_labels, read_rollouts
+from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact_store
 from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, s3_environment
 from tests.support.scripted_jobs import scripted_overrides, write_problems
@@ -80,7 +81,7 @@ def test_failures_are_tried_again(s3: FlakyS3) -> None:
 def test_a_commit_whose_answer_was_lost_is_known_as_its_own(s3: FlakyS3, tmp_path: Path) -> None:
     source = write_problems(tmp_path, 4)
     overrides = scripted_overrides(source, tmp_path / "run", "ray.address=none")
-    pipelines.label(load_config(LabelConfig, None, overrides), lambda state: None)
+    jobs.label(load_config(LabelConfig, None, overrides), lambda state: None)
     local = Store(str(tmp_path / "run"))
     rows, rollouts = list(read_labels(local)), list(read_rollouts(local))
     lost: list[str] = []
@@ -124,7 +125,7 @@ def test_a_job_on_a_failing_store_is_exact_and_merges(s3: FlakyS3, tmp_path: Pat
     overrides = scripted_overrides(source, Path("unused"), "ray.address=none")
     overrides = [o for o in overrides if not o.startswith("out=")] + ["out=s3://bucket/job"]
     for _ in range(2):
-        pipelines.label(load_config(LabelConfig, None, overrides), lambda state: None)
+        jobs.label(load_config(LabelConfig, None, overrides), lambda state: None)
     s3.fault = lambda method, path: "ok"
     store = Store("s3://bucket/job")
     check_exact_store(store, 12)

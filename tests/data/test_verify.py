@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.journal import write_journal
-from mclabel.data.shards.labels import commit_block, label_tables, read_labels, read_rollouts
-from mclabel.data.shards.store import Store
-from mclabel.data.verify.findings import Verification
-from mclabel.data.verify.run import verify
-from mclabel.errors import ShardError
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ShardError
+from mclabel.core.records import LabeledSolution
+from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.journal import solution_line
-from mclabel.records import LabeledSolution
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.journal import write_journal
+from mclabel.run.shards.labels import commit_block, label_tables, read_labels, read_rollouts
+from mclabel.run.shards.store import Store
+from mclabel.run.verify.findings import Verification
+from mclabel.run.verify.run import verify
 from tests.support.labelled import arith_rows
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -30,7 +31,7 @@ from tests.support.scripted_jobs import scripted_overrides, write_problems
 def label(folder: Path, *more: str) -> Store:
     source = write_problems(folder, 12)
     changes = scripted_overrides(source, folder / "run", "ray.address=none", *more)
-    pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
+    jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
     return Store(str(folder / "run"))
 
 
@@ -69,9 +70,9 @@ def test_runs_of_every_kind_are_sound_before_and_after_a_merge(
 
 def test_runs_that_were_graded_again_or_imported_are_sound(tmp_path: Path) -> None:
     store = label(tmp_path)
-    pipelines.regrade(store.location, str(tmp_path / "again"))
-    pipelines.export_run(store.location, "trl", str(tmp_path / "trl"))
-    pipelines.import_file(str(tmp_path / "trl" / "data.jsonl"), "trl", str(tmp_path / "imported"))
+    jobs.regrade(store.location, str(tmp_path / "again"))
+    jobs.export_run(store.location, "trl", str(tmp_path / "trl"))
+    jobs.import_file(str(tmp_path / "trl" / "data.jsonl"), "trl", str(tmp_path / "imported"))
     for run, shards in (("again", 3), ("imported", 1)):
         found = verify(Store(str(tmp_path / run)))
         assert found.is_sound and found.num_shards == shards and found.num_solutions == 48
@@ -115,7 +116,7 @@ def test_labels_that_do_not_agree_with_their_rollouts(
 
 def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(tmp_path: Path) -> None:
     label(tmp_path)
-    pipelines.regrade(str(tmp_path / "run"), str(tmp_path / "again"))  # which has no plan
+    jobs.regrade(str(tmp_path / "run"), str(tmp_path / "again"))  # which has no plan
     store = Store(str(tmp_path / "again"))
     first, second, _ = store.names("labels")
     rows = list(read_labels(store))
@@ -155,7 +156,7 @@ def test_superseded_labels_are_not_counted(tmp_path: Path) -> None:
     source.write_text(source.read_text().replace('"answer": "3"', '"answer": "33"'))
     changes = scripted_overrides(source, tmp_path / "run", "ray.address=none")
     config = load_config(LabelConfig, None, changes)
-    pipelines.label(config, lambda state: None, accept_changes=True)
+    jobs.label(config, lambda state: None, accept_changes=True)
     for found in (verify(store), (compact(store, rows=1000), verify(store))[1]):
         assert faults(found) == [] and found.notes == []
         assert (found.num_blocks, found.num_solutions) == (4, 48)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.config import LabelConfig, load_config
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError
 from mclabel.engines import ENGINES, EngineSettings, PolicySettings, make_engine
 from mclabel.engines.hub import weights_fingerprint
-from mclabel.errors import ConfigError
-from mclabel.pipelines.identity import semantic_config
-from mclabel.pipelines.policy import prepare_policy
-from mclabel.work.versions import versions
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.policy import prepare_policy
+from mclabel.run.versions import versions
 
 SERVER = "policy.engine.endpoints=[http://localhost:8000/v1]"
 

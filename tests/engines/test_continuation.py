@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mclabel.core.records import Completion
 from mclabel.engines import PolicySettings
 from mclabel.engines.cascade import Row
 from mclabel.engines.decoder import SharedPrefixDecoder
 from mclabel.engines.hf import HfEngine
-from mclabel.records import Completion
 from tests.support.continuation import (
     NUM_SOLUTIONS,
     TEMPERATURE,

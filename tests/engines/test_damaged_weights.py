@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from mclabel.arith import bundled_model
 from mclabel.cli import main
+from mclabel.core.errors import EngineError
+from mclabel.domains.arith import bundled_model
 from mclabel.engines.cascade import Row
 from mclabel.engines.draw import draw
 from mclabel.engines.pretrained import check_finite
-from mclabel.errors import EngineError
 
 
 def damaged(folder: Path, damage: float) -> Path:

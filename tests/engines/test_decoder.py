@@ -23,14 +23,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
-from mclabel.arith.program import Program, reference_solution
+from mclabel.core.errors import EngineError
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.engines.cascade import ATTENTION, Row
 from mclabel.engines.decoder import SharedPrefixDecoder
 from mclabel.engines.draw import uniform
 from mclabel.engines.text import PolicyText
-from mclabel.errors import EngineError
 
 SHAPE = {
     "vocab_size": 97,

@@ -11,21 +11,17 @@ import ray
 import torch
 
 from mclabel.cli import main
-from mclabel.config import (
-    JudgeConfig,
-    LabelConfig,
-    RLConfig,
-    ScoreConfig,
-    SearchConfig,
-    SearchEvalConfig,
-    ServeRewardsConfig,
-    ServeSearchConfig,
-    TrainConfig,
-)
-from mclabel.config.keys import configuration_keys
+from mclabel.core.config.keys import configuration_keys
 from mclabel.engines import EngineResources, PolicySettings, make_engine
 from mclabel.engines.devices import check_device, resolve_device
-from mclabel.judges.scorer import ScorerJudge
+from mclabel.evaluate.search.config import SearchEvalConfig
+from mclabel.judge.config import JudgeConfig
+from mclabel.judge.score_config import ScoreConfig
+from mclabel.judge.scorer import ScorerJudge
+from mclabel.labeling.config import LabelConfig
+from mclabel.prm.config import TrainConfig
+from mclabel.rl.config import RLConfig, ServeRewardsConfig
+from mclabel.search.config import SearchConfig, ServeSearchConfig
 from mclabel.search.scorers.prm import PrmScorer
 
 CONFIGURATIONS = (

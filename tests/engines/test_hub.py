@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.arith import bundled_model
+from mclabel.core.errors import EngineError
+from mclabel.domains.arith import bundled_model
 from mclabel.engines.hub import fetch_model, pin_model
-from mclabel.errors import EngineError
 
 COMMIT = "c" * 40
 FILES = {p.name: p.read_bytes() for p in bundled_model("policy").iterdir() if p.is_file()}
@@ -108,7 +108,7 @@ def in_child(hub: Hub, cache: Path, code: str, before: str = "") -> subprocess.P
     environment.pop("HF_TOKEN", None)
     program = (
         f"{before}\n"
-        "from mclabel.errors import MclabelError\n"
+        "from mclabel.core.errors import MclabelError\n"
         "from mclabel.engines.hub import fetch_model, pin_model\n"
         f"try:\n    print({code})\nexcept MclabelError as error:\n    print('refused:', error)"
     )

@@ -15,13 +15,14 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from rich.console import Console
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
+from mclabel import jobs
+from mclabel.core.config.load import load_config
 from mclabel.engines.loading import current_stage, load_beside, note_stage, starting
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.vllm_start import StartLog
-from mclabel.report.terminal.job_progress import job_progress
-from mclabel.work.tally import JobState
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.tally import JobState
+from mclabel.show.progress import job_progress
 from tests.support.job_states import STATE
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -125,7 +126,7 @@ def test_a_job_shows_what_its_engines_do_while_they_start(
     more += [f"policy.engine={__name__}:SlowEngine"]
     config = load_config(LabelConfig, None, scripted_overrides(source, tmp_path / "out", *more))
     states: list[JobState] = []
-    pipelines.label(config, states.append)
+    jobs.label(config, states.append)
     stages = {state.stage for state in states if not state.num_workers}
     assert stages & {"loading weights (0 s)", "loading weights (1 s)"}
     assert all(state.num_starting == 1 for state in states if state.stage is not None)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
+from mclabel.core.errors import EngineError
+from mclabel.core.records import Completion
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.pretrained import load_tensors, save_weights
-from mclabel.errors import EngineError
-from mclabel.records import Completion
 
 PROBLEMS = [one.text for one in generate(3, seed=11, split="test")]
 

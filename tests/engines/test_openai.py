@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from mclabel.core.errors import BadAnswer, EngineError, RequestFailed
+from mclabel.core.records import Completion
 from mclabel.engines import PolicySettings
 from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
 from mclabel.engines.openai import OpenAIEngine
-from mclabel.errors import BadAnswer, EngineError, RequestFailed
-from mclabel.records import Completion
 from tests.support.openai_server import ANSWER, Server, policy_text
 
 KEY = "sk-secret-0123456789"

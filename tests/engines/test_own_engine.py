@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, ShardError
+from mclabel.core.records import LabeledSolution
 from mclabel.engines import Engine, EngineStats, PolicySettings
 from mclabel.engines.checked import CheckedEngine
-from mclabel.errors import ConfigError, ShardError
-from mclabel.records import LabeledSolution
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.own_engine import ConstantEngine
 from tests.support.own_package import install_package, mclabel
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
@@ -36,7 +37,7 @@ def overrides(folder: Path, engine: str, *more: str) -> list[str]:
 
 def label(folder: Path, *more: str, engine: str = OWN) -> list[LabeledSolution]:
     config = load_config(LabelConfig, None, overrides(folder, engine, "ray.address=none", *more))
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
     return list(read_labels(Store(str(folder / "out"))))
 
 
@@ -109,7 +110,7 @@ def test_an_installed_package_adds_an_engine_by_its_entry_point(
 
 def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
     more = ["policy.engine.num_cpus=3", "ray.address=none"]
-    planned = pipelines.plan(load_config(LabelConfig, None, overrides(tmp_path, OWN, *more)))
+    planned = jobs.plan(load_config(LabelConfig, None, overrides(tmp_path, OWN, *more)))
     assert planned.resources.num_cpus == 3
     assert ("engine", f"{OWN}, here") in planned.lines()
     with pytest.raises(ConfigError, match=r"policy\.engine\.needs=luck: not here"):

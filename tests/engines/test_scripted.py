@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from mclabel.core.errors import EngineError
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.errors import EngineError
 from tests.support.scripted_jobs import scripted
 
 

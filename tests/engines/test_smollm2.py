@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.errors import ConfigError, EngineError
+from mclabel.core.records import Outcome
 from mclabel.engines.hub import resolve_model
 from mclabel.engines.smollm2 import CACHE, FILE, INSTALL, PACKAGE
-from mclabel.errors import ConfigError, EngineError
-from mclabel.records import Outcome
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 
 MAKE = "from mclabel.engines.smollm2 import smollm2_folder; print(smollm2_folder())"
 
@@ -90,7 +91,7 @@ def test_the_adapter_works_out_problems_that_the_model_alone_does_not(tmp_path: 
                 "estimator.rollouts=1",
             ],
         )
-        pipelines.label(config, lambda state: None)
+        jobs.label(config, lambda state: None)
         rows = list(read_labels(Store(str(out))))
         passed[model] = sum(row.solution.outcome is Outcome.RIGHT for row in rows)
     assert passed["smollm2:words"] > passed["smollm2:135m"]

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from mclabel.core.records import Completion
 from mclabel.engines import Engine, PolicySettings, make_engine
-from mclabel.records import Completion
 
 PROBLEM = (
     "Dan has 158 dollars. Dan earns 2 dollars a day for 8 days. Dan buys 2 plums for 30 dollars "

@@ -10,16 +10,10 @@ from pydantic import ValidationError
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mclabel.arith import bundled_model
+from mclabel.core.errors import EngineError
+from mclabel.domains.arith import bundled_model
 from mclabel.engines import PolicySettings
-from mclabel.engines.text import (
-    PolicyText,
-    StopTexts,
-    ended_ids,
-    model_end_ids,
-    model_max_context,
-)
-from mclabel.errors import EngineError
+from mclabel.engines.text import PolicyText, StopTexts, ended_ids, model_end_ids, model_max_context
 
 FOLDER = str(bundled_model("policy"))
 CHATML = (

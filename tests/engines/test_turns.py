@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.store import Store
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import EngineDied, EngineError
 from mclabel.engines import EngineStats, PolicySettings, make_engine
 from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.hf import HfEngine
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.turns import Turns
 from mclabel.engines.vllm import VllmEngine
-from mclabel.errors import EngineDied, EngineError
 from mclabel.labeling.completers import CompleterSettings
-from mclabel.pipelines.policy import PreparedModels, PreparedPolicy
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.policy import PreparedModels, PreparedPolicy
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.store import Store
 from tests.support.lone_engine import LOADS, LoneEngine
 from tests.support.scripted_jobs import scripted, scripted_overrides, write_problems
 
@@ -42,7 +43,7 @@ def test_a_job_in_turns_is_the_job_side_by_side(tmp_path: Path, kind: str) -> No
     for name, engine, turns in (("beside", "scripted", False), ("turns", LONE, True)):
         LOADS.clear()
         config = job(source, tmp_path / name, engine, rule, f"completer_turns={turns}")
-        report = pipelines.label(config, lambda state: None)
+        report = jobs.label(config, lambda state: None)
         assert report.num_blocks_left == 0
         store = Store(str(tmp_path / name))
         found[name] = (

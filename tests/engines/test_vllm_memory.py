@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mclabel.core.stop import users_of
 from mclabel.engines.vllm_memory import MEMORY, EngineMemory, free_left
-from mclabel.stop import users_of
 
 pytestmark = pytest.mark.skipif(
     not (MEMORY.is_dir() and Path("/proc/self/maps").exists()), reason="needs /dev/shm and /proc"

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from mclabel.engines.vllm_owner import OWNER
+from mclabel.engines.vllm_memory import OWNER
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 
 WORKER = """
 import time
-from mclabel.engines.vllm_owner import EndsWithOwner
+from mclabel.engines.vllm_memory import EndsWithOwner
 class Worker:
     def __init__(self, name):
         self.name = name

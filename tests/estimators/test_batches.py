@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.estimators.posterior import plan
-from mclabel.estimators.posterior.arithmetic import LANES, combine, exp, log, total
-from mclabel.estimators.posterior.chain import infer
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.posterior.plan import PlanRequest, make_plans
-from mclabel.estimators.posterior.priors import TABLE, ClassPriors, wide_priors
-from mclabel.estimators.posterior.views import CompleterView
-from mclabel.simulate.profiles import simulated_cases
+from mclabel.labeling.estimators.posterior import plan
+from mclabel.labeling.estimators.posterior.arithmetic import LANES, combine, exp, log, total
+from mclabel.labeling.estimators.posterior.chain import infer
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.plan import PlanRequest, make_plans
+from mclabel.labeling.estimators.posterior.priors import TABLE, ClassPriors, wide_priors
+from mclabel.labeling.estimators.posterior.views import CompleterView
+from mclabel.labeling.simulation.profiles import simulated_cases
 from tests.estimators.test_together import estimator_of
 
 

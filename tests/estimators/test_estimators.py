@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.estimators import Estimator, Judgement, RecordedRollout, SolutionPath
-from mclabel.records import Counts, Outcome
+from mclabel.core.records import Counts, Outcome
+from mclabel.labeling.estimators import Estimator, Judgement, RecordedRollout, SolutionPath
 from tests.support.estimating import make, settings_of
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG

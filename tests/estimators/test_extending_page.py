@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending-estimator.md"
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from mclabel.errors import ComponentError
-from mclabel.estimators import (
+from mclabel.core.errors import ComponentError
+from mclabel.core.records import AUTHOR, Counts, Outcome
+from mclabel.core.stats.values import StepEstimate
+from mclabel.labeling.estimators import (
     CheckedEstimator,
     Completer,
     CompleterRule,
@@ -23,17 +25,21 @@ from mclabel.estimators import (
     begin_estimator,
     decide_together,
 )
-from mclabel.estimators.each import EachCompleter, seen_by
-from mclabel.estimators.posterior.chain import Evidence, infer
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.posterior.joint import nothing_seen
-from mclabel.estimators.posterior.priors import GRID, ClassPriors, Priors, Rates, wide_priors
-from mclabel.estimators.posterior.views import CompleterView, plan_together
-from mclabel.records import AUTHOR, Counts, Outcome
-from mclabel.simulate.measure import Measurement, measure
-from mclabel.simulate.replay import Case, Game, Replay
-from mclabel.simulate.run import SimulatedRun
-from mclabel.stats.values import StepEstimate
+from mclabel.labeling.estimators.each import EachCompleter, seen_by
+from mclabel.labeling.estimators.posterior.chain import Evidence, infer
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.joint import nothing_seen
+from mclabel.labeling.estimators.posterior.priors import (
+    GRID,
+    ClassPriors,
+    Priors,
+    Rates,
+    wide_priors,
+)
+from mclabel.labeling.estimators.posterior.views import CompleterView, plan_together
+from mclabel.labeling.simulation.measure import Measurement, measure
+from mclabel.labeling.simulation.replay import Case, Game, Replay
+from mclabel.labeling.simulation.table import SimulatedRun
 from tests.estimators.test_batches import rough
 from tests.support.estimating import settings_of
 

@@ -12,11 +12,15 @@ from pydantic import Field
 
 from mclabel.checkers import make_checker
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ComponentError
+from mclabel.core.records import Counts, Problem
+from mclabel.core.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, hard_label
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.errors import ComponentError
-from mclabel.estimators import (
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators import (
     Estimator,
     EstimatorSettings,
     Judgement,
@@ -28,13 +32,10 @@ from mclabel.estimators import (
     outcome_estimate,
     outcome_label,
 )
-from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.lessons import Lessons
 from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
-from mclabel.records import Counts, Problem
-from mclabel.simulate.table import Simulated, simulate
-from mclabel.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, hard_label
-from mclabel.work.desk import Desk
+from mclabel.labeling.simulation.table import Simulated, simulate
+from mclabel.run.desk import Desk
 
 
 class Thinned(Estimator):

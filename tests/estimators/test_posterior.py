@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-from mclabel.estimators import Probe, RecordedRollout, SolutionPath, answer_class
-from mclabel.estimators.posterior.chain import Evidence, infer
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.posterior.evidence import EvidenceTable, stack_evidence
-from mclabel.estimators.posterior.fit import fit_priors
-from mclabel.estimators.posterior.judging import likeliest, pooled
-from mclabel.estimators.posterior.learner import PriorLearner
-from mclabel.estimators.posterior.plan import DRAWS, probe_gains
-from mclabel.estimators.posterior.priors import (
+from mclabel.core.records import AUTHOR, Counts, Outcome
+from mclabel.labeling.estimators import Probe, RecordedRollout, SolutionPath, answer_class
+from mclabel.labeling.estimators.posterior.chain import Evidence, infer
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.evidence import EvidenceTable, stack_evidence
+from mclabel.labeling.estimators.posterior.fit import fit_priors
+from mclabel.labeling.estimators.posterior.judging import likeliest, pooled
+from mclabel.labeling.estimators.posterior.learner import PriorLearner
+from mclabel.labeling.estimators.posterior.plan import DRAWS, probe_gains
+from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     LUCK,
     ClassPriors,
     Priors,
     wide_priors,
 )
-from mclabel.records import AUTHOR, Counts, Outcome
-from mclabel.simulate.measure import measure
-from mclabel.simulate.profiles import simulated_cases
-from mclabel.simulate.replay import replay
+from mclabel.labeling.simulation.measure import measure
+from mclabel.labeling.simulation.profiles import simulated_cases
+from mclabel.labeling.simulation.replay import replay
 from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG

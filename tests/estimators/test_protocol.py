@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from pydantic import Field
 
-from mclabel.config import LabelConfig, load_config
-from mclabel.errors import ConfigError
-from mclabel.estimators import (
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError
+from mclabel.core.records import Counts, Outcome
+from mclabel.core.seeds import content_id
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators import (
     ESTIMATORS,
     Estimator,
     EstimatorSettings,
@@ -18,9 +21,7 @@ from mclabel.estimators import (
     SolutionPath,
     decide_together,
 )
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.records import Counts, Outcome
-from mclabel.seeds import content_id
+from mclabel.labeling.estimators.fixed import FixedEstimator
 from tests.support.estimating import make, settings_of
 
 PATHS = [

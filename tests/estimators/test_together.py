@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.estimators import RecordedRollout, SolutionPath, decide_together
-from mclabel.estimators.posterior import calibration, judging
-from mclabel.estimators.posterior.calibration import (
+from mclabel.core.records import Counts, Outcome
+from mclabel.labeling.estimators import RecordedRollout, SolutionPath, decide_together
+from mclabel.labeling.estimators.posterior import calibration, judging
+from mclabel.labeling.estimators.posterior.calibration import (
     KNOTS,
     Curve,
     Kind,
@@ -19,14 +20,13 @@ from mclabel.estimators.posterior.calibration import (
     covariates,
     fit_curve,
 )
-from mclabel.estimators.posterior.chain import Evidence, infer
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.posterior.evidence import EvidenceTable
-from mclabel.estimators.posterior.plan import DRAWS, make_plans
-from mclabel.estimators.posterior.priors import GRID, Priors, wide_priors
-from mclabel.records import Counts, Outcome
-from mclabel.simulate.profiles import PROFILES, simulated_cases
-from mclabel.simulate.replay import Case, Game
+from mclabel.labeling.estimators.posterior.chain import Evidence, infer
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
+from mclabel.labeling.estimators.posterior.plan import DRAWS, make_plans
+from mclabel.labeling.estimators.posterior.priors import GRID, Priors, wide_priors
+from mclabel.labeling.simulation.profiles import PROFILES, simulated_cases
+from mclabel.labeling.simulation.replay import Case, Game
 from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG

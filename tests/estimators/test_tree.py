@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.estimators import RecordedRollout, SolutionPath
-from mclabel.estimators.tree import Candidate
-from mclabel.records import Counts, Outcome
+from mclabel.core.records import Counts, Outcome
+from mclabel.labeling.estimators import RecordedRollout, SolutionPath
+from mclabel.labeling.estimators.tree import Candidate
 from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG

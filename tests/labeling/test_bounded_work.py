@@ -7,21 +7,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from mclabel.config import BestOfNConfig, LabelConfig, load_config
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError
+from mclabel.core.records import Completion, GivenSolution, Problem
+from mclabel.core.settings import Settings
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.text import PolicyText
-from mclabel.errors import ConfigError
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.estimators.outcome import OutcomeEstimator
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.labeling import rollouts, sampling
-from mclabel.labeling.problem import (
-    ProblemLabels,
-    label_problem,
-)
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.outcome import OutcomeEstimator
+from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import Completion, GivenSolution, Problem
-from mclabel.settings import Settings
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -97,7 +96,7 @@ def test_a_text_that_cannot_fit_is_refused_untokenised() -> None:
 
 
 def test_no_text_that_fits_is_refused_by_its_length() -> None:
-    from mclabel.arith import bundled_model
+    from mclabel.domains.arith import bundled_model
 
     text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
     for one in ("a b c\n" * 300, " " * 3000, "½²③ ﬁ" * 300, "12345678901234567890" * 90):

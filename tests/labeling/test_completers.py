@@ -11,19 +11,20 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.store import Store
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError
+from mclabel.core.records import LabeledSolution, Problem, Rollout, total_counts
 from mclabel.engines import make_engine
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.errors import ConfigError
-from mclabel.estimators import Completer, strongest
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators import Completer, strongest
+from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
 from mclabel.labeling.settings import LabelSettings
-from mclabel.pipelines.identity import semantic_config
-from mclabel.pipelines.policy import PreparedModels
-from mclabel.records import LabeledSolution, Problem, Rollout, total_counts
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.store import Store
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -120,11 +121,9 @@ def test_the_bundled_strong_model_completes_what_the_policy_wrote(tmp_path: Path
     """
     first = tmp_path / "both"
     config = job(first, STRONG)
-    few = pipelines.label(
-        config, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1]
-    )
+    few = jobs.label(config, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
     assert few.num_blocks_left == 2
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
     labels, rollouts = rows(first)
 
     given = tmp_path / "given.jsonl"
@@ -135,7 +134,7 @@ def test_the_bundled_strong_model_completes_what_the_policy_wrote(tmp_path: Path
         )
     )
     alone = job(tmp_path / "alone", "policy.model=arith:strong", f"solutions.path={given}")
-    pipelines.label(alone, lambda state: None)
+    jobs.label(alone, lambda state: None)
     _, strong = rows(tmp_path / "alone")
     assert len({rollout.prefix_id for rollout in rollouts}) > 10
     assert {r.completer for r in rollouts} == {"strong"}
@@ -153,7 +152,7 @@ def test_the_bundled_strong_model_completes_what_the_policy_wrote(tmp_path: Path
     asyncio.run(check_who_sampled(config, labels, prefixes, rollouts))
 
     regraded = tmp_path / "again"
-    pipelines.regrade(str(first), str(regraded))
+    jobs.regrade(str(first), str(regraded))
     again = {row.solution.id: row for row in rows(regraded)[0]}
     assert again == {row.solution.id: replace(row, num_missing=0) for row in labels}
 
@@ -285,7 +284,7 @@ def test_the_costs_of_models_are_their_parameters(tmp_path: Path) -> None:
 def test_the_policy_named_as_completer_is_the_policy_alone(tmp_path: Path) -> None:
     found = {}
     for name, more in (("alone", []), ("named", ["completers=[{model: policy}]"])):
-        pipelines.label(job(tmp_path / name, *more), lambda state: None)
+        jobs.label(job(tmp_path / name, *more), lambda state: None)
         found[name] = rows(tmp_path / name)
     for alone, named in zip(found["alone"], found["named"], strict=True):  # blocks' ids differ
         assert sorted(alone, key=repr) == sorted(named, key=repr)

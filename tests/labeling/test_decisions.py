@@ -7,18 +7,18 @@ from collections.abc import Iterable
 
 import pytest
 
-from mclabel.estimators import (
+from mclabel.core.settings import settings_class
+from mclabel.labeling import decisions
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators import (
     CheckedEstimator,
     Estimator,
     EstimatorSettings,
     ProblemPaths,
     begin_estimator,
 )
-from mclabel.labeling import decisions
-from mclabel.labeling.decisions import Decisions
-from mclabel.settings import settings_class
-from mclabel.simulate.profiles import simulated_cases
-from mclabel.work.desk import Desk
+from mclabel.labeling.simulation.profiles import simulated_cases
+from mclabel.run.desk import Desk
 
 MANY = 1_000
 """Prefixes, more than any of these problems has."""

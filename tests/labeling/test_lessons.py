@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mclabel.estimators import ProblemPaths, SolutionPath
+from mclabel.core.records import Outcome
+from mclabel.labeling.estimators import ProblemPaths, SolutionPath
 from mclabel.labeling.lessons import Lessons
-from mclabel.records import Outcome
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 
 PATH = SolutionPath(prefixes=(), outcome=Outcome.RIGHT)
 

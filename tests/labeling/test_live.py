@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from mclabel.core.records import Completion
 from mclabel.engines import EngineStats
-from mclabel.engines.gate import GatedPolicy
-from mclabel.engines.live import EngineLoad, LiveController
+from mclabel.engines.gate import EngineLoad, GatedPolicy, LiveController
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.records import Completion
 from tests.support.scripted_jobs import scripted
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mclabel.arith import bundled_model
 from mclabel.cli import main
+from mclabel.domains.arith import bundled_model
 from tests.support.scripted_jobs import write_config
 
 LONG = "long " * 300

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, DataError, ShardError
-from mclabel.records import LabeledSolution, Outcome, Rollout
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, DataError, ShardError
+from mclabel.core.records import LabeledSolution, Outcome, Rollout
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -34,7 +35,7 @@ SETTINGS = {
 def label(folder: Path, *overrides: str, count: int = NUM_PROBLEMS) -> Path:
     source = write_problems(folder, count)
     base = scripted_overrides(source, folder / "run", "ray.address=none", *overrides)
-    pipelines.label(load_config(LabelConfig, None, base), lambda state: None)
+    jobs.label(load_config(LabelConfig, None, base), lambda state: None)
     return folder / "run"
 
 
@@ -56,7 +57,7 @@ def write_golds(folder: Path, golds: dict[str, str]) -> str:
 def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, kind: str) -> None:
     cut = "policy.engine={kind: scripted, truncate_rate: 0.05}"
     run = label(tmp_path, f"estimator={SETTINGS[kind]}", cut)
-    report = pipelines.regrade(str(run), str(tmp_path / "again"))
+    report = jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     assert rollouts(tmp_path / "again") == rollouts(run)
     assert (report.num_solutions, report.num_rollouts_missing) == (4 * NUM_PROBLEMS, 0)
@@ -70,7 +71,7 @@ def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: 
     more = ["estimator.agreement=false", "estimator.pilot=20", "estimator.rollouts=16"]
     run = label(tmp_path, "estimator.kind=posterior", *more, "solutions.per_problem=6")
     assert any(rollout.through for rollout in rollouts(run))
-    pipelines.regrade(str(run), str(tmp_path / "again"))
+    jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
 
 
@@ -78,7 +79,7 @@ def test_a_least_gain_that_a_budget_leads_is_used_again_as_it_was(tmp_path: Path
     more = ["estimator.tokens_per_solution=40", "estimator.pilot=8", "block_problems=1"]
     run = label(tmp_path, "estimator.kind=posterior", *more, count=20)
     assert len({(row.priors, row.min_gain_per_token) for row in rows(run)}) >= 3
-    pipelines.regrade(str(run), str(tmp_path / "again"))
+    jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
 
 
@@ -89,7 +90,7 @@ def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
     run = label(tmp_path, f"estimator={SETTINGS[kind]}")
     # What the policy answers where it errs: its wrong answers become right ones, and in turn.
     golds = write_golds(tmp_path, {"p3": "301", "p4": "402", "p5": r"\boxed{5}", "zz": "1"})
-    report = pipelines.regrade(str(run), str(tmp_path / "again"), golds=golds)
+    report = jobs.regrade(str(run), str(tmp_path / "again"), golds=golds)
     assert (report.num_golds, report.num_golds_unknown) == (4, 1)
     before, after = rows(run), rows(tmp_path / "again")
     check_exact(tmp_path / "again", NUM_PROBLEMS)
@@ -122,21 +123,21 @@ def test_a_gold_of_another_problem_is_counted_and_not_used(tmp_path: Path) -> No
     lines = [{"problem_id": name, "answer": "9", "problem": text} for name, text in given.items()]
     path = tmp_path / "golds.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    report = pipelines.regrade(str(run), str(tmp_path / "again"), golds=str(path))
+    report = jobs.regrade(str(run), str(tmp_path / "again"), golds=str(path))
     assert (report.num_golds, report.num_golds_unknown, report.num_golds_mismatched) == (3, 0, 1)
     assert "1 golds were not used" in " ".join(report.lines())
     answers = {row.problem.id: row.problem.answer for row in rows(tmp_path / "again")}
     assert [answers[name] for name in ("p3", "p4", "p5")] == ["9", "4", "9"]
     path.write_text(json.dumps({"problem_id": "p3", "answer": "9", "problem": 3}))
     with pytest.raises(DataError, match="problem must be a text, is a int"):
-        pipelines.regrade(str(run), str(tmp_path / "other"), golds=str(path))
+        jobs.regrade(str(run), str(tmp_path / "other"), golds=str(path))
 
 
 def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) -> None:
     run = label(tmp_path, "estimator.kind=first_error", "estimator.rollouts=4")
     # No answer is right any more: every solution is searched, of which right ones never were.
     golds = write_golds(tmp_path, {f"p{i}": "-7" for i in range(20)})
-    report = pipelines.regrade(str(run), str(tmp_path / "again"), golds=golds)
+    report = jobs.regrade(str(run), str(tmp_path / "again"), golds=golds)
     assert report.num_rollouts_missing > 0
     after = rows(tmp_path / "again")
     assert all(row.solution.outcome is not Outcome.RIGHT for row in after)
@@ -154,7 +155,7 @@ def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
 ) -> None:
     run = label(tmp_path, "estimator.kind=bisect", count=20)
     (tmp_path / "whole").mkdir()
-    pipelines.regrade(str(run), str(tmp_path / "whole"))
+    jobs.regrade(str(run), str(tmp_path / "whole"))
 
     def stop(done: int, total: int) -> None:
         assert total == 5
@@ -162,9 +163,9 @@ def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pipelines.regrade(str(run), str(tmp_path / "again"), on_progress=stop)
+        jobs.regrade(str(run), str(tmp_path / "again"), on_progress=stop)
     compact(Store(str(run)), rows=1000)
-    report = pipelines.regrade(str(run), str(tmp_path / "again"))
+    report = jobs.regrade(str(run), str(tmp_path / "again"))
     assert (report.num_blocks_resumed, report.num_solutions) == (2, 48)
     assert rows(tmp_path / "again") == rows(tmp_path / "whole")
     check_exact(tmp_path / "again")
@@ -173,11 +174,11 @@ def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
 def test_balanced_solutions_keep_what_is_known_of_the_others(tmp_path: Path) -> None:
     more = ["solutions.balance=1", "solutions.max_samples=8", "estimator.kind=fixed"]
     run = label(tmp_path, *more)
-    pipelines.regrade(str(run), str(tmp_path / "again"))
+    jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     chosen = next(row for row in rows(run) if row.solution.outcome is Outcome.WRONG)
     wrong_now = {chosen.problem.id: "no such answer"}
-    pipelines.regrade(str(run), str(tmp_path / "none"), golds=write_golds(tmp_path, wrong_now))
+    jobs.regrade(str(run), str(tmp_path / "none"), golds=write_golds(tmp_path, wrong_now))
     for new in rows(tmp_path / "none"):
         old = next(row for row in rows(run) if row.solution.id == new.solution.id)
         lost = new.problem.id == chosen.problem.id  # of the two that were kept one was right
@@ -198,27 +199,27 @@ def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
     assert config["checker"]["rules"]["ignore_case"] is False
     assert config["estimator"]["kind"] == "fixed"
     with pytest.raises(ShardError, match=r"checker.rules.ignore_case: False there, True here"):
-        pipelines.regrade(str(run), str(tmp_path / "strict"))
+        jobs.regrade(str(run), str(tmp_path / "strict"))
 
 
 def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
     again = str(tmp_path / "again")
     (tmp_path / "tree").mkdir()
     with pytest.raises(ConfigError, match=r"estimator.kind=tree, .* cannot be replayed"):
-        pipelines.regrade(str(label(tmp_path / "tree", "estimator.kind=tree", count=4)), again)
+        jobs.regrade(str(label(tmp_path / "tree", "estimator.kind=tree", count=4)), again)
     (tmp_path / "bare").mkdir()
     bare = label(tmp_path / "bare", "estimator.kind=fixed", "keep_rollouts=false", count=4)
     with pytest.raises(DataError, match="keep_rollouts=false"):
-        pipelines.regrade(str(bare), again)
+        jobs.regrade(str(bare), again)
     with pytest.raises(ConfigError, match="must not be the run that is graded again"):
-        pipelines.regrade(str(bare), str(bare))
+        jobs.regrade(str(bare), str(bare))
     with pytest.raises(ConfigError, match="nonsense"):
-        pipelines.regrade(str(bare), again, checker=["checker.rules.nonsense=true"])
+        jobs.regrade(str(bare), again, checker=["checker.rules.nonsense=true"])
     with pytest.raises(ShardError, match=r"has no run.json"):
-        pipelines.regrade(str(tmp_path), again)
+        jobs.regrade(str(tmp_path), again)
     (tmp_path / "golds.jsonl").write_text('{"problem_id": "p0"}\n')
     with pytest.raises(DataError, match="line 1: needs problem_id and answer"):
-        pipelines.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
+        jobs.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
     for answer, why in [
         ("NaN", "is NaN"),
         ("true", "is a bool"),
@@ -227,4 +228,4 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
     ]:
         (tmp_path / "golds.jsonl").write_text(f'{{"problem_id": "p0", "answer": {answer}}}\n')
         with pytest.raises(DataError, match=f"line 1: the answer, .* {why}"):
-            pipelines.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
+            jobs.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))

@@ -12,17 +12,9 @@ from typing import Any
 
 import pytest
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.store import Store
-from mclabel.engines.scripted import ScriptedEngine
-from mclabel.estimators import ESTIMATORS, Completer
-from mclabel.evaluation.health import run_health
-from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
-from mclabel.labeling.settings import LabelSettings
-from mclabel.records import (
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.records import (
     NO_ROOM,
     Completion,
     FinishReason,
@@ -34,8 +26,17 @@ from mclabel.records import (
     Solution,
     Step,
 )
-from mclabel.simulate.pool import read_pool
-from mclabel.work.tally import JobState
+from mclabel.engines.scripted import ScriptedEngine
+from mclabel.evaluate.health.health import run_health
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators import ESTIMATORS, Completer
+from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
+from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.simulation.pool import read_pool
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobState
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted, scripted_overrides, write_problems
 
@@ -140,7 +141,7 @@ def job(
     source = write_problems(folder, 20)
     base = [*scripted_overrides(source, folder / name), "ray.address=none", "block_problems=20"]
     base += [f"policy.max_tokens={SOME}", f"policy.engine={{kind: scripted, delay_s: {delay_s}}}"]
-    pipelines.label(load_config(LabelConfig, None, [*base, *changes]), on_state)
+    jobs.label(load_config(LabelConfig, None, [*base, *changes]), on_state)
     return folder / name
 
 
@@ -172,7 +173,7 @@ def test_runs_that_were_interrupted_or_graded_again_decide_the_same(
     seen: list[JobState] = []
     assert rows(job(tmp_path, "resumed", *more, on_state=seen.append)) == (labels, rollouts)
     assert seen[-1].num_replayed > 0
-    pipelines.regrade(str(run), str(tmp_path / "again"))
+    jobs.regrade(str(run), str(tmp_path / "again"))
     again, same = rows(tmp_path / "again")
     assert same == rollouts and [replace(row, num_missing=None) for row in again] == labels
     for name in ("run", "again"):

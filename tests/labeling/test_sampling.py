@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.records import Counts, Outcome, Problem, Solution, Step
 from mclabel.data.steps import StepSplitter
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.estimators.fixed import FixedEstimator
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import Sampled, SolutionSettings, sample_solutions
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import Counts, Outcome, Problem, Solution, Step
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -139,7 +140,7 @@ def test_a_balanced_job_through_shards(tmp_path: Path) -> None:
     changes = [f"problems.source={tmp_path / 'problems.jsonl'}", f"out={out}", "block_problems=4"]
     changes += ["policy.engine=scripted", "ray.address=none", "estimator.rollouts=2"]
     changes += ["solutions.balance=1", "solutions.max_samples=8", "split.max_steps=2"]
-    pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
+    jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
     labels = list(read_labels(Store(str(out))))
     assert labels
     for row in labels:

@@ -6,18 +6,18 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
+from mclabel.core.records import Problem
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.posterior.priors import Priors, wide_priors
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.priors import Priors, wide_priors
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.task import LabelTask
-from mclabel.records import Problem
-from mclabel.work.task import Block
-from mclabel.work.worker import Worker
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
+from mclabel.run.task import Block
+from mclabel.run.worker import Worker
 from tests.support.scripted_jobs import scripted
 
 

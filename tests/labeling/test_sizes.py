@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from mclabel.core.errors import DataError
+from mclabel.core.records import Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.text import PolicyText
-from mclabel.errors import DataError
 from mclabel.prm.examples.encode import StepEncoder, TooLongError
-from mclabel.records import Problem
 from mclabel.search.problem import Searching, search_problem
 from tests.support.labelled import arith_text
 from tests.support.scripted_jobs import scripted

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.store import Store
-from mclabel.data.verify.run import verify
-from mclabel.errors import ConfigError
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError
+from mclabel.core.records import LabeledSolution, Rollout
+from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.rollouts import Sampler
-from mclabel.records import LabeledSolution, Rollout
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.store import Store
+from mclabel.run.verify.run import verify
 
 OTHER = "{model: other, cost: 2, engine: scripted}"
 BOTH = f"completers=[{{model: policy, cost: 1}}, {OTHER}]"
@@ -37,7 +38,7 @@ def job(tmp_path: Path, name: str, *changes: str) -> LabelConfig:
 
 def label(tmp_path: Path, name: str, *changes: str) -> list[LabeledSolution]:
     config = job(tmp_path, name, *changes)
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
     assert verify(Store(config.out)).is_sound
     return sorted(read_labels(Store(config.out)), key=lambda row: row.solution.id)
 
@@ -97,7 +98,7 @@ def test_a_completer_is_added_to_a_finished_run(
 
 def test_a_job_that_is_stopped_goes_on(tmp_path: Path, source: str) -> None:
     config = job(tmp_path, "added", source, BOTH)
-    pipelines.label(config, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
+    jobs.label(config, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
     assert label(tmp_path, "added", source, BOTH) == label(tmp_path, "whole", source, BOTH)
 
 
@@ -117,13 +118,13 @@ def test_the_posterior_takes_all_that_is_on_record_and_samples_more(
     by_author = [counts for row in rows for counts in row.completers[0].steps[:-1]]
     assert min(counts.num_rollouts for counts in by_author) >= 4
     regraded = tmp_path / "again"
-    pipelines.regrade(str(tmp_path / "added"), str(regraded))
+    jobs.regrade(str(tmp_path / "added"), str(regraded))
     again = sorted(read_labels(Store(str(regraded))), key=lambda row: row.solution.id)
     assert [row.first_error for row in again] == [row.first_error for row in rows]
 
 
 def test_tokens_that_are_taken_over_cost_nothing(tmp_path: Path, source: str) -> None:
-    report = pipelines.label(job(tmp_path, "again", source), lambda state: None)
+    report = jobs.label(job(tmp_path, "again", source), lambda state: None)
     assert report.num_tokens == 0
     assert report.counts["num_rollouts"] == 0
     assert len(rollouts(tmp_path, "again")) == len(rollouts(tmp_path, "source")) > 0
@@ -164,7 +165,7 @@ def test_what_a_source_lacks_is_said(
     label(tmp_path, "by-other", source, f"completers=[{OTHER}]", "keep_rollouts=false")
     assert "source has rollouts by policy, which completers does not name" in caplog.text
     part = job(tmp_path, "part", BOTH)
-    pipelines.label(part, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
+    jobs.label(part, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
     caplog.clear()
     again = f"solutions.run={tmp_path / 'by-other'}"
     label(tmp_path, "again", again, f"completers=[{OTHER}]")

@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from mclabel.cli import main
-from mclabel.errors import ConfigError, DataError, EngineError
-from mclabel.judges.opinions import OpinionRun, judged_solutions
+from mclabel.core.errors import ConfigError, DataError, EngineError
+from mclabel.judge.opinions import OpinionRun, judged_solutions
 from mclabel.prm import load_prm
 from mclabel.prm.scoring import adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel

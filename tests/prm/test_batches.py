@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from mclabel.errors import BadAnswer
+from mclabel.core.errors import BadAnswer
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.scoring.batches import ScoreBatches
+from mclabel.prm.scoring.batched import ScoreBatches
 
 
 def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:

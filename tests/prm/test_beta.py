@@ -15,20 +15,21 @@ from scipy.stats import betabinom
 from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.cli import main
-from mclabel.config import TrainConfig, load_config
-from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
-from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, DataError
-from mclabel.pipelines.train import preflight
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import CompleterCounts, Counts, StepLabel
+from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.targets import step_targets, step_trials, without_truncated
+from mclabel.prm.job import preflight
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.incremental import IncrementalPRM
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.losses import beta_binomial_loss, step_loss
-from mclabel.records import CompleterCounts, Counts, StepLabel
+from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, write_run
 
 NAN = float("nan")
@@ -176,7 +177,7 @@ def train(out: Path, labels: str, base: str, *more: str) -> PRM:
     overrides = [f"out={out}", f"labels=[{labels}]", f"base={base}", "target=beta", "max_steps=3"]
     overrides += ["batch_size=8", "backbone_lr=1.0e-3", "head_lr=1.0e-2", "patience=2"]
     config = load_config(TrainConfig, None, [*overrides, *more])
-    report = pipelines.train(config, lambda step, total, detail: None)
+    report = jobs.train(config, lambda step, total, detail: None)
     assert report.validation["loss"] is not None and report.validation["calibration_error"]
     return PRM.load(out)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mclabel.errors import DataError
+from mclabel.core.errors import DataError
+from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.prm.examples.build import ExampleSettings, is_held_out, make_examples
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.examples.targets import step_targets
-from mclabel.records import LabeledSolution, Outcome
 from tests.support.labelled import arith_rows, arith_text
 
 TEXT = arith_text()

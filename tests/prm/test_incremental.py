@@ -25,12 +25,12 @@ from transformers import (
     Qwen3Config,
 )
 
-from mclabel.arith import bundled_model
+from mclabel.core.errors import DataError, EngineError
+from mclabel.domains.arith import bundled_model
 from mclabel.engines.text import PolicyText
-from mclabel.errors import DataError, EngineError
 from mclabel.prm.examples.encode import StepEncoder, TooLongError
 from mclabel.prm.model.cached import CachedBody
-from mclabel.prm.model.likelihood import NUM_FEATURES
+from mclabel.prm.model.likelihood_head import NUM_FEATURES
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.incremental import IncrementalPRM, ScoredPrefix, is_incremental

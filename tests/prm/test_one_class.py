@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
+from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.prm.examples.targets import TARGETS
-from mclabel.records import Counts, LabeledSolution, Outcome
 from tests.support.labelled import arith_rows, write_run
 
 

@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.pipelines.provenance import server_address
-from mclabel.prm.scoring.manifest import scorer_fingerprint
+from mclabel.prm.scoring.manifest import scorer_fingerprint, server_address
 
 SOLUTION = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
 JUDGED = [

@@ -14,7 +14,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from mclabel.errors import ConfigError, EngineError
+from mclabel.core.errors import ConfigError, EngineError
 from mclabel.prm import Scorer, load_prm
 from mclabel.prm.scoring.adapters import QWEN_SYSTEM, Qwen2ForProcessRewardModel
 

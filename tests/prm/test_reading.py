@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from mclabel.arith import bundled_model
-from mclabel.pipelines.scores import ScoreCache
+from mclabel.domains.arith import bundled_model
+from mclabel.evaluate.best_of_n.scores import ScoreCache
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.likelihood_head import LikelihoodHead
 from mclabel.prm.model.loading import start_step_model

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import pipelines
-from mclabel.config import TrainConfig, load_config
-from mclabel.errors import ComponentError, ConfigError, ShardError
-from mclabel.pipelines.train_report import TrainReport
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ComponentError, ConfigError, ShardError
+from mclabel.core.records import LabeledSolution
+from mclabel.core.settings import OPERATIONAL
+from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.build import ExampleSettings
 from mclabel.prm.examples.encode import TextSettings
 from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.report import TrainReport
 from mclabel.prm.training.settings import TrainerSettings
-from mclabel.records import LabeledSolution
-from mclabel.settings import OPERATIONAL
 from tests.support.labelled import arith_rows
 
 PARTS = (ModelSettings, ExampleSettings, TextSettings, TrainerSettings)
@@ -25,7 +26,7 @@ PARTS = (ModelSettings, ExampleSettings, TextSettings, TrainerSettings)
 
 def train(out: Path, *overrides: str, kind: type[TrainConfig] = TrainConfig) -> TrainReport:
     config = load_config(kind, None, [f"out={out}", *overrides])
-    return pipelines.train(config, lambda step, total, loss: None)
+    return jobs.train(config, lambda step, total, loss: None)
 
 
 def test_every_setting_stands_once_and_has_a_sentence() -> None:

@@ -16,16 +16,17 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from mclabel import pipelines
-from mclabel.config import TrainConfig, load_config
-from mclabel.errors import ConfigError, DataError, ShardError, TrainingError
-from mclabel.pipelines.train import preflight
-from mclabel.pipelines.train_report import TrainReport
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, DataError, ShardError, TrainingError
+from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import StepEncoder
+from mclabel.prm.job import preflight
 from mclabel.prm.model.likelihood_head import LikelihoodHead
 from mclabel.prm.model.loading import load_step_model, start_step_model
 from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.report import TrainReport
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.checkpoint import last_checkpoint
 from mclabel.prm.training.settings import TrainerSettings
@@ -36,7 +37,7 @@ from tests.support.labelled import arith_rows, arith_text, write_run
 
 def train(out: Path, *overrides: str) -> TrainReport:
     config = load_config(TrainConfig, None, [f"out={out}", *overrides])
-    return pipelines.train(config, lambda step, total, loss: None)
+    return jobs.train(config, lambda step, total, loss: None)
 
 
 @pytest.mark.slow
@@ -329,7 +330,7 @@ def test_a_step_token_of_another_base_is_answered_with_what_to_set(
 def test_shards_of_another_version_are_refused(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.data.shards.shard.SCHEMA_VERSION", 99)
+    monkeypatch.setattr("mclabel.run.shards.shard.SCHEMA_VERSION", 99)
     run = write_run(tmp_path / "labels", arith_rows(4))
     monkeypatch.undo()
     with pytest.raises(ShardError, match="schema version 99"):

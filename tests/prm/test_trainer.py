@@ -12,28 +12,29 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from mclabel import pipelines
-from mclabel.config import TrainConfig, load_config
-from mclabel.data.shards.labels import commit_block
-from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, TrainingError
-from mclabel.pipelines.train import preflight
-from mclabel.pipelines.train_report import TrainReport
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, TrainingError
+from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.examples.packed import Example, PackedExamples
+from mclabel.prm.job import preflight
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.lora import add_adapters
 from mclabel.prm.model.settings import CONCENTRATION_FILE, ModelSettings
 from mclabel.prm.model.token_head import prepare_step_token
+from mclabel.prm.report import TrainReport
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.items import Item, balance, collate, cut, num_pieces, rows_together
+from mclabel.run.shards.labels import commit_block
+from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, write_run
 from tests.support.process_group import train_in_group
 
 
 def train(out: Path, *overrides: str) -> TrainReport:
     config = load_config(TrainConfig, None, [f"out={out}", *overrides])
-    return pipelines.train(config, lambda step, total, loss: None)
+    return jobs.train(config, lambda step, total, loss: None)
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from mclabel.arith import bundled_model
-from mclabel.prm.examples.batch import _batches, make_batch
+from mclabel.domains.arith import bundled_model
+from mclabel.prm.examples.batch import MAX_NODES, _batches, make_batch, make_tree, tree_groups
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.examples.token_tree import MAX_NODES, make_tree, tree_groups
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from tests.support.labelled import arith_text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from mclabel import pipelines
+from mclabel import jobs
 from mclabel.prm import load_prm
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
@@ -21,7 +21,7 @@ def test_trl_trains_an_epoch_on_our_export_and_we_score_with_it(
     from datasets import load_dataset
 
     run = write_run(tmp_path / "run", arith_rows(32))
-    pipelines.export_run(run, "trl", str(tmp_path / "export"))
+    jobs.export_run(run, "trl", str(tmp_path / "export"))
     base = tiny_model(tmp_path / "base")
     tokenizer = AutoTokenizer.from_pretrained(base)
     data = load_dataset(

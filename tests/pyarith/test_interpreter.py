@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.pyarith.function import Function
-from mclabel.pyarith.interpreter import run
-from mclabel.pyarith.problems import generate
-from mclabel.pyarith.solutions import write
+from mclabel.domains.pyarith.function import Function
+from mclabel.domains.pyarith.interpreter import run
+from mclabel.domains.pyarith.problems import generate
+from mclabel.domains.pyarith.solutions import write
 
 
 def python(text: str, inputs: list[list[int]]) -> tuple[int, ...]:

@@ -10,17 +10,17 @@ from collections import Counter
 import pytest
 from transformers import AutoTokenizer
 
-from mclabel import arith
-from mclabel.arith.verify import StepTruth
+from mclabel.core.seeds import sampling_seed
+from mclabel.domains import arith
+from mclabel.domains.arith.verify import StepTruth
+from mclabel.domains.pyarith import bundled_model
+from mclabel.domains.pyarith.function import Function
+from mclabel.domains.pyarith.interpreter import run
+from mclabel.domains.pyarith.problems import generate
+from mclabel.domains.pyarith.solutions import reference
+from mclabel.domains.pyarith.truth import Judge
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
-from mclabel.pyarith import bundled_model
-from mclabel.pyarith.function import Function
-from mclabel.pyarith.interpreter import run
-from mclabel.pyarith.problems import generate
-from mclabel.pyarith.solutions import reference
-from mclabel.pyarith.truth import Judge
-from mclabel.seeds import sampling_seed
 
 TOKENIZER = AutoTokenizer.from_pretrained(bundled_model("policy"))
 

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
+from mclabel.core.records import Problem
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
-from mclabel.pyarith.function import Function
-from mclabel.pyarith.interpreter import run
-from mclabel.pyarith.problems import generate
-from mclabel.pyarith.solutions import reference, write
-from mclabel.records import Problem
+from mclabel.domains.pyarith.function import Function
+from mclabel.domains.pyarith.interpreter import run
+from mclabel.domains.pyarith.problems import generate
+from mclabel.domains.pyarith.solutions import reference, write
 
 PROBLEMS = generate(200, seed=3, split="test")
 

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from mclabel.domains import carries_truth, true_first_error
-from mclabel.pyarith.function import Function
-from mclabel.pyarith.interpreter import MAX_LINES
-from mclabel.pyarith.problems import generate
-from mclabel.pyarith.solutions import Written, reference, write
+from mclabel.domains.pyarith.function import Function
+from mclabel.domains.pyarith.interpreter import MAX_LINES
+from mclabel.domains.pyarith.problems import generate
+from mclabel.domains.pyarith.solutions import Written, reference, write
+from mclabel.domains.registry import carries_truth, true_first_error
 
 PROBLEMS = generate(200, seed=3, split="test")
 

@@ -8,10 +8,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from mclabel.evaluation.bootstrap import NOTHING, Estimate
-from mclabel.report.files import json_text
-from mclabel.report.plots.style import DARK_PAGE, HUES, INK, LIGHT_PAGE
-from mclabel.report.terminal.grid import Grid, estimate_text, markdown, number_text, rich_table
+from mclabel.core.stats.bootstrap import NOTHING, Estimate
+from mclabel.show.files import json_text
+from mclabel.show.grid import Grid, estimate_text, markdown, number_text, rich_table
+from mclabel.show.style import DARK_PAGE, HUES, INK, LIGHT_PAGE
 
 
 def test_markdown() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.evaluation.bootstrap import Estimate
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.core.stats.bootstrap import Estimate
 from mclabel.report.page.choice_headline import main_choice
 from mclabel.report.page.example import MAX_SHOWN, Example, example_part, more_telling
 from mclabel.report.page.facts import run_facts
@@ -25,7 +25,7 @@ from mclabel.report.page.wording import (
     points,
     points_range,
 )
-from mclabel.report.runs import find_runs
+from mclabel.run.kinds import find_runs
 from tests.support.shown import (
     HOSTILE,
     SCORED,

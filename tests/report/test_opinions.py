@@ -13,8 +13,12 @@ from typing import Any, Literal
 import pytest
 from rich.console import Console
 
-from mclabel.records import Claim, Flag, LabeledSolution, Outcome, SourceOpinion, Step
-from mclabel.report.opinions import (
+from mclabel.core.records import Claim, Flag, LabeledSolution, Outcome, SourceOpinion, Step
+from mclabel.report.page.example import Example, example_part
+from mclabel.report.page.facts import run_facts
+from mclabel.report.page.report import write_report
+from mclabel.run.kinds import find_runs
+from mclabel.show.opinions import (
     MAX_PLACES,
     MAX_REASON,
     Place,
@@ -22,11 +26,7 @@ from mclabel.report.opinions import (
     pieces,
     places_by_step,
 )
-from mclabel.report.page.example import Example, example_part
-from mclabel.report.page.facts import run_facts
-from mclabel.report.page.report import write_report
-from mclabel.report.runs import find_runs
-from mclabel.report.terminal.solutions import show_solution
+from mclabel.show.solutions import show_solution
 from tests.support.shown import combined, solution, write_run
 from tests.support.viewer_process import ViewerProcess
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from mclabel.records import Flag, LabeledSolution, Outcome
+from mclabel.core.records import Flag, LabeledSolution, Outcome
 from tests.support.browser import (
     chromium,
     complaints,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.errors import DataError
-from mclabel.records import Outcome, Problem, Solution, Step
+from mclabel.core.errors import DataError
+from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.report.page.report import write_report
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.data.shards.digest import with_digest
-from mclabel.data.shards.shard import METADATA_KEY
-from mclabel.errors import ConfigError, ShardError
-from mclabel.records import Outcome
-from mclabel.report.kinds import answer_kind
+from mclabel.core.errors import ConfigError, ShardError
+from mclabel.core.records import Outcome
 from mclabel.report.page.facts import run_facts
 from mclabel.report.page.html import Html, figure, table, tag, text
 from mclabel.report.page.report import write_report
-from mclabel.report.runs import find_runs
-from mclabel.report.texts import DESCRIBED, SELECTED
+from mclabel.run.kinds import find_runs
+from mclabel.run.shards.digest import with_digest
+from mclabel.run.shards.shard import METADATA_KEY
+from mclabel.show.texts import DESCRIBED, SELECTED, answer_kind
 from tests.support.labelled import arith_rows
 from tests.support.shown import hostile_run, plain_run, solution, write_run
 

@@ -10,7 +10,7 @@ import pytest
 import mclabel
 
 FOLDERS = (
-    Path(mclabel.__file__).parent / "report" / "static" / "vendor",
+    Path(mclabel.__file__).parent / "show" / "static" / "vendor",
     Path(__file__).parent / "vendor",
 )
 

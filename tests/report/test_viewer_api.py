@@ -15,12 +15,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mclabel.data.shards.manifest import Semantic, claim
-from mclabel.data.shards.shard import METADATA_KEY
-from mclabel.data.shards.store import Store
-from mclabel.records import Outcome
-from mclabel.report.runs import find_runs, run_identity
+from mclabel.core.records import Outcome
 from mclabel.report.viewer.selection import MAX_PART, MAX_PART_STEPS
+from mclabel.run.kinds import find_runs, run_identity
+from mclabel.run.shards.manifest import Semantic, claim
+from mclabel.run.shards.shard import METADATA_KEY
+from mclabel.run.shards.store import Store
 from tests.support.shown import (
     CONFIG,
     HOSTILE,

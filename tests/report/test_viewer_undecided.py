@@ -9,15 +9,15 @@ from dataclasses import replace
 from itertools import count, product
 from pathlib import Path
 
-from mclabel.arith.problems import generate
-from mclabel.arith.program import Program, reference_solution
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.report.page.report import write_report
-from mclabel.report.runs import find_runs
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import ERRORS, Listing, Question, counts
 from mclabel.report.viewer.selection import Selection
+from mclabel.run.kinds import find_runs
 from tests.support.shown import solution, write_run
 
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from mclabel.errors import ComponentError, ConfigError, DataError
-from mclabel.rl.credits.base import Credit, CreditSettings, Segment, StepEvidence
-from mclabel.rl.credits.checked import CheckedCredit
-from mclabel.settings import Chosen
+from mclabel.core.errors import ComponentError, ConfigError, DataError
+from mclabel.core.settings import Chosen
+from mclabel.rl.credits.base import CheckedCredit, Credit, CreditSettings, Segment, StepEvidence
 
 
 def settings(kind: str, **keys: Any) -> CreditSettings:
@@ -290,6 +289,6 @@ def test_a_credit_of_ones_own_is_checked(given: str, message: str) -> None:
 
 
 def test_what_is_no_credit_is_refused() -> None:
-    found = TypeAdapter(CreditSettings).validate_python({"kind": "mclabel.records:Problem"})
+    found = TypeAdapter(CreditSettings).validate_python({"kind": "mclabel.core.records:Problem"})
     with pytest.raises(ConfigError, match="must be a class derived from"):
         CheckedCredit(found)

@@ -16,18 +16,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from mclabel import pipelines
-from mclabel.config import RLConfig, bundled_config, load_config
+from mclabel import jobs
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.errors import ConfigError, DataError, EngineError, ShardError, TrainingError
+from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.engines.pretrained import load_model, load_tensors
-from mclabel.errors import ConfigError, DataError, EngineError, ShardError, TrainingError
-from mclabel.records import Outcome, Problem, Solution, Step
+from mclabel.rl.config import RLConfig
 from mclabel.rl.credits.base import Segment
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
+from mclabel.rl.tokens import unfit
 from mclabel.rl.training.crediting import Crediting, per_token
-from mclabel.rl.training.drift import kl_divergence
 from mclabel.rl.training.rollouts import step_figures
-from mclabel.rl.unfit import unfit
+from mclabel.rl.training.trainer import kl_divergence
 from tests.support.serving import trained_prm
 
 pytest.importorskip("trl")
@@ -63,17 +64,17 @@ class Stop(Exception):
 @pytest.mark.slow
 def test_a_stopped_training_resumes_to_the_same_policy(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    model = pipelines.rl(config(whole))
+    model = jobs.rl(config(whole))
 
     def stop(step: int, total: int, detail: str) -> None:
         if step == 3:
             raise Stop
 
     with pytest.raises(Stop):
-        pipelines.rl(config(cut), stop)
+        jobs.rl(config(cut), stop)
     assert [row["step"] for row in log(cut)] == [1, 2, 3]
     assert not (cut / "model").exists()
-    pipelines.rl(config(cut))
+    jobs.rl(config(cut))
     assert [row["step"] for row in log(cut)] == [1, 2, 3, 4]
     for one, other in zip(log(whole), log(cut), strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
@@ -93,12 +94,12 @@ def test_a_stopped_training_resumes_to_the_same_policy(tmp_path: Path) -> None:
     def never(step: int, total: int, detail: str) -> None:
         raise AssertionError("a training that has ended was begun again")
 
-    assert pipelines.rl(config(whole), never) == model
+    assert jobs.rl(config(whole), never) == model
     with pytest.raises(ShardError, match="credit"):
-        pipelines.rl(config(whole, "credit=outcome"))
+        jobs.rl(config(whole, "credit=outcome"))
     changes = [f"policy.model={model}", "steps=1", "credit=prm_progress"]
     trained_on = config(tmp_path / "more", *changes, "prover.model=arith:strong")
-    assert pipelines.rl(trained_on).is_dir()
+    assert jobs.rl(trained_on).is_dir()
 
 
 @pytest.mark.slow
@@ -109,10 +110,10 @@ def test_a_training_stopped_before_its_first_checkpoint_begins_its_log_anew(tmp_
 
     changes = ["credit=outcome", "steps=2", "measuring.samples=1", "policy.stop=['boxed{']"]
     with pytest.raises(Stop):
-        pipelines.rl(config(tmp_path / "out", *changes), stop)
+        jobs.rl(config(tmp_path / "out", *changes), stop)
     with (tmp_path / "out" / "log.jsonl").open("a") as file:
         file.write('{"step": 2, "lo')  # and was killed while it wrote
-    pipelines.rl(config(tmp_path / "out", *changes))
+    jobs.rl(config(tmp_path / "out", *changes))
     assert [row["step"] for row in log(tmp_path / "out")] == [1, 2]
 
 
@@ -151,7 +152,7 @@ def test_the_distance_from_the_first_policy_is_that_of_their_distributions() -> 
 def test_a_prm_gives_credit_and_what_it_says_is_measured(tmp_path: Path) -> None:
     prm = trained_prm(tmp_path, "head=likelihood", "backbone_lr=0")
     out = tmp_path / "out"
-    pipelines.rl(config(out, "credit=prm_delta", f"prm={prm}", "steps=1"))
+    jobs.rl(config(out, "credit=prm_delta", f"prm={prm}", "steps=1"))
     (figures,) = log(out)
     assert -1 <= figures["prm_less_outcome"] <= 1 and figures["num_value_tokens"] == 0
     last = json.loads((out / "measured" / "1.json").read_text())["summary"]
@@ -168,14 +169,14 @@ def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
     tmp_path: Path,
 ) -> None:
     changes = ("credit=first_error", "estimator=posterior", "steps=1", "save_steps=1")
-    pipelines.rl(config(tmp_path / "out", *changes))
+    jobs.rl(config(tmp_path / "out", *changes))
     checkpoints = tmp_path / "out" / "checkpoints"
     assert (checkpoints / "checkpoint-1" / "complete").is_file()
     state = checkpoints / "checkpoint-1" / "trainer_state.json"
     state.write_text("{")
     (tmp_path / "out" / "model").rename(tmp_path / "gone")
     with pytest.raises(TrainingError, match="holds no state of a training"):
-        pipelines.rl(config(tmp_path / "out", *changes))
+        jobs.rl(config(tmp_path / "out", *changes))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     changes: list[str], error: type[Exception], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=words):
-        pipelines.rl(config(tmp_path / "out", *changes))
+        jobs.rl(config(tmp_path / "out", *changes))
     assert not (tmp_path / "out").exists()
 
 
@@ -249,7 +250,7 @@ def test_what_could_not_be_graded_is_left_out_of_reward_and_baseline(truncated: 
 
 
 def test_measurements_know_luck_where_there_is_truth() -> None:
-    from mclabel.arith.problems import generate
+    from mclabel.domains.arith.problems import generate
 
     problem = generate(1, seed=3, split="test")[0]
     right = [solution("nonsense = 3\n", "4", number=number) for number in range(2)]
@@ -285,7 +286,7 @@ def test_texts_without_content_have_no_reward(steps: list[str], reason: str | No
 
 
 def _policy() -> Path:
-    from mclabel.arith import bundled_model
+    from mclabel.domains.arith import bundled_model
 
     return bundled_model("policy")
 
@@ -296,7 +297,7 @@ def test_the_configuration_for_a_gpu_is_planned_without_one(tmp_path: Path) -> N
     checked = load_config(
         RLConfig, bundled_config("rl/math-qwen2.5-1.5b.yaml"), [*changes, f"out={tmp_path / 'out'}"]
     )
-    lines = "\n".join(pipelines.plan_rl(checked).lines(checked))
+    lines = "\n".join(jobs.plan_rl(checked).lines(checked))
     assert "on cuda" in lines and "512 solutions (64 problems x 8)" in lines
     assert "values: estimator posterior" in lines
 
@@ -305,7 +306,7 @@ def test_the_configuration_for_a_gpu_is_planned_without_one(tmp_path: Path) -> N
 def test_a_training_that_is_killed_again_and_again_comes_to_the_same_policy(tmp_path: Path) -> None:
     """Real processes, killed at moments of their own."""
     changes = ["steps=4", "save_steps=1", "measuring.every=4"]
-    whole = pipelines.rl(config(tmp_path / "whole", *changes))
+    whole = jobs.rl(config(tmp_path / "whole", *changes))
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "mclabel", "rl", str(_written(tmp_path)), f"out={out}"]
     rng = random.Random(5)

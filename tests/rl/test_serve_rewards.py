@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mclabel.config import ServeRewardsConfig
+from mclabel.core.errors import ConfigError, DataError, EngineDied
 from mclabel.data.readers.generated import ArithReader
-from mclabel.errors import ConfigError, DataError, EngineDied
-from mclabel.pipelines.serve_rewards import serve_rewards
 from mclabel.prm.scoring.scorer import load_prm
 from mclabel.rl import client as client_module
 from mclabel.rl.client import RewardClient, RewardError, RewardItem
+from mclabel.rl.config import ServeRewardsConfig
+from mclabel.rl.serve import serve_rewards
 from mclabel.rl.server.rewarder import Rewarder
 from mclabel.serving.asked import Limits
 from mclabel.serving.place import Place
@@ -73,7 +73,7 @@ def serving(
         place = Place(port=0, token=token)
         serve_rewards(config, place=place, limits=limits or Limits(), on_ready=on_ready)
 
-    name = "mclabel.pipelines.serve_rewards.Rewarder"
+    name = "mclabel.rl.serve.Rewarder"
     with in_thread(Running(), serve, part=Rewarder, name=name) as running:
         yield running
 

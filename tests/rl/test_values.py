@@ -10,13 +10,13 @@ import pytest
 
 from mclabel.checkers import make_checker
 from mclabel.checkers.base import default_checker
+from mclabel.core.records import Outcome, Problem, Solution
 from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.scripted import WORDS
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import Outcome, Problem, Solution
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 from mclabel.rl.values import GroupValues, LiveValues
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 
 NUM_STEPS = 3
 SIZE = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from mclabel.records import Completion
+from mclabel.core.records import Completion
 from mclabel.search.pieces import MAX_REST, GrowingPiece
 
 

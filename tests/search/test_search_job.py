@@ -17,11 +17,11 @@ from click.testing import CliRunner, Result
 
 from mclabel.cli import main
 from mclabel.data.readers.generated import ArithReader
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import read_trees
-from mclabel.data.verify.run import verify
 from mclabel.engines import PolicySettings, make_engine
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
+from mclabel.run.shards.trees import read_trees
+from mclabel.run.verify.run import verify
 from mclabel.search import SEARCHES
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.scorers.base import make_scorer

@@ -17,11 +17,11 @@ from typing import Any
 import openai
 import pytest
 
-from mclabel.config import ServeSearchConfig
+from mclabel.core.errors import ConfigError, EngineDied
 from mclabel.data.readers.generated import ArithReader
-from mclabel.errors import ConfigError, EngineDied
-from mclabel.pipelines.serve_search import serve_search
 from mclabel.search import SEARCHES
+from mclabel.search.config import ServeSearchConfig
+from mclabel.search.serve import serve_search
 from mclabel.search.server import searcher as searcher_module
 from mclabel.search.server.searcher import Searcher
 from mclabel.serving.asked import Limits
@@ -79,7 +79,7 @@ def serving(
         place = Place(port=0, token=token)
         serve_search(config, place=place, limits=limits or Limits(), on_ready=on_ready)
 
-    name = "mclabel.pipelines.serve_search.Searcher"
+    name = "mclabel.search.serve.Searcher"
     with in_thread(Running(), serve, part=Searcher, name=name) as running:
         yield running
 
@@ -185,7 +185,7 @@ REFUSED = [
     ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "tools="),
     ({"extra_body": {"whatever": 1}}, "whatever: unknown key"),
     ({"extra_body": {"search": {"kind": "os:system"}}}, "cannot name other code"),
-    ({"extra_body": {"search": "mclabel.search.methods.beam:BeamSearch"}}, "cannot name other"),
+    ({"extra_body": {"search": "mclabel.search.methods.levels:BeamSearch"}}, "cannot name other"),
     ({"extra_body": {"search": {"kind": ["x"]}}}, "search.kind"),
     ({"extra_body": {"search": {"nn": 3}}}, "nn: unknown key"),
     ({"extra_body": {"search": {"n": 10**6}}}, "search.n: must be at most 4,096"),

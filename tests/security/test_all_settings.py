@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 import mclabel
-from mclabel.config import ServeSearchConfig
-from mclabel.config.load import check_config
-from mclabel.errors import ConfigError
-from mclabel.settings import AtMost, Harmless, Settings, TrustsCode, harmful_values
+from mclabel.core.config.load import check_config
+from mclabel.core.errors import ConfigError
+from mclabel.core.settings import AtMost, Harmless, Settings, TrustsCode, harmful_values
+from mclabel.search.config import ServeSearchConfig
 
 OF_OTHER_TRAINERS = ("mclabel.rl.adapters.",)
 """Modules that need packages which are not installed; they have no settings."""

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from mclabel.data.trainings import mark_checkpoint
+from mclabel.core.errors import EngineError, TrainingError
 from mclabel.engines.pretrained import load_state
-from mclabel.errors import EngineError, TrainingError
 from mclabel.prm.training.checkpoint import (
     check_checkpoint,
     check_trainer_files,
     last_checkpoint,
     writing,
 )
+from mclabel.run.trainings import mark_checkpoint
 
 
 @pytest.mark.parametrize(

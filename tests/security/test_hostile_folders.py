@@ -16,12 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.errors import MclabelError
-from mclabel.report.runs import find_runs
-from mclabel.report.viewer.following import Follower
-from mclabel.report.viewer.index import Index
+from mclabel.core.errors import MclabelError
+from mclabel.report.viewer.index import Follower, Index
 from mclabel.report.viewer.scoring import Scorers
 from mclabel.report.viewer.server import make_app
+from mclabel.run.kinds import find_runs
 from tests.support.broken_inputs import World
 from tests.support.hostile_models import hostile_models
 from tests.support.hostile_runs import SCRIPT, Touches, hostile_configurations, hostile_runs

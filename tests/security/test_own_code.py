@@ -14,10 +14,13 @@ from click.testing import CliRunner
 
 import mclabel as mc
 from mclabel.cli import main
-from mclabel.components import find_component
-from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
-from mclabel.data.shards.digest import read_object, with_digest
-from mclabel.errors import ConfigError
+from mclabel.core.components import find_component
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.labeling.config import LabelConfig
+from mclabel.prm.config import TrainConfig
+from mclabel.run.shards.digest import read_object, with_digest
 from tests.support.scripted_jobs import write_problems
 
 OWN = '''
@@ -25,7 +28,7 @@ import os
 import pathlib
 import subprocess
 
-from mclabel.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.fixed import FixedEstimator
 
 pathlib.Path(__file__).with_suffix(".imported").touch()
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from mclabel.arith import bundled_model
-from mclabel.data.shards.manifest import MANIFEST, read_claim
-from mclabel.data.shards.store import Store
+from mclabel.core.errors import DataError, MclabelError
+from mclabel.domains.arith import bundled_model
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.pretrained import load_model, load_model_config, load_state, load_tokenizer
-from mclabel.errors import DataError, MclabelError
 from mclabel.prm.scoring.manifest import PrmManifest, scorer_fingerprint
 from mclabel.prm.scoring.scorer import load_prm
 from mclabel.prm.training.checkpoint import check_trainer_files
+from mclabel.run.shards.manifest import MANIFEST, read_claim
+from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, write_run
 
 Damage = Callable[[Path], None]

@@ -27,7 +27,7 @@ SPINS = '''
 import pathlib
 
 from mclabel.rl.credits.outcome import OutcomeCredit
-from mclabel.search.scorers.constant import ConstantScorer
+from mclabel.search.scorers.base import ConstantScorer
 
 
 def spin():

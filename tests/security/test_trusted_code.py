@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mclabel.arith import bundled_model
 from mclabel.cli import main
+from mclabel.domains.arith import bundled_model
 
 POLICY = {"model": "arith:policy", "max_tokens": 80}
 SCORER = {"kind": "prm"}

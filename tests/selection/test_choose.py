@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mclabel.errors import DataError
-from mclabel.selection.choose import Chosen, choose, num_drawn
+from mclabel.core.errors import DataError
+from mclabel.select.choose import Chosen, choose, num_drawn
 
 NAN = float("nan")
 

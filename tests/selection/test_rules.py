@@ -9,14 +9,9 @@ from typing import Any
 
 import pytest
 
-from mclabel.errors import ComponentError, ConfigError, DataError
-from mclabel.records import Outcome
-from mclabel.selection.rules import (
-    ScoredSolution,
-    entropy_of_first_error,
-    find_rule,
-    scored_solution,
-)
+from mclabel.core.errors import ComponentError, ConfigError, DataError
+from mclabel.core.records import Outcome
+from mclabel.select.rules import ScoredSolution, entropy_of_first_error, find_rule, scored_solution
 
 
 def solution(scores: Any = (0.9, 0.5), **row: Any) -> ScoredSolution:

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mclabel import pipelines
+from mclabel import jobs
+from mclabel.answers.step_keys import step_key
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.records import Outcome
-from mclabel.simulate.measure import measure, reliability
-from mclabel.simulate.pool import read_pool
-from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
-from mclabel.simulate.replay import replay
-from mclabel.step_keys import step_key
+from mclabel.core.config.load import load_config
+from mclabel.core.records import Outcome
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.simulation.measure import measure, reliability
+from mclabel.labeling.simulation.pool import read_pool
+from mclabel.labeling.simulation.profiles import PROFILES, resampled_cases, simulated_cases
+from mclabel.labeling.simulation.replay import replay
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.estimating import make
 
 
@@ -80,7 +81,7 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
             "ray.address=none",
         ],
     )
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
     store = Store(str(tmp_path / "run"))
     labels = {(r.problem.id, r.solution.sample_index): r for r in read_labels(store)}
     pool = read_pool(store, lambda row: None)

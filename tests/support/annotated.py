@@ -15,7 +15,7 @@ from typing import Any
 from mclabel.annotate.events import Event, EventLog, parse_event
 from mclabel.annotate.gold import GoldLine, with_gold
 from mclabel.annotate.items import Item, Settings, draw_items, write_items
-from mclabel.records import LabeledSolution
+from mclabel.core.records import LabeledSolution
 
 
 def event(number: int = 0, **changes: Any) -> Event:

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from mclabel.core.records import Outcome
+from mclabel.core.stats.bootstrap import Estimate
 from mclabel.data.readers.judged import JudgedSolution
-from mclabel.evaluation.bootstrap import Estimate
-from mclabel.evaluation.calibration import Prediction, calibration
-from mclabel.evaluation.label_quality import label_quality
-from mclabel.evaluation.processbench import processbench
-from mclabel.records import Outcome
+from mclabel.evaluate.labels.calibration import Prediction, calibration
+from mclabel.evaluate.labels.quality import label_quality
+from mclabel.evaluate.processbench.figures import processbench
 from tests.support.rows import row, step
 
 NUM_STEPS = 6

@@ -26,9 +26,9 @@ class Case:
 ESTIMATOR = (
     HEAD
     + '''
-from mclabel.estimators import Estimator, Judgement, RolloutSettings
-from mclabel.stats.values import estimate_fixed
-from mclabel.records import Counts
+from mclabel.labeling.estimators import Estimator, Judgement, RolloutSettings
+from mclabel.core.stats.values import estimate_fixed
+from mclabel.core.records import Counts
 
 
 class Own(Estimator):
@@ -119,8 +119,8 @@ ESTIMATORS = (
 JUDGE = (
     HEAD
     + '''
-from mclabel.judges.base import Judge, JudgeSettings, Opinion
-from mclabel.records import Flag
+from mclabel.judge.base import Judge, JudgeSettings, Opinion
+from mclabel.core.records import Flag
 
 
 class Own(Judge):
@@ -187,7 +187,7 @@ ENGINE = (
     HEAD
     + '''
 from mclabel.engines import Engine, EngineSettings, EngineStats
-from mclabel.records import Completion
+from mclabel.core.records import Completion
 
 
 class Own(Engine):
@@ -269,7 +269,7 @@ CHECKER = (
     HEAD
     + '''
 from mclabel.checkers import Checker, Grade
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 
 class Own(Checker):

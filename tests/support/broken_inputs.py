@@ -11,10 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.config import JudgeConfig, LabelConfig, load_config
+from mclabel.core.config.load import load_config
 from mclabel.engines.text import PolicyText
-from mclabel.pipelines.judge import judge
-from mclabel.pipelines.label import label
+from mclabel.judge.config import JudgeConfig
+from mclabel.judge.job import judge
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.job import label
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.manifest import PrmManifest

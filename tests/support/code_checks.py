@@ -9,7 +9,7 @@ from typing import Any
 
 from mclabel.checkers import Grade, GradeItem
 from mclabel.checkers.code.checker import CodeChecker
-from mclabel.records import Problem
+from mclabel.core.records import Problem
 
 
 def code_checker(**settings: Any) -> CodeChecker:

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
+from mclabel.core.records import NO_ROOM
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import Policy
-from mclabel.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import NO_ROOM
 from tests.support.one_engine import on_one_engine
 
 CHATML = (

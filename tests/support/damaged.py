@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.compact import compact
-from mclabel.data.shards.journal import journaled_blocks, read_journal, write_journal
-from mclabel.data.shards.labels import committed_blocks, read_labels, read_rollouts
-from mclabel.data.shards.manifest import claimed_config
-from mclabel.data.shards.priors import read_priors
-from mclabel.data.shards.rejects import set_aside
-from mclabel.data.shards.store import Store
-from mclabel.data.verify.run import verify
-from mclabel.errors import ShardError
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ShardError
+from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.journal import read_entry, rollout_line, solution_line
 from mclabel.report.page.facts import _job_facts
-from mclabel.work.budget import read_spent
+from mclabel.run.budget import read_spent
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.journal import journaled_blocks, read_journal, write_journal
+from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
+from mclabel.run.shards.manifest import claimed_config
+from mclabel.run.shards.priors import read_priors
+from mclabel.run.shards.rejects import set_aside
+from mclabel.run.shards.store import Store
+from mclabel.run.verify.run import verify
 from tests.support.scripted_jobs import scripted_overrides
 
 
@@ -42,7 +43,7 @@ def write_run(folder: Path, *, merged: bool, num_problems: int = 12) -> Path:
     out = folder / "run"
     more = ["ray.address=none", "estimator.kind=posterior", "solutions.per_problem=2"]
     config = load_config(LabelConfig, None, scripted_overrides(source, out, *more))
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
     store = Store(str(out))
     shard = store.names("labels")[-1]
     block = shard.removeprefix("labels/").removesuffix(".parquet")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mclabel.estimators import Estimator, EstimatorSettings, ProblemPaths, SolutionPath
-from mclabel.settings import Chosen
+from mclabel.core.settings import Chosen
+from mclabel.labeling.estimators import Estimator, EstimatorSettings, ProblemPaths, SolutionPath
 
 
 def settings_of(kind: str, **settings: Any) -> EstimatorSettings:

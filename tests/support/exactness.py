@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from mclabel.data.parquet import whole_table
-from mclabel.data.shards.durable import PARTIAL
-from mclabel.data.shards.labels import label_tables, read_labels
-from mclabel.data.shards.store import Store
-from mclabel.records import Outcome
+from mclabel.core.records import Outcome
+from mclabel.run.parquet import whole_table
+from mclabel.run.shards.durable import PARTIAL
+from mclabel.run.shards.labels import label_tables, read_labels
+from mclabel.run.shards.store import Store
 
 
 def check_exact(out: Path, num_problems: int = 20, per_problem: int = 4) -> None:

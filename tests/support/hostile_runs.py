@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from mclabel.data.shards.digest import parquet_with_digest, read_object, with_digest
-from mclabel.data.shards.manifest import FORMAT
+from mclabel.run.shards.digest import parquet_with_digest, read_object, with_digest
+from mclabel.run.shards.manifest import FORMAT
 
 SCRIPT = "<script>window.executed=1</script><img src=x onerror=window.executed=2>"
 """As it stands it must not be in a page."""

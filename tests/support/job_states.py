@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mclabel.labeling.task import LABEL_OUTPUTS
-from mclabel.work.tally import JobState
+from mclabel.run.tally import JobState
 
 STATE = JobState(
     words=LABEL_OUTPUTS.words,

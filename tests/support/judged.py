@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mclabel.answers import Checker, Grade
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 
 FOLDER = Path(__file__).parents[1] / "answers"
 

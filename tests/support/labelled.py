@@ -8,20 +8,21 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from mclabel import pipelines
-from mclabel.arith import bundled_model
-from mclabel.arith.misconceptions import misread
-from mclabel.arith.problems import generate
-from mclabel.arith.program import Program
-from mclabel.arith.verify import first_wrong_step
-from mclabel.config import TrainConfig, check_config
+from mclabel import jobs
+from mclabel.core.config.load import check_config
+from mclabel.core.records import Counts, LabeledSolution, Outcome, Solution, StepLabel
+from mclabel.core.seeds import content_id, prefix_id
 from mclabel.data.boundaries import newline_ends
-from mclabel.data.shards.labels import commit_block
-from mclabel.data.shards.store import Store
 from mclabel.data.steps import split_steps
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.misconceptions import misread
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program
+from mclabel.domains.arith.verify import first_wrong_step
 from mclabel.engines.text import PolicyText
-from mclabel.records import Counts, LabeledSolution, Outcome, Solution, StepLabel
-from mclabel.seeds import content_id, prefix_id
+from mclabel.prm.config import TrainConfig
+from mclabel.run.shards.labels import commit_block
+from mclabel.run.shards.store import Store
 
 
 def arith_text() -> PolicyText:
@@ -115,5 +116,5 @@ def train_tiny_prm(root: Path) -> str:
     labels = write_run(root / "labels", arith_rows(12))
     content = {"out": f"{root}/prm", "labels": [labels], "base": tiny_model(root / "base")}
     config = check_config(TrainConfig, {**content, "max_steps": 1, "validation": 0})
-    pipelines.train(config, lambda step, total, loss: None)
+    jobs.train(config, lambda step, total, loss: None)
     return f"{root}/prm"

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.data.shards.shard import METADATA_KEY, write_rollouts, write_shard
-from mclabel.data.shards.store import Store
+from mclabel.run.shards.shard import METADATA_KEY, write_rollouts, write_shard
+from mclabel.run.shards.store import Store
 
 
 def replicate(source: Path, out: Path, num_solutions: int) -> int:

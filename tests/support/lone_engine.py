@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from mclabel.core.errors import EngineError
+from mclabel.core.records import Completion
+from mclabel.core.settings import OPERATIONAL
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.errors import EngineError
-from mclabel.records import Completion
-from mclabel.settings import OPERATIONAL
 
 LOADS: list[str] = []
 """Models in the order in which they were loaded."""

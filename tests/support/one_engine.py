@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mclabel.checkers import make_checker
 from mclabel.engines import Policy
-from mclabel.estimators import RunLearner
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.estimators import RunLearner
 from mclabel.labeling.problem import Shared
 from mclabel.labeling.settings import LabelSettings
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 
 
 def on_one_engine(

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mclabel.arith import bundled_model
+from mclabel.domains.arith import bundled_model
 from mclabel.engines.text import PolicyText
 
 ANSWER = "1 + 1 = 2.\nThe answer is \\boxed{2}."

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators.posterior.chain import Evidence
-from mclabel.estimators.posterior.fit import fit_priors
-from mclabel.estimators.posterior.plan import PlanRequest, error_beliefs
-from mclabel.judges.consensus.models import JudgeModel, Locations, Scores
-from mclabel.records import AUTHOR
+from mclabel.core.records import AUTHOR
+from mclabel.judge.consensus.models import JudgeModel, Locations, Scores
+from mclabel.labeling.estimators.posterior.chain import Evidence
+from mclabel.labeling.estimators.posterior.fit import fit_priors
+from mclabel.labeling.estimators.posterior.plan import PlanRequest, error_beliefs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mclabel.core.errors import ConfigError
+from mclabel.core.records import Completion
+from mclabel.core.settings import OPERATIONAL
 from mclabel.engines import Engine, EngineResources, EngineSettings, EngineStats, PolicySettings
-from mclabel.errors import ConfigError
-from mclabel.records import Completion
-from mclabel.settings import OPERATIONAL
 
 
 class ConstantEngine(Engine):

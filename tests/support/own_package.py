@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mclabel import components
 from mclabel.cli import main
+from mclabel.core import components
 
 
 def install_package(folder: Path, name: str, modules: Mapping[str, str], entry_points: str) -> Path:

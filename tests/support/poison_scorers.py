@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from mclabel.errors import EngineDied
-from mclabel.judges.scorer import ScorerJudge
+from mclabel.core.errors import EngineDied
+from mclabel.judge.scorer import ScorerJudge
 from mclabel.prm.scoring.scorer import load_prm
 
 POISON = "[poison]"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch.distributed
 
-from mclabel.config import TrainConfig, load_config
-from mclabel.errors import TrainingError
-from mclabel.pipelines.train import _work
-from mclabel.pipelines.train_identity import chosen_blocks
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import TrainingError
+from mclabel.prm.config import TrainConfig
+from mclabel.prm.job import _work, chosen_blocks
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 """One process imports torch and the trainer; each worker is a fork of it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from mclabel.data.readers.judged import JudgedSolution
-from mclabel.evaluation.processbench import processbench
+from mclabel.evaluate.processbench.figures import processbench
 
 Splits = Mapping[str, Sequence[JudgedSolution]]
 Prediction = Callable[[int, JudgedSolution], int | None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from mclabel.judges.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
-from mclabel.records import Claim
+from mclabel.core.records import Claim
+from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 
 
 class RowJudge(Judge):

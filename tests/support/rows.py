@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from mclabel.records import (
+from mclabel.core.records import (
     Counts,
     LabeledSolution,
     LabelSource,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from mclabel.components import find_component
+from mclabel.core.components import find_component
 from mclabel.search.base import ROOT, Node, SearchMethod
 
 Scorer = Callable[[Sequence[int]], float]

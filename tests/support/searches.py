@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mclabel.data.shards.trees import StoredTree
+from mclabel.run.shards.trees import StoredTree
 
 
 def check_tree(tree: StoredTree, *, limit: int | None = None) -> None:

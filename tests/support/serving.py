@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mclabel import pipelines
-from mclabel.config import TrainConfig, load_config
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.prm.config import TrainConfig
 from tests.support.labelled import arith_rows, write_run
 
 START_S = 300.0
@@ -31,7 +32,7 @@ def trained_prm(folder: Path, *changes: str) -> Path:
     run = write_run(folder / "labels", arith_rows(24))
     settings = [f"labels=[{run}]", "base=arith:strong", f"out={folder / 'prm'}", "max_steps=4"]
     config = load_config(TrainConfig, None, [*settings, *changes])
-    pipelines.train(config, lambda step, total, detail: None)
+    jobs.train(config, lambda step, total, detail: None)
     return folder / "prm"
 
 

@@ -7,10 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mclabel.data.shards.labels import commit_block
-from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
-from mclabel.data.shards.store import Store
-from mclabel.records import (
+from mclabel.core.records import (
     Claim,
     Consensus,
     Counts,
@@ -24,7 +21,10 @@ from mclabel.records import (
     Step,
     StepLabel,
 )
-from mclabel.stats.values import estimate_fixed
+from mclabel.core.stats.values import estimate_fixed
+from mclabel.run.shards.labels import commit_block
+from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.run.shards.store import Store
 
 CONFIG = {"seed": 0, "estimator": {"kind": "fixed", "rollouts": 4}}
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
-from mclabel.arith.program import Program, reference_solution
+from mclabel.core.records import Problem
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.engines.text import PolicyText
-from mclabel.records import Problem
 from tests.support.needs_vllm import NEEDS_VLLM
 
 if TYPE_CHECKING:

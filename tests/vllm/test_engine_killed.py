@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
 from mclabel.engines.vllm_memory import NOTE_S
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 from tests.support.job_processes import (
     EAGER,
     VLLM,

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mclabel import pipelines
-from mclabel.arith import bundled_model
-from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards.labels import label_tables, read_labels
-from mclabel.data.shards.store import Store
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.domains.arith import bundled_model
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.labels import label_tables, read_labels
+from mclabel.run.shards.store import Store
 from tests.support.needs_vllm import NEEDS_VLLM
 from tests.support.serving import CPU, served_policy
 
@@ -43,7 +44,7 @@ def own_ray(own_cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
     """Right and all rollouts by prefix."""
     config = load_config(LabelConfig, None, [f"out={out}", *JOB, *overrides])
-    pipelines.label(config, lambda state: None)
+    jobs.label(config, lambda state: None)
     return {
         step.prefix_id: (step.counts.num_right, step.counts.num_rollouts)
         for row in read_labels(Store(str(out)))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mclabel.arith.problems import generate
+from mclabel.core.errors import EngineError
+from mclabel.core.records import Completion
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import PolicySettings
 from mclabel.engines.openai import OpenAIEngine
-from mclabel.errors import EngineError
-from mclabel.records import Completion
 from tests.support.continuation import (
     NUM_SOLUTIONS,
     TEMPERATURE,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mclabel import pipelines
-from mclabel.config import RLConfig, load_config
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.rl.config import RLConfig
 from tests.support.needs_vllm import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM
@@ -22,7 +23,7 @@ def test_a_policy_is_trained_on_vllm(tmp_path: Path) -> None:
         *("measured=arith", "measured.split=validation", "measured.limit=8"),
         *("measuring.every=2", "measuring.samples=2", "credit=mc", "estimator.rollouts=1"),
     ]
-    model = pipelines.rl(load_config(RLConfig, None, keys))
+    model = jobs.rl(load_config(RLConfig, None, keys))
     assert (model / "model.safetensors").is_file()
     rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]

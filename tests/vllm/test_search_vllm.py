@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import Engine, PolicySettings
 from mclabel.engines.vllm import VllmEngine
 from mclabel.search import SEARCHES

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mclabel.errors import EngineError
+from mclabel.core.errors import EngineError
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.served import ServedPRM
 from tests.support.labelled import arith_rows

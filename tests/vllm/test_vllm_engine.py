@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mclabel.arith import bundled_model
-from mclabel.arith.problems import generate
+from mclabel.core.errors import EngineError
+from mclabel.core.records import Completion
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
 from mclabel.engines import PolicySettings
 from mclabel.engines.vllm import VllmEngine
-from mclabel.errors import EngineError
-from mclabel.records import Completion
 from tests.support.continuation import (
     NUM_SOLUTIONS,
     TEMPERATURE,

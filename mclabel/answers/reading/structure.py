@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from itertools import pairwise
 
 from mclabel.answers.effort import spend
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.groups import read_group, read_matrix
-from mclabel.answers.reading.progressions import read_progression
 from mclabel.answers.reading.relations import read_relation, read_union
 from mclabel.answers.reading.remarks import read_remarked, read_tending
 from mclabel.answers.reading.scalars import (
@@ -334,3 +334,39 @@ def _plus_minus(text: str, part: Reader) -> Form | None:
     if isinstance(upper, Opaque) or isinstance(lower, Opaque):
         return None
     return Sequence("list", (upper, lower))
+
+
+_SUM = re.compile(r"\d{1,6}(?: ?\+ ?\d{1,6}){1,9} ?\+ ?\.\.\. ?\+ ?\d{1,9}")
+_MAX_TERMS = 200
+"""Of a geometric progression."""
+
+
+def read_progression(text: str) -> int | None:
+    """The sum of an arithmetic or, from three terms on, a geometric progression."""
+    if not _SUM.fullmatch(text):
+        return None
+    *terms, last = [int(part) for part in re.split(r"[+. ]+", text)]
+    steps = {b - a for a, b in pairwise(terms)}
+    if len(steps) == 1:
+        (step,) = steps
+        if step > 0 and last > terms[-1] and (last - terms[0]) % step == 0:
+            count = (last - terms[0]) // step + 1
+            return count * (terms[0] + last) // 2
+        return None
+    return _geometric(terms, last) if len(terms) > 2 else None
+
+
+def _geometric(terms: list[int], last: int) -> int | None:
+    first, second = terms[:2]
+    if first == 0 or second % first or second <= first:
+        return None
+    ratio = second // first
+    if any(b != a * ratio for a, b in pairwise(terms)):
+        return None
+    total, term = 0, first
+    for _ in range(_MAX_TERMS):
+        total += term
+        if term >= last:
+            return total if term == last else None
+        term *= ratio
+    return None

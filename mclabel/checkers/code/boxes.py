@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mclabel.errors import CheckerError
+from mclabel.core.errors import CheckerError
 
 START_S = 60
 """Seconds in which a box must have started."""

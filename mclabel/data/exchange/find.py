@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from mclabel.boundary import Boundary, Guard, miscounted
-from mclabel.components import find_component
+from mclabel.core.boundary import Boundary, Guard, miscounted
+from mclabel.core.components import find_component
+from mclabel.core.errors import ComponentError, ConfigError
 from mclabel.data.exchange.formats import Format, LabeledTexts
-from mclabel.data.shards.rejects import RejectReason
-from mclabel.errors import ComponentError, ConfigError
+from mclabel.run.shards.rejects import RejectReason
 
 NOT_OF_THE_FORMAT = (LookupError, TypeError, ValueError, AttributeError)
 """What `read` raises of a row that is not of the format."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from mclabel.components import component_names
-from mclabel.errors import DataError
-from mclabel.records import Chance, Many
+from mclabel.core.components import component_names
+from mclabel.core.errors import DataError
+from mclabel.core.records import Chance, Many
 
 _STEP_MARK = re.compile(r"Step \d+: ")
 _FIRST_STEP = re.compile(r"Step 1: ")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from mclabel.core.seeds import content_id
 from mclabel.data.exchange.formats import LabeledTexts, labeled_texts
 from mclabel.data.readers.judged import answer_right_of, first_error_of
-from mclabel.seeds import content_id
 
 
 class ProcessBench:

@@ -6,8 +6,7 @@ unknown. There are no token ids: a scorer's tokenizer reads the texts.
 
 from __future__ import annotations
 
-from mclabel.data.exchange.formats import LabeledTexts
-from mclabel.records import (
+from mclabel.core.records import (
     Counts,
     LabeledSolution,
     Outcome,
@@ -16,7 +15,8 @@ from mclabel.records import (
     Step,
     StepLabel,
 )
-from mclabel.seeds import content_id
+from mclabel.core.seeds import content_id
+from mclabel.data.exchange.formats import LabeledTexts
 
 _EXTRAS = ("task", "id", "generator", "prm800k")
 """Fields of a problem's metadata that other formats have, too."""

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Protocol, cast
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from mclabel.boundary import Boundary, Guard
-from mclabel.components import component_names, find_component
-from mclabel.errors import ConfigError
-from mclabel.settings import MAX_TOTAL, Chosen, ComponentSettings
+from mclabel.core.boundary import Boundary, Guard
+from mclabel.core.components import component_names, find_component
+from mclabel.core.errors import ConfigError
+from mclabel.core.settings import MAX_TOTAL, Chosen, ComponentSettings
 
 _PYTHON_NAME = re.compile(
     r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::|\Z)"

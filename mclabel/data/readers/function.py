@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mclabel.components import find_target
+from mclabel.core.components import find_target
 from mclabel.data.readers.base import RowSettings
 
 

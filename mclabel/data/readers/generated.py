@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.arith.problems import Split, generate
-from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
+from mclabel.core.errors import ConfigError
+from mclabel.core.records import Problem
+from mclabel.core.settings import Seed, at_most, rule
 from mclabel.data.readers.base import ReaderSettings
-from mclabel.errors import ConfigError
-from mclabel.pyarith.problems import generate as generate_functions
-from mclabel.records import Problem
-from mclabel.settings import Seed, at_most, rule
-from mclabel.words import stories
+from mclabel.domains.arith.problems import Split, generate
+from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES
+from mclabel.domains.pyarith.problems import generate as generate_functions
+from mclabel.domains.words import stories
 
 MAX_WORDS = 1_000
 """Fewer than any template of words has problems."""

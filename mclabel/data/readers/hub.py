@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from mclabel.core.errors import DataError
 from mclabel.data.readers.base import RowSettings
-from mclabel.errors import DataError
 
 
 class HubReader:

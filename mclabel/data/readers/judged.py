@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mclabel.core.errors import DataError
+from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import object_rows, row_place
-from mclabel.data.shards.rejects import RejectReason
-from mclabel.errors import DataError
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.run.shards.rejects import RejectReason
 
 _WHOLE = re.compile(r"-?\d{1,9}(?:\.0{1,9})?")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mclabel.core.errors import DataError
 from mclabel.data.readers.rows import row_place
-from mclabel.data.shards.rejects import Reject, RejectReason, bounded
-from mclabel.errors import DataError
+from mclabel.run.shards.rejects import Reject, RejectReason, bounded
 
 
 class RowRejects:

@@ -9,13 +9,13 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from mclabel.core.errors import DataError
+from mclabel.core.records import Problem
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
 from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
 from mclabel.data.readers.rows import row_place
-from mclabel.data.shards.rejects import Reject, RejectReason, bounded
-from mclabel.data.sizes import Size
-from mclabel.errors import DataError
-from mclabel.records import Problem
+from mclabel.run.shards.rejects import Reject, RejectReason, bounded
+from mclabel.run.sizes import Size
 
 
 def read_problems(

@@ -10,8 +10,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from mclabel.data.shards.store import Store
-from mclabel.errors import DataError, ShardError
+from mclabel.core.errors import DataError, ShardError
+from mclabel.run.shards.store import Store
 
 
 def local_path(source: str) -> Path:

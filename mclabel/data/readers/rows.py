@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from mclabel.data.limits import MAX_ROW
+from mclabel.core.errors import DataError
+from mclabel.core.limits import MAX_ROW
 from mclabel.data.readers.remote import local_path
-from mclabel.data.shards.rejects import RejectReason
-from mclabel.errors import DataError
+from mclabel.run.shards.rejects import RejectReason
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
 MAX_JSON = 1 << 26
@@ -218,7 +218,7 @@ def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
 def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
     from pyarrow.lib import ArrowException
 
-    from mclabel.data.parquet import row_batches, top_columns
+    from mclabel.run.parquet import row_batches, top_columns
 
     try:
         _check_distinct(top_columns(path), source)

@@ -15,15 +15,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.data.parquet import whole_table
+from mclabel.core.errors import DataError
+from mclabel.core.records import Selection
+from mclabel.core.seeds import content_id
 from mclabel.data.readers.remote import local_path
-from mclabel.data.shards.digest import check_parquet, parquet_with_digest
-from mclabel.errors import DataError
-from mclabel.records import Selection
-from mclabel.seeds import content_id
+from mclabel.run.parquet import whole_table
+from mclabel.run.shards.digest import check_parquet, parquet_with_digest
 
 VERSION = 1
-_KEY = b"mclabel.selection"
+_KEY = b"mclabel.select"
 SCHEMA = pa.schema(
     [
         pa.field("problem_id", pa.string(), nullable=False),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from mclabel.core.errors import DataError
+from mclabel.core.records import GivenSolution, Problem
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, scan_rows
 from mclabel.data.readers.selected import Selected
-from mclabel.data.shards.rejects import Reject, RejectReason
-from mclabel.errors import DataError
-from mclabel.records import GivenSolution, Problem
+from mclabel.run.shards.rejects import Reject, RejectReason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.core.errors import DataError
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.core.settings import MAX_TOTAL, OPERATIONAL, Named, Settings
 from mclabel.data.leaks import leak_key, leak_keys
-from mclabel.errors import DataError
 from mclabel.prm.examples.encode import StepEncoder, TooLongError
 from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.examples.targets import (
@@ -21,8 +23,6 @@ from mclabel.prm.examples.targets import (
     target_of,
     until_first_error,
 )
-from mclabel.records import LabeledSolution, Outcome
-from mclabel.settings import MAX_TOTAL, OPERATIONAL, Named, Settings
 
 _RIGHT = {
     Outcome.RIGHT: True,

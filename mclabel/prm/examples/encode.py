@@ -13,12 +13,12 @@ from functools import lru_cache
 
 from pydantic import Field
 
+from mclabel.core.errors import DataError
+from mclabel.core.records import LabeledSolution, Step
+from mclabel.core.settings import MAX_TOKENS, Settings, rule
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.steps import split_steps
 from mclabel.engines.text import PolicyText
-from mclabel.errors import DataError
-from mclabel.records import LabeledSolution, Step
-from mclabel.settings import MAX_TOKENS, Settings, rule
 
 
 class TextSettings(Settings):

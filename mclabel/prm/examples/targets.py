@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from mclabel.boundary import Boundary, miscounted
-from mclabel.components import find_component
-from mclabel.domains import carries_truth, true_first_error
-from mclabel.errors import DataError
-from mclabel.records import Chance, Counts, LabeledSolution, Many, Outcome, StepLabel
-from mclabel.stats.values import advantages, num_trials, relative_progress
+from mclabel.core.boundary import Boundary, miscounted
+from mclabel.core.components import find_component
+from mclabel.core.errors import DataError
+from mclabel.core.records import Chance, Counts, LabeledSolution, Many, Outcome, StepLabel
+from mclabel.core.stats.values import advantages, num_trials, relative_progress
+from mclabel.domains.registry import carries_truth, true_first_error
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_PROGRESS = 0.8

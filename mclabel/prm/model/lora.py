@@ -11,7 +11,7 @@ from typing import Any, cast
 from torch import nn
 from transformers import PreTrainedModel
 
-from mclabel.errors import ConfigError
+from mclabel.core.errors import ConfigError
 
 _MARK = "lora_"
 

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from mclabel.core.errors import EngineError
+from mclabel.engines.loading import quiet_transformers
 from mclabel.engines.pretrained import load_model, load_tensors
-from mclabel.engines.quiet import quiet_transformers
-from mclabel.errors import EngineError
 from mclabel.prm.examples.batch import StepBatch
 from mclabel.prm.model.lora import is_adapter
 from mclabel.prm.model.settings import CONCENTRATION_FILE, ModelSettings

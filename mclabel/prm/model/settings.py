@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.core.settings import MAX_COUNT, OPERATIONAL, OneOf, Settings, TrustsCode, rule
 from mclabel.engines.devices import has_bfloat16
-from mclabel.settings import MAX_COUNT, OPERATIONAL, OneOf, Settings, TrustsCode, rule
 
 
 @dataclass(frozen=True, kw_only=True)

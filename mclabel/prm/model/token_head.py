@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
-from mclabel.errors import EngineError
+from mclabel.core.errors import EngineError
 from mclabel.prm.examples.batch import StepBatch
 from mclabel.prm.model.network import StepModel, at_steps, load_network
 from mclabel.prm.model.settings import ModelSettings

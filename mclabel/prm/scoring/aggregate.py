@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
-from mclabel.settings import OneOf
+from mclabel.core.settings import OneOf
 
 _LEAST = 1e-9
 """Scores are kept this far from 0 and 1 where their log-odds are taken."""

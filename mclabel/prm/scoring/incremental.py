@@ -21,12 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from mclabel.errors import DataError, EngineError
+from mclabel.core.errors import DataError, EngineError
 from mclabel.prm.examples.batch import PADDING, num_workers, side_by_side
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.cached import CachedBody, NewTokens, Row
-from mclabel.prm.model.likelihood import chosen_logprobs, features_at
-from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.likelihood_head import LikelihoodHead, chosen_logprobs, features_at
 from mclabel.prm.model.token_head import TokenHead
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.scorer import Scorer

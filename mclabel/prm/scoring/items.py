@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from mclabel.core.errors import DataError
+from mclabel.core.records import LabeledSolution
 from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import LONE_SURROGATES, row_place, scan_rows
 from mclabel.data.readers.solutions import solution_in
-from mclabel.data.shards.rejects import Reject, RejectReason
-from mclabel.data.sizes import Size
-from mclabel.errors import DataError
-from mclabel.records import LabeledSolution
+from mclabel.run.shards.rejects import Reject, RejectReason
+from mclabel.run.sizes import Size
 
 FILES = (".jsonl", ".json", ".parquet", ".csv")
 

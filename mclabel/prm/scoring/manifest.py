@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.plain_files import check_plain, check_plain_folder
+from mclabel.core.settings import MAX_TOKENS, Settings, joined_faults, rule
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.text import PolicyText
-from mclabel.errors import ConfigError, DataError
-from mclabel.plain_files import check_plain, check_plain_folder
 from mclabel.prm.examples.encode import StepEncoder, template_fault
 from mclabel.prm.model.settings import CONCENTRATION_FILE, HEAD_FILE, HeadName
-from mclabel.settings import MAX_TOKENS, Settings, joined_faults, rule
+from mclabel.run.versions import versions
 
 MANIFEST = "prm.json"
 FORMAT = 1
@@ -175,3 +177,28 @@ def _unfit(
         f"step_token={manifest.step_token!r}: {fault}. {remedy}, or use head=likelihood, which "
         "needs no step token"
     )
+
+
+def write_provenance(path: Path, **about: Any) -> None:
+    """Write a record.
+
+    Args:
+        path: of its JSON file.
+        **about: what made the results; no secrets. Whether code of a model was trusted
+            (`trust_remote_code`) belongs to it.
+    """
+    content = {**about, "versions": versions()}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def weights_of(prm: str) -> str | None:
+    """A hash of a PRM's weights; None if it is no folder but a name."""
+    return scorer_fingerprint(prm) if Path(prm).is_dir() else None
+
+
+def server_address(url: str) -> str:
+    """The scheme, host and port of a URL, without the password that it may hold."""
+    parts = urlsplit(url)
+    return parts._replace(
+        netloc=parts.netloc.rpartition("@")[2], path="", query="", fragment=""
+    ).geturl()

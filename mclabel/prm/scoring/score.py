@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from torch import Tensor
 
+from mclabel.core.errors import ConfigError, DataError
 from mclabel.engines.devices import AUTO, check_device
 from mclabel.engines.text import PolicyText
-from mclabel.errors import ConfigError, DataError
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.loading import load_step_model

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 from pydantic import ValidationError
 
+from mclabel.core.errors import ConfigError, DataError, EngineError
+from mclabel.core.settings import OPERATIONAL, OneOf, Settings, TrustsCode, joined_faults, rule
 from mclabel.engines.devices import AUTO, resolve_device
-from mclabel.errors import ConfigError, DataError, EngineError
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
 from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, layout_of
-from mclabel.settings import OPERATIONAL, OneOf, Settings, TrustsCode, joined_faults, rule
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution

@@ -21,12 +21,12 @@ from urllib.parse import urlsplit
 
 import torch
 
+from mclabel.core.errors import BadAnswer, ConfigError, EngineError
 from mclabel.engines.pretrained import load_tensors
 from mclabel.engines.text import PolicyText
-from mclabel.errors import BadAnswer, ConfigError, EngineError
 from mclabel.prm.examples.batch import make_batch
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.model.likelihood import likelihood_features
+from mclabel.prm.model.likelihood_head import likelihood_features
 from mclabel.prm.model.settings import HEAD_FILE, HEADS
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
 

@@ -7,9 +7,9 @@ from math import inf
 
 import numpy as np
 
+from mclabel.core.errors import DataError
+from mclabel.core.stats.bootstrap import harmonic_mean
 from mclabel.data.readers.judged import JudgedSolution
-from mclabel.errors import DataError
-from mclabel.evaluation.bootstrap import harmonic_mean
 
 
 def first_below(scores: Sequence[float], threshold: float) -> int | None:

@@ -26,13 +26,12 @@ from transformers import Trainer
 from transformers.trainer import SCALER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
 
-from mclabel.data.trainings import COMPLETE, checkpoint_faults, mark_checkpoint, step_of
+from mclabel.core.errors import MclabelError, TrainingError
+from mclabel.core.plain_files import check_plain_folder
 from mclabel.engines.pretrained import load_state, load_tensors
-from mclabel.errors import MclabelError, TrainingError
-from mclabel.plain_files import check_plain_folder
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.distributed import is_first
-from mclabel.prm.training.sharding import is_sharded, whole
+from mclabel.prm.training.distributed import is_first, is_sharded, whole
+from mclabel.run.trainings import COMPLETE, checkpoint_faults, mark_checkpoint, step_of
 
 OPTIMIZER, SCHEDULER, WEIGHTS = "optimizer.pt", "scheduler.pt", "model.safetensors"
 _MAX_REASON = 200

@@ -6,12 +6,19 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import torch
 import torch.distributed
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
-from mclabel.errors import TrainingError
-from mclabel.work.ray_cluster import ask_for_tokens
+from mclabel.core.errors import TrainingError
+from mclabel.prm.model.network import StepModel
+from mclabel.run.ray_cluster import ask_for_tokens
 
 T = TypeVar("T")
 
@@ -87,3 +94,58 @@ def from_first(value: T) -> T:
     box = [value]
     torch.distributed.broadcast_object_list(box)
     return box[0]
+
+
+def shard(model: StepModel, device: str, *, bf16: bool) -> None:
+    """Split a model's parameters over the workers, in place, and move them to their devices.
+
+    Each of the body's layers is gathered for its own computation alone; what lies outside of them,
+    embeddings above all, for the whole of a forward or backward pass. All workers call this alike.
+
+    Args:
+        model: on the CPU, the same in every worker.
+        device: type of the workers' devices, as in "cuda" or "cpu".
+        bf16: gather the body's weights in bfloat16; gradients are added up in float32.
+
+    Raises:
+        TrainingError: the body's class does not name its layers.
+    """
+    mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
+    reduced = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if bf16 else None, reduce_dtype=torch.float32
+    )
+    names = set(model.network._no_split_modules or ())
+    layers = [part for part in model.network.modules() if type(part).__name__ in names]
+    if not layers:
+        raise TrainingError(
+            f"shard=true: {type(model.network).__name__} does not name its layers "
+            "(`_no_split_modules`), so its layers cannot be sharded one by one. Set shard=false, "
+            "and train with lora_rank to save memory"
+        )
+    for part in reversed(layers):
+        fully_shard(part, mesh=mesh, mp_policy=reduced)
+    for part in model.head_modules():  # a group is of one type, and the head in float32
+        fully_shard(part, mesh=mesh)
+    # By default the outermost would stay whole after a forward pass that no backward pass follows.
+    fully_shard(model, mesh=mesh, mp_policy=reduced, reshard_after_forward=True)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether `shard` was called on it."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a parameter; itself where it is not split. All workers call this alike."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def here(tensor: Tensor) -> Tensor:
+    """A worker's own part of a parameter; itself where it is not split."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_state(model: nn.Module) -> dict[str, Tensor]:
+    """All weights, in the first worker's memory; in others nothing. All workers call this alike."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return cast(dict[str, Tensor], get_model_state_dict(model, options=options))

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mclabel.boundary import Boundary, shown
-from mclabel.components import find_component
+from mclabel.core.boundary import Boundary, shown
+from mclabel.core.components import find_component
 
 
 def cross_entropy(log_odds: Tensor, targets: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from mclabel.errors import DataError
+from mclabel.core.errors import DataError
 from mclabel.prm.examples.build import Examples
 from mclabel.prm.examples.packed import Example
 from mclabel.prm.examples.targets import target_of

@@ -7,8 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.core.settings import (
+    MAX_AMOUNT,
+    MAX_COUNT,
+    MAX_TOKENS,
+    OPERATIONAL,
+    Named,
+    Seed,
+    Settings,
+)
 from mclabel.engines.devices import has_bfloat16
-from mclabel.settings import MAX_AMOUNT, MAX_COUNT, MAX_TOKENS, OPERATIONAL, Named, Seed, Settings
 
 LOSSES: Mapping[str, str] = {
     "cross_entropy": "mclabel.prm.training.losses:cross_entropy",

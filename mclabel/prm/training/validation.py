@@ -15,8 +15,8 @@ from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.examples.packed import Example
 from mclabel.prm.model.network import StepModel
+from mclabel.prm.training.distributed import is_sharded
 from mclabel.prm.training.losses import step_loss
-from mclabel.prm.training.sharding import is_sharded
 
 NUM_BINS = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from mclabel.evaluation.bootstrap import Estimate
+from mclabel.core.stats.bootstrap import Estimate
 from mclabel.report.page.html import Html, tag
 
 _REACH = 0.3

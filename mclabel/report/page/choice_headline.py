@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mclabel.evaluation.best_of_n import is_reference
-from mclabel.evaluation.bootstrap import FEW_PROBLEMS, Estimate
-from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
+from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
+from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
+from mclabel.evaluate.best_of_n.figures import is_reference
 from mclabel.report.page import charts
 from mclabel.report.page.cards import Fact, card, range_bar
 from mclabel.report.page.html import Html, figure, ranged, table

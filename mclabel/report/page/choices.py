@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mclabel.errors import ShardError
-from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM, scorer_of
+from mclabel.core.errors import ShardError
+from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.report.page.charts import band, layout, line, size_axis, spread
 from mclabel.report.page.html import Html, details, figure, join, ranged, table, tag
-from mclabel.report.runs import BEST_OF_N, Run, is_code, read_json
-from mclabel.report.texts import cut
+from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
+from mclabel.show.texts import cut
 
 MAX_FOOLED_SHOWN = 5
 PROVENANCE = "provenance.json"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mclabel.records import LabeledSolution, Outcome, StepLabel
-from mclabel.report.opinions import (
+from mclabel.core.records import LabeledSolution, Outcome, StepLabel
+from mclabel.report.page.html import MAX_CELL, Html, join, more, tag, visible
+from mclabel.show.opinions import (
     Place,
     kept_word,
     opinions_words,
@@ -14,8 +15,7 @@ from mclabel.report.opinions import (
     places_by_step,
     rule_name,
 )
-from mclabel.report.page.html import MAX_CELL, Html, join, more, tag, visible
-from mclabel.report.texts import cut, step_body
+from mclabel.show.texts import cut, step_body
 
 MIN_STEPS, MAX_STEPS = 3, 9
 """Of a solution that is quick to read."""

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.manifest import MANIFEST
-from mclabel.data.shards.store import Store
-from mclabel.evaluation.bootstrap import Estimate
-from mclabel.evaluation.clustered import clustered_mean, clustered_share
-from mclabel.evaluation.grouping import GROUP_KEYS, groups_by_key, solution_meta
-from mclabel.evaluation.label_quality import (
+from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, StepLabel
+from mclabel.core.seeds import content_id
+from mclabel.core.stats.bootstrap import Estimate, clustered_mean, clustered_share
+from mclabel.evaluate.grouping import GROUP_KEYS, groups_by_key, solution_meta
+from mclabel.evaluate.labels.quality import (
     Described,
     LabelCost,
     LabelQuality,
@@ -30,13 +28,14 @@ from mclabel.evaluation.label_quality import (
     label_cost,
     label_quality,
 )
-from mclabel.records import Counts, LabeledSolution, Outcome, Problem, StepLabel
-from mclabel.report.kinds import answer_kind
-from mclabel.report.opinions import rule_name
 from mclabel.report.page.example import Example, more_telling, shown_value
-from mclabel.report.runs import Run, flat, read_json
-from mclabel.seeds import content_id
-from mclabel.work.progress_log import job_starts
+from mclabel.run.kinds import Run, flat, read_json
+from mclabel.run.progress_log import job_starts
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.manifest import MANIFEST
+from mclabel.run.shards.store import Store
+from mclabel.show.opinions import rule_name
+from mclabel.show.texts import answer_kind
 
 Floats = NDArray[np.float64]
 

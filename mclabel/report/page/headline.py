@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mclabel.evaluation.bootstrap import FEW_PROBLEMS, Estimate
+from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
 from mclabel.report.page.cards import Fact, card, range_bar
 from mclabel.report.page.choice_headline import choice_card, choice_plot, main_choice
 from mclabel.report.page.example import example_part
@@ -24,8 +24,8 @@ from mclabel.report.page.wording import (
     points,
     points_range,
 )
-from mclabel.report.runs import is_code
-from mclabel.report.texts import DESCRIBED, SELECTED
+from mclabel.run.kinds import is_code
+from mclabel.show.texts import DESCRIBED, SELECTED
 
 MAX_CHOICES = 3
 """Evaluations that stand at the head; the others have sections of their own."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from mclabel.evaluation.health import MIN_SEEN, Figure, Finding, Health, run_health, share_text
-from mclabel.evaluation.health_checks import CHECKS
-from mclabel.evaluation.health_counts import SOMETIMES
+from mclabel.evaluate.health.checks import CHECKS
+from mclabel.evaluate.health.counts import SOMETIMES
+from mclabel.evaluate.health.health import MIN_SEEN, Figure, Finding, Health, run_health, share_text
 from mclabel.report.page.html import Html, join, table, tag
-from mclabel.report.runs import Run
-from mclabel.report.terminal.grid import Grid
+from mclabel.run.kinds import Run
+from mclabel.show.grid import Grid
 
 STYLES = {"error": "bold red", "warning": "yellow"}
 NOTE = (

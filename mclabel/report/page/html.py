@@ -10,7 +10,7 @@ from html import escape
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from mclabel.report.files import STATIC
+from mclabel.show.files import STATIC
 
 MAX_CELL = 2000
 """Characters of a text."""

@@ -8,14 +8,9 @@ from pathlib import Path
 from mclabel.report.page import charts
 from mclabel.report.page.cards import Fact, card
 from mclabel.report.page.html import Html, figure, join, table, tag, text
-from mclabel.report.runs import Run
 from mclabel.rl.hacking import changes
-from mclabel.rl.training.record import (
-    MEASURED,
-    read_log,
-    read_measured,
-    read_samples,
-)
+from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
+from mclabel.run.kinds import Run
 
 MAX_SHOWN = 3
 """Solutions that are shown before and after."""

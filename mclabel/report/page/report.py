@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from mclabel.data.outputs import output_file
-from mclabel.errors import ConfigError
-from mclabel.evaluation.bootstrap import Estimate
-from mclabel.evaluation.label_quality import LabelQuality
+from mclabel.core.errors import ConfigError
+from mclabel.core.stats.bootstrap import Estimate
+from mclabel.evaluate.labels.quality import LabelQuality
+from mclabel.evaluate.labels.run_tables import QUALITY_ROWS
 from mclabel.report.page import run_charts
 from mclabel.report.page.choices import best_of_n_part, read_evaluation
 from mclabel.report.page.facts import Group, RunFacts, run_facts
@@ -23,9 +23,9 @@ from mclabel.report.page.html import Html, join, page, ranged, section, table, t
 from mclabel.report.page.reinforced import reinforced_card, reinforced_part
 from mclabel.report.page.training import read_training, setting, training_part
 from mclabel.report.page.trees import trees_part
-from mclabel.report.runs import Run, find_runs
-from mclabel.report.terminal.solutions import QUALITY_ROWS
-from mclabel.report.texts import DESCRIBED, SELECTED
+from mclabel.run.kinds import Run, find_runs
+from mclabel.run.outputs import output_file
+from mclabel.show.texts import DESCRIBED, SELECTED
 
 _NOTE = (
     "First error found: labelled where it truly is, none for none. Precision and recall: of wrong "

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mclabel.evaluation.label_quality import LabelQuality
+from mclabel.core.stats.values import clopper_pearson
+from mclabel.evaluate.labels.quality import LabelQuality
+from mclabel.evaluate.labels.run_tables import QUALITY_ROWS
 from mclabel.report.page.charts import filled, layout, line, spread
 from mclabel.report.page.facts import Floats, RunFacts
 from mclabel.report.page.html import Html, figure, table
-from mclabel.report.terminal.solutions import QUALITY_ROWS
-from mclabel.stats.values import clopper_pearson
 
 NUM_BINS = 10
 

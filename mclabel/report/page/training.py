@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mclabel.errors import DataError
+from mclabel.core.errors import DataError
 from mclabel.report.page import charts
 from mclabel.report.page.html import Html, figure, join, table, tag
-from mclabel.report.runs import TRAINING, Run, flat, read_json
+from mclabel.run.kinds import TRAINING, Run, flat, read_json
 
 
 def read_training(run: Run) -> Mapping[str, Any]:

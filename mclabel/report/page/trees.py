@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import StoredNode, StoredTree, has_trees, read_trees
 from mclabel.report.page.html import Html, join, tag
-from mclabel.report.texts import step_body
+from mclabel.run.shards.store import Store
+from mclabel.run.shards.trees import StoredNode, StoredTree, has_trees, read_trees
+from mclabel.show.texts import step_body
 
 MAX_NODES = 150
 """Nodes shown of a tree."""

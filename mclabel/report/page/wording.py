@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from mclabel.evaluation.bootstrap import Estimate
+from mclabel.core.stats.bootstrap import Estimate
 
 _AMOUNTS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand"))
 

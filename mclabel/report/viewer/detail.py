@@ -19,17 +19,17 @@ from pydantic_core import PydanticCustomError
 
 from mclabel.checkers import CHECKERS, GradeItem, here, make_checker, recorded_checker
 from mclabel.checkers.base import default_checker
-from mclabel.data.shards.manifest import MANIFEST, claimed_config
-from mclabel.data.shards.schema import consensus_of, problem_of
-from mclabel.data.shards.shard import read_shard
-from mclabel.errors import DataError
-from mclabel.evaluation.grouping import GROUP_KEYS
-from mclabel.records import Consensus, Step
-from mclabel.report.opinions import kept_word, opinions_words, places_by_step, rule_name
-from mclabel.report.runs import is_code
+from mclabel.core.errors import DataError
+from mclabel.core.records import Consensus, Step
+from mclabel.core.seeds import content_id
+from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import is_number
-from mclabel.seeds import content_id
+from mclabel.run.kinds import is_code
+from mclabel.run.shards.manifest import MANIFEST, claimed_config
+from mclabel.run.shards.schema import consensus_of, problem_of
+from mclabel.run.shards.shard import read_shard
+from mclabel.show.opinions import kept_word, opinions_words, places_by_step, rule_name
 
 MAX_TEXT = 20_000
 """Characters of a text that are sent at first; `more` sends as many at a time."""

@@ -14,10 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mclabel.data.shards.catalog import Catalog, read_catalog
-from mclabel.data.shards.shard import read_shard
-from mclabel.report.runs import Run
+import duckdb
+
+from mclabel.core.errors import ShardError
 from mclabel.report.viewer.index_tables import INSERT, TABLES, prepared
+from mclabel.run.kinds import Run
+from mclabel.run.shards.catalog import Catalog, read_catalog
+from mclabel.run.shards.shard import read_shard
 
 if TYPE_CHECKING:
     import duckdb
@@ -205,3 +208,35 @@ class Index:
         )
         cursor.execute("COMMIT")
         self.version += 1
+
+
+EVERY_S = 2.0
+
+
+class Follower:
+    """A thread that looks for new shards."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
+        self.fault: str | None = None
+        """Why the runs can no longer be followed."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, when the shard being read is read."""
+        self._ended.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._index.refresh()
+                self.fault = None
+            except (ShardError, OSError, duckdb.Error) as error:
+                self.fault = str(error)
+            self._ended.wait(EVERY_S)

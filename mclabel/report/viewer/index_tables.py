@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from mclabel.domains import carries_truth, true_first_error
-from mclabel.evaluation.grouping import GROUP_KEYS
-from mclabel.records import Outcome
-from mclabel.report.kinds import answer_kind
+from mclabel.core.records import Outcome
+from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.evaluate.grouping import GROUP_KEYS
+from mclabel.show.texts import answer_kind
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.errors import DataError
-from mclabel.evaluation.grouping import GROUP_KEYS
-from mclabel.records import Outcome
+from mclabel.core.errors import DataError
+from mclabel.core.records import Outcome
+from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import Index
 
 MAX_PAGE = 200

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mclabel.errors import MclabelError
+from mclabel.core.errors import MclabelError
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.score import PRM

@@ -7,7 +7,8 @@ who does not know the token.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,16 +20,16 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from mclabel.errors import MclabelError
-from mclabel.report.files import STATIC
-from mclabel.report.runs import run_identity
+from mclabel.core.errors import MclabelError, ShardError
 from mclabel.report.viewer.detail import Details
-from mclabel.report.viewer.following import Follower
-from mclabel.report.viewer.index import Index
+from mclabel.report.viewer.index import Follower, Index
 from mclabel.report.viewer.listing import Listing, Question, counts, is_number
 from mclabel.report.viewer.scoring import Scorers
 from mclabel.report.viewer.selection import Selection
-from mclabel.serving.page import PageFence
+from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
+from mclabel.run.shards.shard import read_shard
+from mclabel.serving.page import PageFence, listen_here, page_address, serve_page
+from mclabel.show.files import STATIC
 
 
 def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) -> ASGIApp:
@@ -141,3 +142,55 @@ async def _answer(made: Callable[[Mapping[str, str]], Any], request: Request) ->
         content, status = {"error": str(error)}, 404
     body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
+
+
+PORT = 8780
+
+
+def serve(
+    places: Sequence[str],
+    *,
+    port: int | None,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve the viewer until interrupted.
+
+    Args:
+        places: labelling runs, PRMs whose scores are shown beside the labels, or folders that
+            hold some.
+        port: None takes PORT, or any free one if that is in use.
+        on_ready: called with the address to open, once it is served.
+
+    Raises:
+        ShardError: a place is no run, or its shards are of another version.
+        ConfigError: the port is in use.
+    """
+    found = find_runs(places)
+    runs = [run for run in found if run.kind == "labels"]
+    if not runs:
+        raise ShardError(f"{', '.join(places)}: holds no labels. Give the `out` of `mclabel label`")
+    listening = listen_here(port, PORT)
+    for run in runs:
+        _check_version(run)
+    scorers = Scorers({run.name: run.location for run in found if is_finished_prm(run)})
+    index = Index(runs)
+    follower = Follower(index)
+    try:
+        follower.start()
+        token = secrets.token_urlsafe(24)
+        app = make_app(index, follower, scorers, token=token)
+        on_ready(f"{page_address(listening)}/?token={token}")
+        serve_page(app, listening)
+    finally:
+        follower.close()
+        scorers.close()
+        index.close()
+
+
+def _check_version(run: Run) -> None:
+    """Refuse a run whose first shard cannot be read; faults of later ones are shown on the page."""
+    store = run.store
+    for name in store.names("labels"):
+        if name.endswith(".parquet"):
+            read_shard(store, name, "labels")
+            return

@@ -6,14 +6,18 @@ Pure functions: no model, no engine, no clock, no randomness.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import fsum
 from typing import Any, ClassVar, Literal
 
 from pydantic import FiniteFloat
 
-from mclabel.records import Chance, Index, Many
-from mclabel.settings import ComponentSettings
+from mclabel.core.boundary import guarded, miscounted, misfit, shown
+from mclabel.core.errors import DataError
+from mclabel.core.records import Chance, Index, Many
+from mclabel.core.settings import ComponentSettings
 
 Need = Literal["values", "scores", "first_error"]
 """What a credit may need beside the outcome: step values under the current policy, step scores of
@@ -106,3 +110,104 @@ class Credit(ABC):
             For each solution its segments; none for a solution without steps.
         """
         ...
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The mean of one number or more."""
+    return fsum(numbers) / len(numbers)
+
+
+def centred_outcomes(group: Sequence[StepEvidence]) -> list[float]:
+    """Each solution's reward less the mean of the group."""
+    middle = mean([one.reward for one in group])
+    return [one.reward - middle for one in group]
+
+
+def means_of_others(numbers: Sequence[float]) -> list[float | None]:
+    """For each number the mean of the others; None where there is no other."""
+    if len(numbers) < 2:
+        return [None] * len(numbers)
+    total = fsum(numbers)
+    return [(total - one) / (len(numbers) - 1) for one in numbers]
+
+
+def whole(num_steps: int, credit: float) -> tuple[Segment, ...]:
+    """All steps as one segment; none where there are no steps."""
+    return (Segment(end=num_steps, credit=credit),) if num_steps else ()
+
+
+def each_step(credits: Iterable[float]) -> tuple[Segment, ...]:
+    """Each step as a segment of its own."""
+    return tuple(Segment(end=end, credit=credit) for end, credit in enumerate(credits, 1))
+
+
+def scores_of(one: StepEvidence) -> tuple[float, ...]:
+    """The scores of a solution's steps, where a credit needs them."""
+    assert one.scores is not None
+    return one.scores
+
+
+class CheckedCredit:
+    """A credit behind its boundary, which is given nothing but what can be known of a group."""
+
+    def __init__(self, settings: CreditSettings) -> None:
+        """Make the credit that settings name.
+
+        Raises:
+            ConfigError: they name no credit.
+            ComponentError: it cannot be made.
+        """
+        rules = {"assign": _uncovered}
+        self._credit: Credit = guarded(Credit, settings, rules=rules, slow=False)
+        self.name, self.needs = settings.kind, self._credit.needs
+
+    def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
+        """The credit of every solution of a group, in order; see `Credit.assign`.
+
+        Raises:
+            DataError: the group is empty, or what is known of a solution cannot be, or is not
+                enough.
+            ComponentError: the credit gives something else than segments that cover all steps.
+        """
+        if not group:
+            raise DataError("the group holds no solution: give one or more")
+        for number, one in enumerate(group):
+            if fault := misfit(one, StepEvidence) or one.contradiction() or self._lack(one):
+                raise DataError(f"solution {number} of the group: {fault}")
+        return [tuple(segments) for segments in self._credit.assign(group)]
+
+    def _lack(self, one: StepEvidence) -> str | None:
+        for need in self.needs - {"first_error"}:  # of which None says that there is no error
+            if getattr(one, need) is None:
+                return (
+                    f"has no {need}, which the credit {self.name} needs. Give them, or choose "
+                    "another credit"
+                )
+        return None
+
+    def assign_known(
+        self, group: Sequence[StepEvidence | None]
+    ) -> list[tuple[Segment, ...] | None]:
+        """The credit of those solutions of a group whose outcome is known, compared with each
+        other; None for the others, and raises as `assign`.
+
+        Args:
+            group: with None for a solution whose outcome is not known.
+        """
+        known = [one for one in group if one is not None]
+        credits = iter(self.assign(known) if known else ())
+        return [None if one is None else next(credits) for one in group]
+
+
+def _uncovered(found: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]) -> str | None:
+    if fault := miscounted("lists of segments for", found, "solution", len(group)):
+        return fault
+    for segments, one in zip(found, group, strict=True):
+        ends = [part.end for part in segments]
+        rising = all(a < b for a, b in pairwise([0, *ends]))
+        if not rising or [0, *ends][-1] != one.num_steps:
+            return (
+                f"gave segments that end at {shown(ends)}, must give ends that rise from 1 or more "
+                f"to the number of steps, which is {one.num_steps}"
+            )
+    return None

@@ -13,8 +13,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from mclabel.rl.credits.base import Credit, CreditSettings, Need, Segment, StepEvidence
-from mclabel.rl.credits.group import (
+from mclabel.rl.credits.base import (
+    Credit,
+    CreditSettings,
+    Need,
+    Segment,
+    StepEvidence,
     centred_outcomes,
     each_step,
     mean,

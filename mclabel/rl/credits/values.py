@@ -13,8 +13,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from mclabel.rl.credits.base import Credit, CreditSettings, Need, Segment, StepEvidence
-from mclabel.rl.credits.group import centred_outcomes, means_of_others
+from mclabel.rl.credits.base import (
+    Credit,
+    CreditSettings,
+    Need,
+    Segment,
+    StepEvidence,
+    centred_outcomes,
+    means_of_others,
+)
 
 
 class ValueCredit(Credit):

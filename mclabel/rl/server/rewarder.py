@@ -18,24 +18,22 @@ from typing import Any
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import GradeItem, make_checker
-from mclabel.components import derived_class
-from mclabel.errors import BadAnswer, ConfigError, DataError
+from mclabel.core.components import derived_class
+from mclabel.core.errors import BadAnswer, ConfigError, DataError
+from mclabel.core.records import Outcome, Problem
+from mclabel.core.seeds import content_id
 from mclabel.labeling.grading import graded
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import load_scorer
-from mclabel.records import Outcome, Problem
 from mclabel.rl.client import RewardItem, StepRewards
-from mclabel.rl.credits.base import Credit, Segment, StepEvidence
-from mclabel.rl.credits.checked import CheckedCredit
-from mclabel.rl.credits.group import mean, whole
+from mclabel.rl.credits.base import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
 from mclabel.rl.groups import outcome_reward
 from mclabel.rl.server.texts import REFUSALS, UNREADABLE, refusal, steps_of
 from mclabel.rl.settings import RewardSettings
-from mclabel.seeds import content_id
+from mclabel.run.desk import Desk
 from mclabel.serving.asked import Asked, Limits
-from mclabel.work.desk import Desk
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import cast
 
 from mclabel.data.steps import Decode, StepSplitter
-from mclabel.rl.unfit import unfit
+from mclabel.rl.tokens import unfit
 
 MAX_CHARACTERS = 262_144
 """Of a completion; a longer one is refused without being read."""

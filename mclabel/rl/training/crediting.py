@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from mclabel.errors import DataError
-from mclabel.records import Problem, Solution
-from mclabel.rl.credits.base import Segment, StepEvidence
-from mclabel.rl.credits.checked import CheckedCredit
+from mclabel.core.errors import DataError
+from mclabel.core.records import Problem, Solution
+from mclabel.rl.credits.base import CheckedCredit, Segment, StepEvidence
 from mclabel.rl.groups import Group, reward_of
-from mclabel.rl.tokens import spread
+from mclabel.rl.tokens import spread, unfit
 from mclabel.rl.training.settings import RLSettings
-from mclabel.rl.unfit import unfit
 from mclabel.rl.values import GroupValues, SolutionValues
 
 if TYPE_CHECKING:

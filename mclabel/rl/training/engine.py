@@ -8,13 +8,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mclabel.checkers import make_checker
+from mclabel.core.records import Problem
 from mclabel.engines import Engine
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import Problem
 from mclabel.rl.groups import Group, LivePolicy
 from mclabel.rl.training.settings import RLSettings
 from mclabel.rl.values import GroupValues, LiveValues
-from mclabel.work.desk import Desk
+from mclabel.run.desk import Desk
 
 if TYPE_CHECKING:
     from torch import Tensor

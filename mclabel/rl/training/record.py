@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mclabel.errors import DataError
-from mclabel.plain_files import check_plain
+from mclabel.core.errors import DataError
+from mclabel.core.plain_files import check_plain
+from mclabel.core.settings import Count, read_record
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
-from mclabel.settings import Count, read_record
 
 LOG, MEASURED = "log.jsonl", "measured"
 

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mclabel.errors import TrainingError
-from mclabel.records import Outcome, Problem, Solution
+from mclabel.core.errors import TrainingError
+from mclabel.core.records import Outcome, Problem, Solution
+from mclabel.core.seeds import sampling_seed
 from mclabel.rl.groups import Group, reward_of
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Credited, Crediting
 from mclabel.rl.training.engine import LiveEngine
-from mclabel.seeds import sampling_seed
 
 
 class StepRollouts:

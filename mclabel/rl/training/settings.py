@@ -6,11 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mclabel.engines.settings import PolicySettings
-from mclabel.estimators.base import EstimatorSettings
-from mclabel.labeling.settings import SampledSettings
-from mclabel.rl.settings import CreditedSettings
-from mclabel.settings import (
+from mclabel.core.settings import (
     MAX_AMOUNT,
     MAX_COUNT,
     MAX_TOKENS,
@@ -20,12 +16,16 @@ from mclabel.settings import (
     at_most,
     rule,
 )
+from mclabel.engines.settings import PolicySettings
+from mclabel.labeling.estimators.base import EstimatorSettings
+from mclabel.labeling.settings import SampledSettings
+from mclabel.rl.settings import CreditedSettings
 
 MAX_GROUP = 1024
 
 
 def _few_rollouts() -> EstimatorSettings:
-    from mclabel.estimators.fixed import FixedEstimator
+    from mclabel.labeling.estimators.fixed import FixedEstimator
 
     return FixedEstimator.Settings(rollouts=4)
 

@@ -21,22 +21,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
+from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
-from mclabel.data.trainings import CHECKPOINTS, mark_finished, step_of
+from mclabel.core.errors import TrainingError
+from mclabel.core.records import Problem
 from mclabel.engines.settings import PolicySettings
-from mclabel.errors import TrainingError
 from mclabel.prm.training.checkpoint import (
     WholeCheckpoints,
     check_checkpoint,
     last_checkpoint,
     writing,
 )
-from mclabel.records import Problem
 from mclabel.rl.groups import Group
-from mclabel.rl.training.drift import kl_divergence
 from mclabel.rl.training.engine import LiveEngine
 from mclabel.rl.training.record import (
     LOG,
@@ -49,6 +49,7 @@ from mclabel.rl.training.record import (
 from mclabel.rl.training.rollouts import StepRollouts, whole_weights
 from mclabel.rl.training.settings import MeasureSettings, RLSettings
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
+from mclabel.run.trainings import CHECKPOINTS, mark_finished, step_of
 
 KEPT_FIGURES = ("loss", "grad_norm", "kl", "entropy")
 """Of TRL's own figures, those that the log has."""
@@ -235,3 +236,44 @@ def save_policy(model: Any, source: Path, out: Path) -> None:
                 shutil.copy2(path, partial / path.name)
         mark_finished(out.parent, partial)
         partial.replace(out)
+
+
+@torch.no_grad()
+def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperature: float) -> float:
+    """KL divergence of a token from the first policy, in nats, over the policy's own solutions.
+
+    At every token both distributions are compared whole, so that only the solutions are a sample.
+
+    Args:
+        model: the policy, of transformers; in whatever mode, and left in it.
+        first: the first policy, on the same device.
+        groups: that the policy has sampled.
+        temperature: at which it was sampled.
+
+    Returns:
+        The mean over tokens; 0 where there are none.
+    """
+    was_training = model.training
+    model.eval()
+    first.eval()
+    total, count = 0.0, 0
+    try:
+        for group in groups:
+            for solution in group.solutions:
+                if not solution.ids:
+                    continue
+                ids = torch.tensor([[*group.prompt, *solution.ids]], device=model.device)
+                own, other = (
+                    _logprobs(one, ids, len(solution.ids), temperature) for one in (model, first)
+                )
+                total += float((own.exp() * (own - other)).sum())
+                count += len(solution.ids)
+    finally:
+        model.train(was_training)
+    return total / count if count else 0.0
+
+
+def _logprobs(model: Any, ids: Tensor, num_last: int, temperature: float) -> Tensor:
+    """Log-probabilities at each of the last tokens [tokens, vocabulary]."""
+    logits = model(input_ids=ids, logits_to_keep=num_last + 1).logits[0, :-1]
+    return torch.log_softmax(logits.float() / temperature, dim=-1)

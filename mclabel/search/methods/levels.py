@@ -6,15 +6,18 @@ chosen, from the whole of it, so that the order of arrival decides nothing.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from random import Random
 from typing import Any
 
 from pydantic import Field
 
+from mclabel.core.settings import MAX_AMOUNT, rule
 from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, SearchMethod
-from mclabel.settings import rule
 
 
 class WidthSettings(MethodSettings):
@@ -98,3 +101,130 @@ class LevelSearch(SearchMethod):
 def open_nodes(nodes: Iterable[Node]) -> list[Node]:
     """Those that can be continued, in the same order."""
     return [node for node in nodes if node.is_open]
+
+
+class BestOfNSearch(SearchMethod):
+    """Asks for everything at once."""
+
+    class Settings(MethodSettings):
+        """Samples `n` whole solutions that no score steers: the baseline of all searches."""
+
+    def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
+        """Begin with a problem; see `SearchMethod`."""
+        super().__init__(settings, root, seed=seed)
+        self._pending: Sequence[Expansion] = (
+            [Expansion(node=root.id, count=settings.n, steps=None)] if root.is_open else []
+        )
+
+    def wanted(self) -> Sequence[Expansion]:
+        """All solutions at the first call, none after it."""
+        pending, self._pending = self._pending, []
+        return pending
+
+
+class BeamSearch(LevelSearch):
+    """At most `n` samples a level, and never more than solutions are missing."""
+
+    class Settings(WidthSettings):
+        """Continues the best beginnings of all, `width` times each."""
+
+    def choose(self, level: Counter[str]) -> Mapping[str, int]:
+        """The best open nodes, with an even share each; the better ones take what is left over."""
+        kept = open_nodes(self.ranked(level))[: ceil(self.num_missing / self.settings.width)]
+        if not kept:
+            return {}
+        share, rest = divmod(self.num_missing, len(kept))
+        return {node.id: share + (place < rest) for place, node in enumerate(kept)}
+
+
+class DvtsSearch(SearchMethod):
+    """At most `n` samples are under way, and at most `n` at each depth."""
+
+    class Settings(WidthSettings):
+        """Runs `n / width` searches beside each other, each the best of `width` at every step."""
+
+    def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
+        """Begin with a problem; see `SearchMethod`."""
+        super().__init__(settings, root, seed=seed)
+        self._moved: Counter[str] = Counter()
+        """Number of subtrees that go on from a node and have not yet asked for its
+        continuations."""
+        if root.is_open:
+            self._moved[root.id] = settings.n // settings.width
+        self._missing: Counter[str] = Counter()
+        """Number of continuations of a node that were asked for and have not arrived."""
+        self._arrived: dict[str, list[str]] = {}
+        """Continuations of a node, as they arrived."""
+
+    def wanted(self) -> Sequence[Expansion]:
+        """`width` continuations for every subtree that has moved on."""
+        moved, self._moved = self._moved, Counter()
+        asked = {node: moved[node] * self.settings.width for node in sorted(moved)}
+        self._missing.update(asked)
+        return [
+            Expansion(node=node, count=count, steps=self.settings.every)
+            for node, count in asked.items()
+        ]
+
+    def record(self, parent: str, node: Node) -> None:
+        """Take a continuation; the last one of its parent moves the subtrees that stand there."""
+        super().record(parent, node)
+        self._arrived.setdefault(parent, []).append(node.id)
+        self._missing[parent] -= 1
+        if self._missing[parent] == 0:
+            for best in self._best_of_each(parent, sorted(self._arrived.pop(parent))):
+                if best.is_open:
+                    self._moved[best.id] += 1
+
+    def _best_of_each(self, parent: str, arrived: list[str]) -> list[Node]:
+        """The node that each subtree on `parent` goes on with, once samples are dealt out."""
+        Random(f"{self.seed}:{parent}").shuffle(arrived)
+        width = self.settings.width
+        hands = (arrived[place : place + width] for place in range(0, len(arrived), width))
+        return [min((self.nodes[node] for node in hand), key=self._rank) for hand in hands]
+
+    def _rank(self, node: Node) -> tuple[Any, ...]:
+        return node.is_cut, -self.value(node), node.id
+
+
+class RebaseSearch(LevelSearch):
+    """At most `n` samples a level, and never more than solutions are missing."""
+
+    class Settings(MethodSettings):
+        """Continues every beginning as often as its value deserves."""
+
+        temperature: float = Field(0.2, gt=0, le=MAX_AMOUNT)
+        """Temperature of the softmax over scores that distributes the continuations: a prefix whose
+        score is higher by this much gets e = 2.7 times as many. 0.2 as in arXiv 2408.00724."""
+
+    def choose(self, level: Counter[str]) -> Mapping[str, int]:
+        """Split what is missing among all open nodes."""
+        nodes = open_nodes(self.ranked(level))
+        if not nodes:
+            return {}
+        values = [self.value(node) for node in nodes]
+        shares = [
+            level[node.id] * math.exp((value - values[0]) / self.settings.temperature)
+            for node, value in zip(nodes, values, strict=True)
+        ]
+        counts = split(self.num_missing, shares)
+        return {node.id: count for node, count in zip(nodes, counts, strict=True)}
+
+
+def split(total: int, shares: Sequence[float]) -> list[int]:
+    """Split a number into whole parts by the method of the largest remainder.
+
+    Args:
+        total: to be split, at least 0.
+        shares: to which the parts are proportional before rounding; at least 0, and not all 0.
+
+    Returns:
+        A part for each share, `total` in all. Equal remainders are rounded up from the left.
+    """
+    whole = math.fsum(shares)
+    exact = [total * (share / whole) for share in shares]
+    parts = [math.floor(part) for part in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda i: (parts[i] - exact[i], i))
+    for i in by_remainder[: total - sum(parts)]:
+        parts[i] += 1
+    return parts

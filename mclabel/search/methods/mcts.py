@@ -27,8 +27,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.core.settings import MAX_AMOUNT, at_most, rule
 from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, SearchMethod
-from mclabel.settings import MAX_AMOUNT, at_most, rule
 
 _EXPANSIONS_EACH = 4
 """Number of expansions for each of the `n` solutions where no limit is set."""

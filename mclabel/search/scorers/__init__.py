@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 SCORERS: Mapping[str, str] = {
     "prm": "mclabel.search.scorers.prm:PrmScorer",
-    "constant": "mclabel.search.scorers.constant:ConstantScorer",
-    "exact": "mclabel.search.scorers.exact:ExactScorer",
+    "constant": "mclabel.search.scorers.base:ConstantScorer",
+    "exact": "mclabel.search.scorers.base:ExactScorer",
 }
 """Name of each built-in scorer in a configuration, and where its class stands."""

@@ -6,10 +6,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from mclabel.boundary import guarded, miscounted
+from pydantic import Field
+
+from mclabel.core.boundary import guarded, miscounted
+from mclabel.core.errors import DataError
+from mclabel.core.records import Chance, Many, Problem, Step
+from mclabel.core.settings import ComponentSettings
+from mclabel.domains.registry import carries_truth, true_first_error
 from mclabel.engines.resources import ONE_CPU, EngineResources
-from mclabel.records import Chance, Many, Problem, Step
-from mclabel.settings import ComponentSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,3 +127,42 @@ def make_scorer(settings: StepScorerSettings) -> StepScorer:
 
 def _fault(found: Scored, beginning: Beginning) -> str | None:
     return miscounted("scores for", found.scores, "step", len(beginning.steps))
+
+
+class ConstantScorer(StepScorer):
+    """Gives every step the same score."""
+
+    class Settings(StepScorerSettings):
+        """One score for every step, at no cost."""
+
+        score: float = Field(0.5, ge=0, le=1)
+        """Score of every step."""
+
+    settings: Settings
+
+    async def score(self, beginning: Beginning) -> Scored:
+        """The same for every step."""
+        return Scored(scores=(self.settings.score,) * len(beginning.steps))
+
+
+class ExactScorer(StepScorer):
+    """Scores 1 up to the first wrong step, and 0 from there."""
+
+    class Settings(StepScorerSettings):
+        """The truth, which problems of arith and pyarith carry: 1 up to the first wrong step, 0
+        from there. It shows what a method could reach with a scorer that never errs.
+        """
+
+    is_truth: ClassVar[bool] = True
+
+    async def score(self, beginning: Beginning) -> Scored:
+        """Compute the first wrong step."""
+        problem = beginning.problem
+        if not carries_truth(problem.meta):
+            raise DataError(
+                f"problem {problem.id}: scorer.kind=exact works only for arith and pyarith, and "
+                "this is not one"
+            )
+        error = true_first_error(problem.meta, [step.text for step in beginning.steps])
+        num_sound = len(beginning.steps) if error is None else error
+        return Scored(scores=tuple(float(i < num_sound) for i in range(len(beginning.steps))))

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from mclabel.core.errors import DataError, EngineDied
+from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.resources import EngineResources
-from mclabel.errors import DataError, EngineDied
 from mclabel.prm.scoring.formats import OWN_FORMAT
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, scorer_fingerprint
 from mclabel.prm.scoring.score import check_scores
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
-from mclabel.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mclabel.data.shards.trees import StoredCost
+from mclabel.run.shards.trees import StoredCost
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import Field, ValidationError
 
+from mclabel.core.settings import MAX_TOKENS, Seed, Settings, joined_faults
 from mclabel.engines import PolicySettings
 from mclabel.search import SEARCHES
 from mclabel.search.settings import Choice, PolicySearchSettings
 from mclabel.serving.bodies import parsed
 from mclabel.serving.refused import Refused
-from mclabel.settings import MAX_TOKENS, Seed, Settings, joined_faults
 
 MAX_CHARACTERS = 32_768
 """Of a message."""

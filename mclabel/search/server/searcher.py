@@ -6,18 +6,18 @@ import asyncio
 import itertools
 
 from mclabel.checkers import make_checker
-from mclabel.data.shards.trees import StoredTree
+from mclabel.core.records import LabeledSolution, Problem
+from mclabel.core.seeds import content_id
 from mclabel.engines import Policy
-from mclabel.records import LabeledSolution, Problem
+from mclabel.run.desk import Desk
+from mclabel.run.shards.trees import StoredTree
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.scorers.base import make_scorer
 from mclabel.search.server.answers import Answer, Solved
 from mclabel.search.server.asks import Ask
 from mclabel.search.settings import PolicySearchSettings
 from mclabel.search.task import graded_search
-from mclabel.seeds import content_id
 from mclabel.serving.asked import Asked, Limits
-from mclabel.work.desk import Desk
 
 
 class Searcher:

@@ -15,8 +15,8 @@ import pytest
 
 from mclabel.checkers.code import boxes
 from mclabel.checkers.code.fence import UnknownMachine, program_filter
-from mclabel.errors import CheckerError
-from mclabel.records import Verdict
+from mclabel.core.errors import CheckerError
+from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades
 from tests.support.code_probes import GOLD, PROBES, program, results
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mclabel.checkers.code.checker import CodeChecker
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.support.code_cheats import CHEATS, GOLD, KILLS_ITSELF
 from tests.support.code_checks import code_checker, grades
 

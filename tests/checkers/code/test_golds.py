@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from mclabel.checkers import GradeItem
-from mclabel.checkers.code.checker import CodeChecker
-from mclabel.checkers.code.completions import NoCode, program_in
+from mclabel.checkers.code.checker import CodeChecker, NoCode, program_in
 from mclabel.checkers.code.golds import read_gold
 from mclabel.checkers.guarded import is_weak
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades, problem, refusal
 
 HEAD = "def add(a, b):\n    '''The sum.'''\n"

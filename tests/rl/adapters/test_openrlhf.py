@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.arith import bundled_model
+from mclabel.domains.arith import bundled_model
 from mclabel.rl import client
 from mclabel.rl.adapters.openrlhf import make_reward_func
 from mclabel.rl.client import RewardClient, RewardError, StepRewards

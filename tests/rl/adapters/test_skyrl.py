@@ -18,7 +18,7 @@ from skyrl.train.generators.base import BatchMetadata
 from skyrl.train.trainer import RayPPOTrainer
 from transformers import AutoTokenizer
 
-from mclabel.arith import bundled_model
+from mclabel.domains.arith import bundled_model
 from mclabel.rl.adapters.skyrl import StepRewardGenerator
 from mclabel.rl.client import RewardError, StepRewards
 from tests.support.reward_server import RewardServer

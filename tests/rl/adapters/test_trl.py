@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mclabel.arith import bundled_model
+from mclabel.domains.arith import bundled_model
 
 from mclabel.rl.training.trl import GRPOConfig, GRPOTrainer  # isort: skip  # before the adapter
 from mclabel.rl import client

@@ -20,7 +20,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
-from mclabel.arith import bundled_model
+from mclabel.domains.arith import bundled_model
 from mclabel.rl.adapters.trl import ServerCredit, StepGRPOTrainer
 
 url, out = sys.argv[1:]

@@ -22,7 +22,7 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopManager, RewardL
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import load_reward_manager, resolve_reward_manager_cls
 
-from mclabel.arith import bundled_model
+from mclabel.domains.arith import bundled_model
 from mclabel.rl.client import RewardError, StepRewards
 from tests.support.reward_server import RewardServer
 

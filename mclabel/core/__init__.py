@@ -1,0 +1,1 @@
+"""What everything rests on: records, settings, configurations, components, errors, statistics."""

@@ -1,0 +1,277 @@
+"""The reference of a configuration's keys, made from the settings' own declarations.
+
+What `mclabel label --keys` prints and `docs/keys.md` holds: no list of keys is kept by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import json
+import textwrap
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, MinLen
+from pydantic.fields import FieldInfo
+
+from mclabel.core.components import component_names, find_target
+from mclabel.core.errors import ConfigError
+from mclabel.core.settings import OPERATIONAL, AtMost, Chosen, Settings, settings_class
+
+_WORDS = {int: "integer", float: "number", bool: "true or false", str: "text", Any: "any value"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One key of a configuration."""
+
+    name: str
+    """Dotted path, as in a YAML file or in `key=value`."""
+    type: str
+    """Type, choices and range, in words."""
+    default: str | None
+    """As it would stand in YAML; None where a value is required."""
+    sentence: str
+    """The field's own docstring."""
+    is_operational: bool
+    """The key may be changed when a run is resumed: labels do not depend on it."""
+    components: tuple[str, ...] = ()
+    """Names of the components (`kind`) that have this setting; none where it is of the job."""
+
+    def text(self) -> str:
+        """The key as a terminal shows it: name, type and default, then what it means."""
+        default = "required" if self.default is None else f"default {self.default}"
+        of = f" [kind={', '.join(self.components)}]" if self.components else ""
+        head = f"{self.name}{of}: {self.type}; {default}"
+        return "\n".join(
+            [
+                head,
+                *textwrap.wrap(self.sentence, 96, initial_indent="    ", subsequent_indent="    "),
+            ]
+        )
+
+
+def configuration_keys(
+    kind: type[Settings], *, built_in: bool = False, more: Sequence[str] = ()
+) -> list[Key]:
+    """Every key of a configuration, in the order of declaration, components' settings included.
+
+    A setting that several components declare alike is one key.
+
+    Args:
+        kind: of the configuration, such as `LabelConfig`.
+        built_in: leave out the components that other packages add.
+        more: names `module:Class` of components without an entry point, to be imported.
+
+    Raises:
+        ConfigError: one of `more` cannot be imported.
+    """
+    for name in more:
+        find_target("estimators", name)  # of any kind: this is only to say why it cannot be found
+    merged: dict[tuple[str, ...], Key] = {}
+    for key in _keys(kind, _Place(built_in=built_in, more=tuple(more))):
+        same = (key.name, key.type, str(key.default), key.sentence)
+        before = merged.get(same)
+        merged[same] = key if before is None else _joined(before, key)
+    return list(merged.values())
+
+
+def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
+    """Keys whose name, component or sentence holds a word.
+
+    Args:
+        keys: to search.
+        word: in upper or lower case; empty finds all.
+
+    Raises:
+        ConfigError: no key has it; the nearest is named.
+    """
+    lower = word.lower()
+    by_name = [
+        key for key in keys if lower in key.name.lower() or lower in map(str.lower, key.components)
+    ]
+    found = by_name or [key for key in keys if lower in key.sentence.lower()]
+    if not found:
+        names = {name: None for key in keys for name in (key.name, key.name.split(".")[-1])}
+        near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(
+            f"--keys {word}: no key contains this word; {meant}--keys without a "
+            "word prints all keys"
+        )
+    return found
+
+
+def _joined(first: Key, second: Key) -> Key:
+    return replace(first, components=tuple(dict.fromkeys(first.components + second.components)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where settings stand in a configuration."""
+
+    parent: str = ""
+    """Dotted path to them, with a dot at its end."""
+    components: tuple[str, ...] = ()
+    is_operational: bool = False
+    built_in: bool
+    more: tuple[str, ...] = ()
+
+
+def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) -> Iterator[Key]:
+    """Keys of settings; `outer` holds them as they are by default in those that nest them."""
+    for name, info in kind.model_fields.items():
+        path = place.parent + name
+        operational = place.is_operational or OPERATIONAL in info.metadata
+        below = replace(place, parent=f"{path}.", is_operational=operational)
+        chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
+        if chosen is not None:
+            may_be_null = not info.is_required() and _default(info) is None
+            yield from _chosen_keys(chosen, below, _sentence(kind, name), may_be_null=may_be_null)
+        elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
+            default = None if info.is_required() else _default(info)
+            yield from _keys(info.annotation, below, default)
+        elif is_dataclass(info.annotation) and isinstance(info.annotation, type):
+            yield from _dataclass_keys(info.annotation, below)
+        elif not (place.components and name == "kind"):
+            yield Key(
+                name=path,
+                type=type_in_words(info.annotation, info.metadata),
+                default=_plain(getattr(outer, name))
+                if outer is not None
+                else None
+                if info.is_required()
+                else _plain(_default(info)),
+                sentence=_sentence(kind, name),
+                is_operational=operational,
+                components=place.components,
+            )
+
+
+def _dataclass_keys(kind: type, place: _Place) -> Iterator[Key]:
+    """Keys of settings that are a plain dataclass, whose fields all have defaults."""
+    types, sentences = get_type_hints(kind, include_extras=True), _docstrings(kind)
+    for one in fields(kind):
+        yield Key(
+            name=place.parent + one.name,
+            type=type_in_words(types[one.name]),
+            default=_plain(one.default),
+            sentence=sentences.get(one.name, ""),
+            is_operational=place.is_operational,
+            components=place.components,
+        )
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    """The texts under a class's fields."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(node, ast.ClassDef)
+    return {
+        one.target.id: _one_line(text.value.value)
+        for one, text in pairwise(node.body)
+        if isinstance(one, ast.AnnAssign)
+        and isinstance(one.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def _chosen_keys(
+    chosen: Chosen, place: _Place, sentence: str, *, may_be_null: bool
+) -> Iterator[Key]:
+    names = component_names(chosen.component_kind, built_in=place.built_in)
+    null = ", or null" if may_be_null else ""
+    yield Key(
+        name=f"{place.parent}kind",
+        type=f"{', '.join(names)}, or module:Class of your own{null}",
+        default="null" if may_be_null else chosen.default,
+        sentence=sentence,
+        is_operational=place.is_operational,
+    )
+    for name in names:
+        settings = settings_class(chosen.component_kind, name)
+        yield from _keys(settings, replace(place, components=(name,)))
+    for name in place.more:
+        with suppress(ConfigError):  # a component of another kind
+            settings = settings_class(chosen.component_kind, name)
+            if settings.component_kind == chosen.component_kind:
+                yield from _keys(settings, replace(place, components=(name,)))
+
+
+def _sentence(kind: type[Settings], name: str) -> str:
+    """A field's docstring; where a class narrows a field without one, that of the class above."""
+    infos = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
+    written = (_one_line(info.description) for info in infos if info is not None)
+    return next(filter(None, written), "")
+
+
+def _default(info: FieldInfo) -> Any:
+    return info.get_default(call_default_factory=True)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return value if value else "''"
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """A type as an ordinary reader writes it, with its range.
+
+    Args:
+        annotation: of a field, also nested.
+        metadata: pydantic's constraints beside it.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_in_words(arguments[0], (*metadata, *arguments[1:]))
+    if origin in (Union, types.UnionType):
+        inner = [type_in_words(one, metadata) for one in arguments if one is not type(None)]
+        nullable = ["null"] if type(None) in arguments else []
+        return " or ".join([*dict.fromkeys(inner), *nullable])
+    if origin is Literal:
+        return " | ".join(str(one) for one in arguments)
+    limits = _limits(metadata)
+    if origin is tuple and arguments[-1:] != (Ellipsis,):
+        return f"list of {len(arguments)}: {', '.join(type_in_words(one) for one in arguments)}"
+    if origin in (list, tuple) and arguments:
+        return f"list of {type_in_words(arguments[0])}{limits}"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"keys with values: {type_in_words(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return f"keys: {', '.join(annotation.model_fields)}"
+    return f"{_WORDS.get(annotation, getattr(annotation, '__name__', str(annotation)))}{limits}"
+
+
+def _limits(metadata: Sequence[Any]) -> str:
+    found = []
+    for mark in metadata:
+        match mark:
+            case Ge(ge=limit):
+                found.append(f">= {limit}")
+            case Gt(gt=limit):
+                found.append(f"> {limit}")
+            case Le(le=limit):
+                found.append(f"<= {limit}")
+            case Lt(lt=limit):
+                found.append(f"< {limit}")
+            case AtMost(limit=limit):
+                found.append(f"<= {limit}")
+            case MinLen(min_length=limit) if limit:
+                found.append(f"at least {limit}")
+            case MaxLen(max_length=limit):
+                found.append(f"at most {limit}")
+            case Len(min_length=least, max_length=most):
+                found += [f"at least {least}"] * bool(least) + [f"at most {most}"] * bool(most)
+    return f" {', '.join(found)}" if found else ""

@@ -1,0 +1,361 @@
+"""Reads configurations: YAML files and `key=value` overrides, checked as a whole."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from mclabel.core.components import NotAllowed, within
+from mclabel.core.config.document import MAX_DEPTH, parse_document, read_document
+from mclabel.core.config.unchosen import drop_unchosen
+from mclabel.core.errors import ConfigError
+from mclabel.core.faults import (
+    MUST,
+    REQUIRED,
+    UNKNOWN_KEY,
+    fault_text,
+    faults_by_field,
+    in_words,
+    must_text,
+)
+from mclabel.core.settings import (
+    COMPONENT_FAULT,
+    NESTED_FAULTS,
+    SENSITIVE,
+    Settings,
+    harmful_values,
+)
+
+C = TypeVar("C", bound=Settings)
+MAX_SHOWN = 200
+"""Characters of a value in a message."""
+
+
+def load_config(
+    kind: type[C],
+    path: str | Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    allow: Sequence[str] = (),
+) -> C:
+    """Read a configuration and check it as a whole.
+
+    A file comes from anywhere, so it runs nothing by itself: of other people's code only what
+    `overrides` or `allow` name is imported.
+
+    Args:
+        kind: what to read.
+        path: YAML file; None for overrides alone.
+        overrides: `dotted.key=value`, values in YAML. Where one chooses another component than
+            the file, keys of the file that it does not have are left out; stderr names them.
+        allow: modules and packages, or names `module:Class`, that the file may use.
+
+    Raises:
+        ConfigError: the file is missing or no YAML, a key is unknown (the nearest one is
+            named), a value has the wrong type or range, or runs code that nobody allowed. All
+            faults at once.
+    """
+    content = _read_yaml(Path(path)) if path is not None else {}
+    remedy = f"Correct {path} or pass key=value on the command line." if path is not None else ""
+    return load_content(
+        kind, content, overrides, allow=allow, remedy=remedy, source=str(path or "the file")
+    )
+
+
+def load_content(
+    kind: type[C],
+    content: dict[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    allow: Sequence[str] = (),
+    remedy: str = "",
+    source: str = "the recorded configuration",
+) -> C:
+    """A configuration from what a document holds, or a run has recorded; see `load_config`.
+
+    Args:
+        kind: what the keys are of.
+        content: keys and values that nobody vouches for; overrides are put into it.
+        overrides: `dotted.key=value`.
+        allow: as of `load_config`.
+        remedy: ends the message of an error.
+        source: where the document comes from, for messages.
+    """
+    document = deepcopy(content)
+    for override in _in_order(overrides):
+        _apply(content, override)
+    given = {key: parse_document(raw) for key, _, raw in map(_parted, overrides)}
+    with within({*allow, *_texts(list(given.values()))}):
+        for unchosen in drop_unchosen(kind, document, content, given):
+            keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
+            print(
+                f"mclabel: {keys} of {source} {verb} ignored: kind={unchosen.now} takes the place "
+                f"of kind={unchosen.before} and has no such setting",
+                file=sys.stderr,
+            )
+        checked = check_config(kind, content, remedy=remedy)
+    refused = [
+        f"  {key}: {risk}, so a file alone must not set it to {_short(value)}. If you trust it, "
+        f"pass {key}={json.dumps(value)} on the command line"
+        for key, value, risk in harmful_values(checked)
+        if not any(f"{key}.".startswith(f"{one}.") for one in given)
+    ]
+    if refused:
+        raise ConfigError("\n".join(["the configuration cannot be used:", *refused]))
+    return checked
+
+
+def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "") -> C:
+    """A configuration from its keys and values, checked as a whole.
+
+    Args:
+        kind: what the keys are of.
+        content: values, settings, or nested keys and values.
+        remedy: ends the message of an error.
+
+    Raises:
+        ConfigError: as of `load_config`.
+    """
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        faults = "\n".join(f"  {fault}" for fault in _faults(kind, error))
+        raise ConfigError(
+            f"the configuration cannot be used:\n{faults}\n{remedy}".rstrip()
+        ) from None
+
+
+def _parted(override: str) -> tuple[str, str, str]:
+    return override.partition("=")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
+def _in_order(overrides: Sequence[str]) -> list[str]:
+    """Overrides in the order in which they apply: a component's name before its keys.
+
+    Keys that a later mapping replaces as a whole are left out.
+    """
+    kept: list[str] = []
+    for override in overrides:
+        key, _, raw = override.partition("=")
+        if raw.lstrip().startswith("{"):
+            kept = [one for one in kept if not one.startswith(f"{key}.")]
+        kept.append(override)
+    return sorted(kept, key=lambda one: one.partition("=")[0].count("."))
+
+
+def bundled_config(name: str) -> Path:
+    """A configuration that comes with the package, e.g. `label/quickstart.yaml`."""
+    return _bundled_configs() / name
+
+
+def _bundled_configs() -> Path:
+    """The folder of configurations: in the package where it is installed, beside it in a clone."""
+    package = Path(__file__).parents[2]
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def config_file(path: str | Path) -> Path:
+    """The file of a configuration: the one at `path`, or the bundled `configs/…` of that name."""
+    path = Path(path)
+    if not path.is_file() and path.parts[:1] == ("configs",):
+        return bundled_config("/".join(path.parts[1:]))
+    return path
+
+
+def _read_yaml(given: Path) -> dict[str, Any]:
+    path = config_file(given)
+    try:
+        content = read_document(path)
+    except FileNotFoundError:
+        raise ConfigError(_no_such_file(given)) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{given}: cannot be read ({error.strerror}). Give a YAML file that you have "
+            "permission to read"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{given}: is not a valid YAML file: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"{given}: must hold keys and values, one per line, such as `out: runs/mine` (with a "
+            f"space after the colon), but holds {in_words(content)}"
+        )
+    return content
+
+
+def _no_such_file(given: Path) -> str:
+    if "=" in given.name:
+        return (
+            f"{given}: no such configuration file. The first argument is the configuration, and "
+            "KEY=VALUE come after it. Name a YAML file first, such as configs/label/quickstart.yaml"
+        )
+    folder = _bundled_configs()
+    bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
+    where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
+    near = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"mclabel brings {', '.join(sorted(bundled))}"
+    return f"{given}: no such configuration file{where}; {hint}"
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    key, equals, raw = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(
+            f"{_short(override)}: an override must have the form key=value, such as "
+            "estimator.kind=bisect"
+        )
+    try:
+        new = parse_document(raw)
+    except ValueError as error:
+        raise ConfigError(
+            f"{key[:MAX_SHOWN]}: the value is not valid YAML: {error}. If it is a text, put it in "
+            f"quotes: {key[:MAX_SHOWN]}='\"…\"'"
+        ) from None
+    *parents, last = key.split(".")
+    if len(parents) > MAX_DEPTH:
+        raise ConfigError(f"{_short(override)}: nested deeper than {MAX_DEPTH}")
+    inner: dict[str, Any] | list[Any] = content
+    for parent in parents:
+        place = _place(inner, parent, override)
+        child = inner[place] if isinstance(inner, list) else inner.setdefault(place, {})
+        if isinstance(child, str):  # the name of a component, whose settings follow
+            child = inner[place] = {"kind": child}
+        if not isinstance(child, dict | list):
+            raise ConfigError(
+                f"{_short(override)}: {parent} has a single value, so it cannot have keys below it"
+            )
+        inner = child
+    inner[_place(inner, last, override)] = new
+
+
+def _place(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
+    """A key of a mapping, or the index of an element of a list (`completers.0.model=…`)."""
+    if isinstance(content, dict):
+        return name
+    indices = {str(index): index for index in range(len(content))}
+    if name not in indices:
+        raise ConfigError(
+            f"{_short(override)}: there is no element {_short(name)} in a list of {len(content)}. "
+            "Elements are counted from 0; give the whole list to add one"
+        )
+    return indices[name]
+
+
+def _short(value: Any) -> str:
+    """A value as messages show it."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _faults(
+    kind: type[Settings], found: ValidationError, parent: str = "", component: str = ""
+) -> Iterator[str]:
+    """One line for each error, those of nested components among them.
+
+    Args:
+        kind: of the settings that are wrong.
+        found: when they were checked.
+        parent: dotted path to them, with a dot at its end.
+        component: its kind, where they are those of a component.
+    """
+    for path, errors in faults_by_field(kind, found):
+        if len(errors) > 1 and all(error["type"] in MUST for error in errors):
+            yield f"{_shown(kind, path, errors[0], parent)}: {must_text(errors)}"
+            continue
+        for error in errors:
+            if error["type"] == NESTED_FAULTS:
+                nested, name = error["ctx"]["model"], error["ctx"]["name"]
+                below = f"{parent}{'.'.join(path)}."
+                yield from _faults(nested, error["ctx"]["cause"], below, name)
+            else:
+                yield _fault(kind, path, error, parent, component)
+
+
+def _shown(kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str) -> str:
+    """A key, with its value if that cannot be a secret."""
+    key = parent + ".".join(path)
+    return key if _sensitive(kind, path) else f"{key}={_short(error['input'])}"
+
+
+def _fault(
+    kind: type[Settings],
+    path: Sequence[str],
+    error: Mapping[str, Any],
+    parent: str,
+    component: str,
+) -> str:
+    key = parent + ".".join(path)
+    if error["type"] == COMPONENT_FAULT and "why" in error["ctx"]:
+        name, place = error["ctx"]["name"], f"{key}{error['ctx']['key']}"
+        return (
+            f"{key}: {name} {error['ctx']['why']}. If you trust it, pass "
+            f"{NotAllowed.option(name)}, or {place}={name} on the command line"
+        )
+    if error["type"] == COMPONENT_FAULT:
+        return f"{key}: {error['ctx']['message']}"
+    if error["type"] in UNKNOWN_KEY:
+        known = [parent + name for name in _known_keys(kind)]
+        if component:
+            near = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
+            meant = f"; did you mean {parent}{near[0]}?" if near else "."
+            there = ", ".join(name for name in kind.model_fields if name != "kind")
+            return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or difflib.get_close_matches(
+            path[-1], known, n=1, cutoff=0.5
+        )
+        return f"{key}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+    if error["type"] in REQUIRED:
+        return f"{key}: required. Set it in the file or pass {key}=…"
+    if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
+        return f"{key.rstrip('.')}: {fault_text(error)}".removeprefix(": ")
+    if error["input"] is None and ":" in path[-1]:  # {name:value}
+        name, _, value = path[-1].partition(":")
+        shown = f"{name}: {value}"
+        return (
+            f"{key}: YAML reads {path[-1]!r} as a key without a value. Write a space after the "
+            f"colon: {'.'.join(path[:-1])}='{{{shown}}}'"
+        )
+    return f"{_shown(kind, path, error, parent)}: {fault_text(error)}"
+
+
+def _sensitive(kind: type[Settings], path: Sequence[str]) -> bool:
+    """Whether a value at this place could be a secret."""
+    current: Any = kind
+    for part in path:
+        if not (isinstance(current, type) and issubclass(current, Settings)):
+            break
+        info = current.model_fields.get(part)
+        if info is None:
+            return False
+        if SENSITIVE in info.metadata:
+            return True
+        current = info.annotation
+    return False
+
+
+def _known_keys(kind: type[Settings], parent: str = "") -> list[str]:
+    keys = []
+    for name, info in kind.model_fields.items():
+        keys.append(parent + name)
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
+            keys += _known_keys(info.annotation, f"{parent}{name}.")
+    return keys

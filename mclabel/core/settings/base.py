@@ -1,0 +1,366 @@
+"""Settings: each component declares its own, once, in the module that uses them.
+
+A configuration nests them: `estimator: {kind: posterior, rollouts: 64}` holds the settings of the
+component that `kind` names, and a key of another component's is an error.
+
+A field is *semantic* if it changes what a label means, or *operational* (engines, paths, sizes:
+free to change when a run is resumed). The identity of a run is made of the semantic fields of the
+components that are chosen; a field at its default is left out, so that a later release may add
+fields without orphaning a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Self, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from mclabel.core.components import NotAllowed, component_name, component_names, find_component
+from mclabel.core.errors import ConfigError
+from mclabel.core.faults import MUST, fault_text, faults_by_field, in_words, must_text
+from mclabel.core.settings.bounds import refuse_truth_as_number
+from mclabel.core.settings.marks import CONTENT, OPERATIONAL, Harmless
+from mclabel.core.settings.rules import check_rules
+
+NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
+"""Types of errors: one that carries all errors of a component's settings, and one of its name."""
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Annotates a text that must be one of the names of a dict, where these stand once."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic take the names alone."""
+        return core_schema.literal_schema(list(self.names))
+
+
+@dataclass(frozen=True)
+class Named:
+    """Annotates a text that must name a component of a kind that has no settings of its own."""
+
+    component_kind: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic take the names of components; a built-in one is not imported for that."""
+        return core_schema.no_info_after_validator_function(self._check, core_schema.str_schema())
+
+    def _check(self, name: str) -> str:
+        if name not in component_names(self.component_kind):
+            try:
+                find_component(self.component_kind, name)
+            except ConfigError as error:
+                raise _fault(error) from error
+        return name
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, and an unknown key is an error.
+
+    The docstring under a field is its description, from which the reference of keys is made. What
+    must hold between fields is a method that is marked by `mclabel.core.settings.rule`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler, /
+    ) -> CoreSchema:
+        """Lets no field take true or false as a number."""
+        schema = handler(source)
+        refuse_truth_as_number(handler.resolve_ref_schema(schema))
+        return schema
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, content: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        return check_rules(cls, content, handler)
+
+    def identity(self) -> dict[str, Any]:
+        """The semantic fields that differ from their defaults, as JSON values."""
+        return {
+            name: found
+            for name, info in type(self).model_fields.items()
+            if OPERATIONAL not in info.metadata
+            and not _is_default(info, found := _plain(getattr(self, name), whole=False))
+        }
+
+    def semantic(self) -> dict[str, Any]:
+        """All semantic fields, also those at their defaults, as JSON values: for the record."""
+        return {
+            name: _plain(getattr(self, name), whole=True)
+            for name, info in type(self).model_fields.items()
+            if OPERATIONAL not in info.metadata
+        }
+
+    def changed(self, **changes: Any) -> Self:
+        """A copy with other values, checked like any.
+
+        Raises:
+            ValidationError: a value is of the wrong type or range.
+        """
+        return type(self).model_validate({**dict(self), **changes})
+
+
+def content_fields(
+    settings: Settings, parents: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where settings name files of which the content counts.
+
+    Args:
+        settings: that may nest others.
+        parents: names of the fields that lead to them.
+
+    Returns:
+        The path of names to each such field that is set, and its value.
+    """
+    for name, info in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        nested = dict(_nested(name, value))
+        for place, one in nested.items():
+            yield from content_fields(one, (*parents, *place))
+        if not nested and CONTENT in info.metadata and value is not None:
+            yield (*parents, name), value
+
+
+def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
+    """Settings in a field, alone, in a list or by key, each with the names that lead to it."""
+    if isinstance(value, Settings):
+        yield (name,), value
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            if isinstance(one, Settings):
+                yield (name, str(number)), one
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            if isinstance(one, Settings):
+                yield (name, key), one
+
+
+def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Values that a document alone must not set.
+
+    Args:
+        settings: that may nest others.
+        parent: dotted path to them, with a dot at its end.
+
+    Returns:
+        Of each its dotted key, itself, and what it does.
+    """
+    for name, info in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        for place, one in _nested(name, value):
+            yield from harmful_values(one, f"{parent}{'.'.join(place)}.")
+        for mark in info.metadata:
+            if isinstance(mark, Harmless):
+                values = (
+                    {f"{name}.{key}": one for key, one in value.items()}
+                    if isinstance(value, Mapping)
+                    else {name: value}
+                )
+                for key, one in values.items():
+                    if not mark.is_harmless(one):
+                        yield f"{parent}{key}", one, mark.risk
+
+
+class ComponentSettings(Settings):
+    """Base of the settings of components that a configuration chooses by `kind`.
+
+    The settings class of a component is the attribute `Settings` of its class.
+    """
+
+    component_kind: ClassVar[str]
+    """The kind of component, as in `mclabel.core.components`."""
+
+    kind: str = ""
+    """Name of the component: a built-in one, one of another package, or `module:Class`."""
+
+    def identity(self) -> dict[str, Any]:
+        """As of all settings; always with `kind`."""
+        return {"kind": self.kind, **super().identity()}
+
+    @property
+    def component(self) -> Any:
+        """The class of the component."""
+        return find_component(self.component_kind, self.kind)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Settings that are made in Python know their component by the class they stand in."""
+        if not self.kind:
+            owner = _Owner(type(self))
+            object.__setattr__(self, "kind", component_name(self.component_kind, owner))
+
+
+class _Owner:
+    """The place of the class in whose body a settings class stands."""
+
+    def __init__(self, settings: type) -> None:
+        self.__module__ = settings.__module__
+        self.__qualname__ = settings.__qualname__.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Annotates a field that holds the settings of the component which its `kind` names.
+
+    The value may be settings, a mapping with `kind`, or the name alone.
+    """
+
+    component_kind: str
+    default: str
+    """Kind of a mapping that does not name one."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic check a value by `settings`; null, too, if the field may be null."""
+        chosen = core_schema.no_info_plain_validator_function(
+            self.settings, serialization=core_schema.plain_serializer_function_ser_schema(dict)
+        )
+        return core_schema.nullable_schema(chosen) if type(None) in get_args(source) else chosen
+
+    def settings(self, value: Any) -> ComponentSettings:
+        """The checked settings of a component.
+
+        Raises:
+            PydanticCustomError: there is no such component, or its settings are wrong; carries
+                all errors.
+        """
+        if isinstance(value, ComponentSettings):
+            if value.component_kind != self.component_kind:
+                raise _fault(
+                    ConfigError(
+                        f"must be settings of one of the {self.component_kind}, is settings of one "
+                        f"of the {value.component_kind} ({value.kind}). Give those, a name or keys"
+                    )
+                )
+            return value
+        content = {"kind": value} if isinstance(value, str) else value
+        if not isinstance(content, Mapping):
+            raise _fault(
+                ConfigError(f"must be a name, or keys with kind among them, is {in_words(value)}")
+            )
+        try:
+            kind = self.kind_of(content)
+            if not isinstance(kind, str):
+                raise ConfigError(f"kind must be a name, is {kind!r}")
+            settings = settings_class(self.component_kind, kind)
+        except ConfigError as error:
+            raise _fault(error, ".kind") from error
+        try:
+            return settings.model_validate({**content, "kind": kind})
+        except ValidationError as error:
+            raise PydanticCustomError(
+                NESTED_FAULTS,
+                "{faults}",
+                {
+                    "faults": joined_faults(settings, error, kind),
+                    "cause": error,
+                    "model": settings,
+                    "name": kind,
+                },
+            ) from error
+
+    def kind_of(self, content: Mapping[str, Any]) -> Any:
+        """The name of the component whose settings a mapping holds.
+
+        Raises:
+            ConfigError: no component is meant.
+        """
+        return content.get("kind", self.default)
+
+
+def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
+    """The settings class of a component.
+
+    Raises:
+        ConfigError: there is no such component, or what it calls its settings are none.
+    """
+    target = find_component(component_kind, name)
+    settings = getattr(target, "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, ComponentSettings)):
+        raise ConfigError(
+            f"{name}: its attribute Settings is {settings!r}, must be a class derived from "
+            f"the settings of {component_kind} (docs/extending.md)"
+        )
+    if missing := sorted(getattr(target, "__abstractmethods__", ())):
+        raise ConfigError(
+            f"{name}: has no {', '.join(missing)}, which every one of the {component_kind} must "
+            "have (docs/extending.md)"
+        )
+    return settings
+
+
+def joined_faults(kind: type[BaseModel], error: ValidationError, name: str) -> str:
+    """All that is wrong with settings, on one line.
+
+    Args:
+        kind: of the settings.
+        error: of their validation.
+        name: stands for a fault of no one key.
+    """
+    return "; ".join(_lines(kind, error, "", name))
+
+
+def _lines(kind: type[BaseModel], error: ValidationError, parent: str, name: str) -> Iterator[str]:
+    for path, faults in faults_by_field(kind, error):
+        key = parent + ".".join(path)
+        first, about = faults[0], faults[0].get("ctx", {})
+        if len(faults) > 1 and all(one["type"] in MUST for one in faults):
+            yield f"{key}: {must_text(faults)}"
+        elif first["type"] == NESTED_FAULTS:
+            yield from _lines(about["model"], about["cause"], f"{key}.", about["name"])
+        else:
+            shown = f"{key.rstrip('.') or name}: "
+            for one in faults:
+                given = f", not {one['input']!r}"[:100] if one["type"] == "literal_error" else ""
+                yield f"{shown}{fault_text(one)}{given}"
+
+
+def _fault(error: ConfigError, key: str = "") -> PydanticCustomError:
+    """A fault of a component's name; `key` is that of the name, below the component's."""
+    about = {"message": str(error)}
+    if isinstance(error, NotAllowed):
+        about |= {"name": error.name, "why": error.why, "key": key}
+    return PydanticCustomError(COMPONENT_FAULT, "{message}", about)
+
+
+def _plain(value: Any, *, whole: bool) -> Any:
+    if isinstance(value, Settings):
+        return value.semantic() if whole else value.identity()
+    if isinstance(value, Mapping):
+        return {key: _plain(one, whole=whole) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, whole=whole) for one in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if whole or getattr(value, field.name) != field.default
+        }
+    return value
+
+
+def _is_default(info: FieldInfo, found: Any) -> bool:
+    if info.is_required():
+        return False
+    default = info.get_default(call_default_factory=True)
+    return bool(found == _plain(default, whole=False))

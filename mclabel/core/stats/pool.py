@@ -1,0 +1,135 @@
+"""The mean of a whole pool from the part of it that was chosen to be labelled.
+
+The design is that of `mclabel.select.choose`: some solutions are in for certain, since a rule
+ranks them first, and a number fixed before is drawn uniformly, without replacement, from all
+others. So a solution's inclusion probability is exactly 1, or the share of the others that is
+drawn, and Horvitz and Thompson's estimate (1952) is the sum over those that are certain and, scaled
+up, over those that were drawn. Only the second part varies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolMean:
+    """An estimate of the mean over a pool."""
+
+    mean: float
+    low: float
+    """NaN, like `high`, where fewer than two solutions were drawn and the rest is unknown."""
+    high: float
+    num_drawn: int
+    """Labelled solutions that were drawn: what the interval rests on."""
+
+
+def pool_mean(
+    values: Sequence[float],
+    probabilities: Sequence[float],
+    *,
+    num_pool: int,
+    num_certain: int,
+    level: float = 0.95,
+) -> PoolMean:
+    """Estimate the mean of a value over a pool, with its interval.
+
+    The mean of the drawn solutions stands for all that are not certain to be chosen. Its interval
+    is Wilson's (1927) where all values are 0 or 1; else Hall's (1992, "On the removal of skewness
+    by transformation"), with quantiles of t. Both are narrowed for sampling without replacement.
+
+    Chosen solutions that have no label are to be left out. The estimate then takes them for like
+    those that have one: certain ones like certain ones, drawn ones like drawn ones.
+
+    Args:
+        values: of the labelled solutions of one selection, finite.
+        probabilities: with which they were chosen (`selection_probability`).
+        num_pool: solutions in the pool, from the manifest.
+        num_certain: solutions whose probability is 1, from the manifest.
+        level: of the interval, in (0, 1).
+
+    Raises:
+        ValueError: a part of the pool has no value; the probabilities are of several selections, or
+            not of this one.
+    """
+    y, pi = np.asarray(values, dtype=float), np.asarray(probabilities, dtype=float)
+    _check(y, pi, num_pool, num_certain)
+    certain, drawn = y[pi == 1], y[pi < 1]
+    num_others = num_pool - num_certain
+    above = float(certain.mean()) * num_certain if num_certain else 0.0
+    if not num_others:
+        whole = above / num_pool
+        return PoolMean(mean=whole, low=whole, high=whole, num_drawn=0)
+    mean, low, high = _mean_of_drawn(drawn, num_others, level)
+    mean, low, high = ((above + num_others * one) / num_pool for one in (mean, low, high))
+    return PoolMean(mean=mean, low=low, high=high, num_drawn=len(drawn))
+
+
+def _check(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> None:
+    if y.shape != pi.shape or y.ndim != 1:
+        raise ValueError(f"{y.shape} values, {pi.shape} probabilities: need one of each")
+    if not np.isfinite(y).all():
+        raise ValueError("values: must be finite. Leave solutions without a value out")
+    if not ((pi > 0) & (pi <= 1)).all():
+        raise ValueError("probabilities: must be in (0, 1]")
+    if not 0 <= num_certain <= num_pool or num_pool < 1:
+        raise ValueError(f"num_certain={num_certain}: must be in 0..num_pool={num_pool}")
+    if len(others := np.unique(pi[pi < 1])) > 1:
+        raise ValueError(
+            f"probabilities below 1 are {', '.join(f'{p:g}' for p in others[:3])}: must be one "
+            "number, that of one selection. Estimate each selection alone"
+        )
+    num_drawn = int((pi < 1).sum())
+    if num_certain and not (pi == 1).any():
+        raise ValueError(f"num_certain={num_certain}: none of these has a value. Label them")
+    if num_certain < num_pool and not num_drawn:
+        raise ValueError(
+            f"{num_pool - num_certain} of the pool's {num_pool} solutions could not be chosen, and "
+            "none was drawn to stand for them. Select with a uniform share above 0"
+        )
+    if num_drawn and num_drawn > others[0] * (num_pool - num_certain) + 1e-6:
+        raise ValueError(
+            f"{num_drawn} values with probability {others[0]:g}: more than were drawn of "
+            f"{num_pool - num_certain} solutions. Give num_pool and num_certain of their manifest"
+        )
+
+
+def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, float, float]:
+    """Mean and interval for the solutions that a simple random sample stands for."""
+    mean, n = float(y.mean()), len(y)
+    if n == num_others:
+        return mean, mean, mean
+    if n < 2:
+        return mean, nan, nan
+    quantile = float(stdtrit(n - 1, (1 + level) / 2))
+    if np.isin(y, (0.0, 1.0)).all():
+        return mean, *_wilson(mean, n * (num_others - 1) / (num_others - n), quantile)
+    spread = float(y.std(ddof=1)) * sqrt(1 - n / num_others)
+    if spread == 0:
+        return mean, mean, mean
+    skew = float(((y - mean) ** 3).mean() / y.std() ** 3)
+    low, high = (spread / sqrt(n) * _without_skew(one, skew, n) for one in (quantile, -quantile))
+    return mean, mean - low, mean - high
+
+
+def _wilson(share: float, n: float, z: float) -> tuple[float, float]:
+    """Wilson's interval for a share; `n` is the size of an equally precise infinite sample."""
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _without_skew(quantile: float, skew: float, n: int) -> float:
+    """The quantile of a studentised mean whose values have a skewness: Hall's inverse cubic."""
+    if abs(skew) < 1e-9:
+        return quantile
+    cube = 1 + skew * (quantile / sqrt(n) - skew / (6 * n))
+    return float(3 * sqrt(n) / skew * (np.cbrt(cube) - 1))

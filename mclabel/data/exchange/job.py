@@ -1,0 +1,282 @@
+"""Exports of a run to other people's formats, and imports from them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mclabel.answers import grade
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import LabeledSolution, Outcome, Verdict
+from mclabel.core.seeds import content_id
+from mclabel.data.exchange.find import find_format, read_row
+from mclabel.data.exchange.formats import Format, LabeledTexts
+from mclabel.data.exchange.solutions import labeled_solution, solution_texts
+from mclabel.data.readers.left_out import RowRejects
+from mclabel.data.readers.rows import object_rows
+from mclabel.run.outputs import output_folder
+from mclabel.run.places import EXPORT, check_free
+from mclabel.run.run import Run
+from mclabel.run.shards.finished import write_finished
+from mclabel.run.shards.labels import commit_block, read_labels
+from mclabel.run.shards.manifest import Semantic
+from mclabel.run.shards.rejects import FILE as REJECTS
+from mclabel.run.shards.rejects import Reject, RejectReason, write_lines, write_rejects
+from mclabel.run.shards.store import Store
+from mclabel.run.versions import versions
+
+DATA, CARD = "data.jsonl", "README.md"
+BLOCK_ROWS = 1024
+MAX_REASON = 400
+"""Characters of the hub's message that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """Result of an export."""
+
+    to: str
+    """Name of the format."""
+    losses: str
+    """Information that the format cannot represent."""
+    path: str
+    num_rows: int
+    num_left_out: int
+    """Number of solutions that the format cannot represent; each with its reason in
+    `rejects.jsonl`."""
+    num_cut: int
+    """Number of solutions of which only the first steps were written."""
+    num_not_kept: int
+    """Number of solutions that a consensus of judges does not keep."""
+    url: str | None
+
+    def lines(self) -> Iterator[str]:
+        """Lines to print on a terminal."""
+        yield f"{self.num_rows} rows written to {self.path}"
+        why = f" (reasons: {Path(self.path).parent / REJECTS})" if self.num_left_out else ""
+        yield (
+            f"what {self.to} cannot hold: {self.losses}. Here: {self.num_left_out} solutions "
+            f"left out{why}, {self.num_cut} cut"
+            + (f"; {self.num_not_kept} not kept by a consensus" if self.num_not_kept else "")
+        )
+        if self.url is not None:
+            yield f"uploaded to {self.url}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportReport:
+    """Result of an import."""
+
+    num_rows: int
+    num_solutions: int
+    num_problems: int
+    num_rejected: int
+    """Number of rows and solutions that were left out; the run's `rejects.jsonl` has the reasons.
+    """
+
+
+def export_run(
+    run: str, to: str, out: str, *, push_to_hub: str | None = None, strict: bool = False
+) -> ExportReport:
+    """Write `data.jsonl`, a data set card and the solutions left out into a folder.
+
+    Args:
+        run: folder of labels.
+        to: name of the format, or `module:Class`.
+        out: folder, made if it is missing; what it holds of an earlier export is replaced.
+        push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
+        strict: whether a solution that the format cannot hold is an error.
+
+    Raises:
+        DataError: no solution can stand in the format; if strict, one cannot.
+        ConfigError: there is no such format, or the upload was refused.
+    """
+    form = find_format(to)
+    check_free(out, EXPORT, "-o ")
+    rows = read_labels(Store(run))
+    folder = output_folder(out, "-o ")
+    num_rows = num_cut = num_not_kept = 0
+    left_out: list[Reject] = []
+    partial = folder / f"{DATA}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        for row in rows:
+            if not row.is_kept:
+                num_not_kept += 1
+                continue
+            texts = solution_texts(row)
+            exported = _written(form, texts, to)
+            if isinstance(exported, str):
+                if strict:
+                    partial.unlink()
+                    raise DataError(f"{run}: solution {row.solution.id}: {exported}")
+                detail = f"solution {row.solution.id}: {exported}"
+                reject = Reject(problem_id=row.problem.id, reason="not_held", detail=detail)
+                left_out.append(reject)
+                continue
+            num_cut += form.is_cut and None in texts.ratings
+            num_rows += 1
+            file.write(_json_line(exported, to))
+    num_left_out = len(left_out)
+    if not num_rows:
+        partial.unlink()
+        why = f"; the first: {left_out[0].detail}" if left_out else ""
+        raise DataError(
+            f"{run}: none of its {num_left_out} solutions can be written in the "
+            f"format {to}{why}. Choose another --to"
+        )
+    write_lines(folder / REJECTS, left_out)
+    partial.rename(folder / DATA)
+    card = _card(run, to, form, num_rows, num_left_out, num_cut)
+    (folder / CARD).write_text(card, encoding="utf-8")
+    return ExportReport(
+        to=to,
+        losses=form.losses,
+        path=str(folder / DATA),
+        num_rows=num_rows,
+        num_left_out=num_left_out,
+        num_cut=num_cut,
+        num_not_kept=num_not_kept,
+        url=None if push_to_hub is None else push_folder(folder, push_to_hub, [DATA, CARD]),
+    )
+
+
+def _written(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, Any] | str:
+    """The row of a solution, or why the format cannot hold it."""
+    try:
+        exported = form.write(texts)
+    except DataError as error:
+        return str(error)
+    return f"the format {to} has no place for its labels" if exported is None else exported
+
+
+def _json_line(row: Mapping[str, Any], to: str) -> str:
+    """A row as it stands in a JSON Lines file.
+
+    Raises:
+        ConfigError: the format gives what JSON cannot hold.
+    """
+    try:
+        return json.dumps(dict(row), ensure_ascii=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"--to {to}: its method write returned a row that is not a JSON object ({error}). It "
+            "must hold texts, numbers, lists and mappings alone"
+        ) from error
+
+
+def import_file(path: str, source: str, out: str, *, strict: bool = False) -> ImportReport:
+    """Read a file of another format as a run that scorers can be trained on.
+
+    Args:
+        path: JSON Lines, JSON or Parquet.
+        source: name of its format, or `module:Class`.
+        out: folder of the run; the same file into the same folder again changes nothing.
+        strict: whether a row that cannot be used is an error; else it is left out, and the run's
+            `rejects.jsonl` has the reason.
+
+    Raises:
+        DataError: no row can be used; if strict, one cannot.
+        ShardError: the folder holds something else.
+    """
+    form = find_format(source)
+    run = Run.look(out)
+    solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
+    left_out = RowRejects(path, strict=strict)
+    num_rows = 0
+    for number, row in object_rows(path):
+        num_rows += 1
+        found = [row] if isinstance(row, RejectReason) else read_row(form, row, source)
+        for one in found:
+            if isinstance(one, RejectReason):
+                left_out.add(one, number)
+            else:
+                solutions[one.problem].append(one)
+    if not solutions:
+        raise DataError(left_out.none_left())
+    labeled = [
+        labeled_solution(texts, sample_index=index, outcome=_outcome(texts))
+        for group in solutions.values()
+        for index, texts in enumerate(group)
+    ]
+    content = content_id([row.solution.id for row in labeled], [_key(row) for row in labeled])
+    run.check(Semantic.of({"imported": source, "content": content}))
+    store = run.claim({"versions": versions()})
+    for start in range(0, len(labeled), BLOCK_ROWS):
+        block = content_id(content, start)
+        part = labeled[start : start + BLOCK_ROWS]
+        commit_block(store, block, "import", part, None, run.stamp())
+    num_rejected = write_rejects(store, left_out.found)
+    write_finished(store, num_blocks=-(-len(labeled) // BLOCK_ROWS))
+    return ImportReport(
+        num_rows=num_rows,
+        num_solutions=len(labeled),
+        num_problems=len({row.problem.id for row in labeled}),
+        num_rejected=num_rejected,
+    )
+
+
+def _key(row: LabeledSolution) -> list[object]:
+    return [row.solution.text, [step.value for step in row.steps]]
+
+
+def _outcome(texts: LabeledTexts) -> Outcome:
+    if texts.right is not None:
+        return Outcome.RIGHT if texts.right else Outcome.WRONG
+    if not texts.answer or texts.prediction is None:
+        return Outcome.UNGRADED
+    known = {Verdict.RIGHT: Outcome.RIGHT, Verdict.WRONG: Outcome.WRONG}
+    return known.get(grade(texts.prediction, texts.answer).verdict, Outcome.UNGRADED)
+
+
+def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
+    """Upload files of a folder to a data set of the Hub; the URL of the commit."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        api.create_repo(name, repo_type="dataset", exist_ok=True)
+        found = api.upload_folder(
+            folder_path=str(folder),
+            repo_id=name,
+            repo_type="dataset",
+            allow_patterns=list(files),
+        )
+    except Exception as error:  # also those of its HTTP library, whose name differs by version
+        reason = " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
+        raise ConfigError(
+            f"--push-to-hub {name}: {reason}. The files lie in {folder}: check the name and the "
+            "network, log in with `hf auth login`, and run the same command again, or `hf upload "
+            f"{name} {folder} --repo-type dataset`"
+        ) from error
+    return str(found.commit_url)
+
+
+def _card(run: str, to: str, form: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
+    sources = label_sources(run)
+    return f"""---
+tags: [process-reward-model, mclabel]
+configs:
+- config_name: default
+  data_files: {DATA}
+---
+{num_rows} solutions with a label for every step, in the format of {to}, made by mclabel.
+
+How steps came to their labels: {sources}. A label from rollouts shows whether the labelling policy
+still reaches the right answer from a step on; it is not a proof that the step is right.
+
+What this format cannot hold: {form.losses}. {num_left_out} solutions were left out, {num_cut} cut
+before their first step without a label.
+"""
+
+
+def label_sources(run: str) -> str:
+    """How the steps of a run came to their labels, in words."""
+    counts: dict[str, int] = defaultdict(int)
+    for row in read_labels(Store(run)):
+        for step in row.steps:
+            counts[step.source] += 1
+    return ", ".join(f"{source} ({count} steps)" for source, count in sorted(counts.items()))

@@ -1,0 +1,1 @@
+"""Problems made by programs, with their exact truth and bundled models."""

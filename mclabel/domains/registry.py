@@ -1,0 +1,73 @@
+"""The built-in domains whose truth is known exactly, and the models that are bundled for them.
+
+A problem says by its `meta` which domain it is of. Whoever needs the truth of a step, or the folder
+of `arith:policy`, asks here, so that a domain is added by a line in `DOMAINS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mclabel.domains.arith
+import mclabel.domains.arith.verify
+import mclabel.domains.pyarith
+import mclabel.domains.pyarith.truth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """A domain of generated problems."""
+
+    carries_truth: Callable[[Mapping[str, str]], bool]
+    """Whether a problem with this `meta` is of the domain."""
+    first_error: Callable[[Mapping[str, str], Sequence[str]], int | None]
+    """The first wrong step of a solution of such a problem."""
+    bundled_model: Callable[[str], Path]
+    """Folder of a bundled model, by the part of its name after the colon."""
+
+
+DOMAINS: Mapping[str, Domain] = {
+    name: Domain(
+        carries_truth=truth.carries_truth,
+        first_error=truth.true_first_error,
+        bundled_model=package.bundled_model,
+    )
+    for name, package, truth in (
+        ("arith", mclabel.domains.arith, mclabel.domains.arith.verify),
+        ("pyarith", mclabel.domains.pyarith, mclabel.domains.pyarith.truth),
+    )
+}
+"""By name, which is also that of the reader of its problems."""
+
+
+def carries_truth(meta: Mapping[str, str]) -> bool:
+    """Whether a problem is of one of these domains."""
+    return _domain(meta) is not None
+
+
+def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
+    """The first wrong step of a solution, from 0; None for none.
+
+    Raises:
+        KeyError: the problem is of none of these domains.
+    """
+    if (domain := _domain(meta)) is None:
+        raise KeyError("the problem carries no truth")
+    return domain.first_error(meta, steps)
+
+
+def bundled_model(name: str) -> Path | None:
+    """Folder of a bundled model such as `arith:policy`; None where the name is of no domain.
+
+    Raises:
+        ValueError: the domain has no such model.
+    """
+    prefix, colon, model = name.partition(":")
+    domain = DOMAINS.get(prefix) if colon else None
+    return None if domain is None else domain.bundled_model(model)
+
+
+def _domain(meta: Mapping[str, str]) -> Domain | None:
+    return next((one for one in DOMAINS.values() if one.carries_truth(meta)), None)

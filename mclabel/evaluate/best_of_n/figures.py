@@ -1,0 +1,352 @@
+"""Best-of-N: how good an answer is chosen from N sampled ones, by method, N and kind of problem.
+
+Accuracies of single problems come from `choosing`; here they become means with bands, differences
+between methods, and a look at where more samples make the choice worse. The bootstrap draws
+problems with all their samples, so its bands hold both the choice of problems and that of samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, betaincinv
+
+from mclabel.core.stats.bootstrap import (
+    Estimate,
+    interval,
+    mean_estimate,
+    ratio_estimate,
+    resample_weights,
+)
+from mclabel.evaluate.best_of_n.choosing import (
+    PASS,
+    RANDOM,
+    ProblemSamples,
+    argmax_accuracy,
+    method_accuracy,
+    pair_accuracy,
+    scorer_of,
+)
+from mclabel.evaluate.grouping import groups_by_key
+
+PASS_RATE = "pass rate"
+QUINTILES = ("hardest fifth", "second", "third", "fourth", "easiest fifth")
+Accuracy = dict[str, dict[int, Estimate]]
+"""By method and N."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Accuracy of one method less that of another, problem by problem."""
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+    """Two-sided, of no difference, by the same bootstrap: at least 1 / (resamples + 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverOptimisation:
+    """Where more samples stop to help a scorer."""
+
+    best_size: int
+    """N of its highest accuracy. Chosen on these problems: the fall from it is a little overstated
+    on others."""
+    best: float
+    last: float
+    """Accuracy at the largest N."""
+    fall: Difference
+    """Of the largest N less the best; 0 where they are the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupAccuracy:
+    """Accuracies on problems of one kind."""
+
+    num_problems: int
+    accuracy: Accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptive:
+    """Best of N that stops a problem early, in the order of its samples."""
+
+    stop_when: float
+    accuracy: Estimate
+    full: Estimate
+    """Accuracy of the same scores from all samples."""
+    less: Difference
+    """Of `accuracy` less `full`."""
+    num_samples: Estimate
+    """Mean number of samples that are drawn."""
+    tokens: Estimate
+    """Tokens of the samples that are drawn, as a share of those of all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfN:
+    """Accuracy by method and N."""
+
+    num_problems: int
+    num_samples: int
+    accuracy: Accuracy
+    differences: dict[int, dict[str, dict[str, Difference]]]
+    """By N, of the first method less the second, for every two."""
+    pair_accuracy: dict[str, Estimate]
+    """Within a problem, of all pairs of a right and a wrong sample: how often the right one
+    scores higher; mean over problems that have both."""
+    over_optimisation: dict[str, OverOptimisation]
+    """By scorer."""
+    groups: dict[str, dict[str, GroupAccuracy]]
+    """By kind and group: the problems' metadata, and fifths by pass rate, which is
+    measured on the same samples."""
+    references: tuple[str, ...] = ()
+    """Scorers that are not available in practice: what they reach stands apart."""
+    adaptive: dict[str, Adaptive] = field(default_factory=dict)
+    """By scorer that says how sure it is, if early stopping was asked for."""
+
+    def less(self, method: str, other: str, size: int) -> Difference | None:
+        """Accuracy of a method less that of another; None of a method less itself."""
+        return self.differences[size][method].get(other)
+
+
+def is_reference(method: str, references: Collection[str]) -> bool:
+    """Whether the scorer of a method is named there."""
+    return scorer_of(method).removeprefix("likelihood:") in references
+
+
+def best_of_n(
+    problems: Sequence[ProblemSamples],
+    *,
+    seed: int = 0,
+    references: Sequence[str] = (),
+    stop_when: float | None = None,
+) -> BestOfN:
+    """Measure every method for N = 1, 2, 4, ... up to the number of samples.
+
+    Args:
+        problems: all with the same number of samples and the same scorers.
+        seed: of the subsets and of the bootstrap.
+        references: scorers that are told apart.
+        stop_when: as of `num_drawn`; None measures no early stopping.
+
+    Raises:
+        ValueError: no problems, or numbers of samples differ.
+    """
+    if not problems or len({len(p.keys) for p in problems}) != 1:
+        raise ValueError("need at least one problem, and as many samples of each")
+    problems = with_pass_rate(problems)
+    num_samples = len(problems[0].keys)
+    sizes = [2**i for i in range(num_samples.bit_length()) if 2**i < num_samples] + [num_samples]
+    by_problem = [
+        {size: method_accuracy(p, size, seed=seed + i) for size in sizes}
+        for i, p in enumerate(problems)
+    ]
+    table = {
+        method: {size: np.array([rows[size][method] for rows in by_problem]) for size in sizes}
+        for method in by_problem[0][1]
+    }
+    weights = resample_weights(len(problems), seed)
+    return BestOfN(
+        num_problems=len(problems),
+        num_samples=num_samples,
+        accuracy=_accuracy(table, weights),
+        differences={size: _differences(table, size, weights) for size in sizes},
+        pair_accuracy={
+            name: mean_estimate(
+                np.array([pair_accuracy(p.scores[name], p.right) for p in problems]), weights
+            )
+            for name in problems[0].scores
+        },
+        over_optimisation={
+            name: over_optimisation_of(table[name], weights) for name in problems[0].scores
+        },
+        groups={
+            kind: {
+                name: _group(table, [p.groups.get(kind) == name for p in problems], seed)
+                for name in names
+            }
+            for kind, names in kinds_of(problems).items()
+        },
+        references=tuple(references),
+        adaptive={
+            name: _adaptive(problems, name, stop_when, weights)
+            for name in (() if stop_when is None else problems[0].values)
+        },
+    )
+
+
+def _adaptive(
+    problems: Sequence[ProblemSamples],
+    name: str,
+    stop_when: float | None,
+    weights: NDArray[np.float64],
+) -> Adaptive:
+    """What a scorer reaches if it stops early, and from all samples."""
+    assert stop_when is not None
+    rows = []
+    for problem in problems:
+        values, right = problem.values[name], problem.right
+        scores = [-np.inf if value is None else value[0] for value in values]
+        count = num_drawn(values, problem.keys, stop_when=stop_when)
+        accuracy = [argmax_accuracy(scores[:n], right[:n], n) for n in (count, len(scores))]
+        tokens = problem.num_tokens
+        rows.append([*accuracy, count, sum(tokens[:count]), sum(tokens)])
+    early, full, drawn, used, total = np.array(rows, dtype=np.float64).T
+    return Adaptive(
+        stop_when=stop_when,
+        accuracy=mean_estimate(early, weights),
+        full=mean_estimate(full, weights),
+        less=paired_difference(early - full, weights),
+        num_samples=mean_estimate(drawn, weights),
+        tokens=ratio_estimate(used, total, weights),
+    )
+
+
+def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
+    """With the fifth that each problem falls in; equal pass rates fall in the same one."""
+    rates = np.array([sum(p.right) / len(p.right) for p in problems])
+    fifths = np.searchsorted(np.quantile(rates, [0.2, 0.4, 0.6, 0.8]), rates, side="left")
+    return [
+        replace(problem, groups={**problem.groups, PASS_RATE: QUINTILES[fifth]})
+        for problem, fifth in zip(problems, fifths, strict=True)
+    ]
+
+
+def kinds_of(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
+    """The groups of every kind that divides the problems."""
+    found = groups_by_key(
+        problems,
+        lambda problem: problem.groups,
+        keys=dict.fromkeys(kind for problem in problems for kind in problem.groups),
+        max_groups=None,
+    )
+    kinds = {kind: list(groups) for kind, groups in found.items()}
+    if PASS_RATE in kinds:
+        kinds[PASS_RATE].sort(key=QUINTILES.index)
+    return kinds
+
+
+def _group(
+    table: Mapping[str, Mapping[int, NDArray[np.float64]]], inside: Sequence[bool], seed: int
+) -> GroupAccuracy:
+    chosen = np.array(inside)
+    part = {
+        method: {size: values[chosen] for size, values in by_size.items()}
+        for method, by_size in table.items()
+    }
+    count = int(chosen.sum())
+    return GroupAccuracy(
+        num_problems=count, accuracy=_accuracy(part, resample_weights(count, seed))
+    )
+
+
+def _accuracy(
+    table: Mapping[str, Mapping[int, NDArray[np.float64]]], weights: NDArray[np.float64]
+) -> Accuracy:
+    return {
+        method: {size: mean_estimate(values, weights) for size, values in by_size.items()}
+        for method, by_size in table.items()
+    }
+
+
+def _differences(
+    table: Mapping[str, Mapping[int, NDArray[np.float64]]],
+    size: int,
+    weights: NDArray[np.float64],
+) -> dict[str, dict[str, Difference]]:
+    methods = [method for method in table if method not in (RANDOM, PASS)]
+    return {
+        one: {
+            other: paired_difference(table[one][size] - table[other][size], weights)
+            for other in methods
+            if other != one
+        }
+        for one in table
+    }
+
+
+def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Difference:
+    """The mean of differences, with its interval.
+
+    Args:
+        values: accuracy of one method less that of another [problems].
+        weights: of the resamples [resamples, problems].
+    """
+    means = weights @ values / len(values)
+    low, high = interval(means, len(values))
+    tail = min((means <= 0).sum(), (means >= 0).sum()) + 1
+    return Difference(
+        value=float(values.mean()),
+        low=low,
+        high=high,
+        p_value=float(min(1.0, 2 * tail / (len(means) + 1))),
+    )
+
+
+def over_optimisation_of(
+    by_size: Mapping[int, NDArray[np.float64]], weights: NDArray[np.float64]
+) -> OverOptimisation:
+    """Where more samples stop to help.
+
+    Args:
+        by_size: accuracy by N [problems].
+        weights: of the resamples [resamples, problems].
+    """
+    best = max(by_size, key=lambda size: by_size[size].mean())
+    last = max(by_size)
+    return OverOptimisation(
+        best_size=best,
+        best=float(by_size[best].mean()),
+        last=float(by_size[last].mean()),
+        fall=paired_difference(by_size[last] - by_size[best], weights),
+    )
+
+
+NUM_POINTS = 64
+"""Quantiles of one distribution at which the other is looked up."""
+NEAR = 1e-9
+"""Distance within which two values are equal."""
+Value = tuple[float, float]
+"""Mean and concentration of a Beta distribution."""
+
+
+def num_drawn(
+    values: Sequence[Value | None], keys: Sequence[int | str | None], *, stop_when: float
+) -> int:
+    """Number of samples after which the leader is sure; all of them if it never is.
+
+    Args:
+        values: of the samples, in the order in which they are drawn; None of one without scores,
+            which does not lead.
+        keys: their answers, equal where they mean the same.
+        stop_when: chance that the leader is above each rival, from which on it is sure.
+    """
+    best: dict[int | str | None, Value] = {}
+    for number, (value, key) in enumerate(zip(values, keys, strict=True), start=1):
+        if value is None or (key in best and best[key][0] >= value[0]):
+            continue
+        best[key] = value
+        leader, *others = sorted(best.values(), key=lambda one: -one[0])
+        # Above a uniform value, that of an answer not seen yet, it is with a chance of its mean.
+        if leader[0] >= stop_when and (not others or chance_above(leader, others[0]) >= stop_when):
+            return number
+    return len(values)
+
+
+def chance_above(value: Value, other: Value) -> float:
+    """Chance that the first of two independent values is the higher one; 0.5 of equal ones.
+
+    The mean, over quantiles of the first, of the other's distribution function. Where a
+    concentration is low, many values lie closer to 0 or to 1 than floats can tell: what is within
+    `NEAR` of each other counts as equal, half above and half below.
+    """
+    (mean, sure), (other_mean, other_sure) = value, other
+    points = betaincinv(mean * sure, (1 - mean) * sure, (np.arange(NUM_POINTS) + 0.5) / NUM_POINTS)
+    beside = np.clip([points - NEAR, points + NEAR], 0.0, 1.0)
+    found = betainc(other_mean * other_sure, (1 - other_mean) * other_sure, beside)
+    return float(found.mean())

@@ -1,0 +1,390 @@
+"""A best-of-N evaluation from its configuration."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TypeVar
+
+from mclabel.checkers import make_checker
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.engines.hub import resolve_model
+from mclabel.engines.text import check_model
+from mclabel.evaluate.best_of_n.choosing import ProblemSamples
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.evaluate.best_of_n.figures import BestOfN
+from mclabel.evaluate.best_of_n.figures import best_of_n as measure
+from mclabel.evaluate.best_of_n.scores import ScoreCache
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators.outcome import OutcomeEstimator
+from mclabel.labeling.job import label
+from mclabel.labeling.sampling import SolutionSettings
+from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
+from mclabel.prm.scoring.aggregate import aggregate
+from mclabel.prm.scoring.manifest import write_provenance
+from mclabel.run.outputs import check_places
+from mclabel.run.places import BEST_OF_N, RUN
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.manifest import MANIFEST
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobState
+
+T = TypeVar("T")
+MAX_FOOLED = 10
+"""Shown of each scorer."""
+MAX_TEXT = 2000
+"""Characters shown of a problem or a solution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fooled:
+    """A wrong solution that scored higher than every right one of its problem."""
+
+    problem_id: str
+    problem: str
+    answer: str
+    chosen: str
+    score: float
+    right: str
+    """The right solution that scored highest."""
+    right_score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfNReport:
+    """Results of a best-of-N evaluation."""
+
+    result: BestOfN
+    num_excluded: int
+    """Number of problems left out because scorers were trained on them."""
+    num_rejected: int
+    """Number of rows and problems of which no solutions were sampled; `samples/rejects.jsonl` has
+    the reasons."""
+    num_too_few: int
+    """Number of problems left out because the run has fewer solutions of them than `samples`."""
+    num_unscored: int
+    """Number of samples that some scorer cannot score (no steps, or too long); they are chosen
+    last."""
+    fooled: dict[str, list[Fooled]]
+    """For each scorer, the problems on which its choice was most clearly wrong, those with the
+    widest score gap first."""
+    num_fooled: dict[str, int]
+    """For each scorer, the number of problems on which it chose a wrong sample although a right one
+    existed."""
+    num_right: int
+    """Number of samples that are right."""
+    num_ungraded: int
+    """Number of samples without a verdict, which count as not right."""
+
+    @property
+    def no_result(self) -> str | None:
+        """Why no method can be told from another; None if they can."""
+        total = self.result.num_problems * self.result.num_samples
+        if self.num_ungraded == total:
+            return f"none of the {total:,} samples could be graded, so nothing was measured"
+        if not self.num_right:
+            return f"none of the {total:,} samples is right, so every method has accuracy 0"
+        return None
+
+
+def best_of_n(
+    config: BestOfNConfig,
+    *,
+    on_state: Callable[[JobState], None],
+    on_score: Callable[[str, int, int], None],
+) -> BestOfNReport:
+    """Sample or read solutions, score them, measure every method; resumes.
+
+    Writes `samples/` (a labelling run without rollouts), `scores/`, `best_of_n.json`,
+    `provenance.json` and the plot as PNG and SVG under `out`.
+
+    Args:
+        config: what to compare.
+        on_state: called with the state of the sampling job.
+        on_score: called with a scorer's name, and its solutions done and in all.
+    """
+    _check(config)
+    num_rejected = 0
+    if config.run is None:
+        run = _samples_of(config.out)
+        num_rejected = label(_sampling(config, run), on_state).num_rejected
+    else:
+        run = _run_at(config.run)
+    known = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
+    by_problem, too_few = _samples(run, config.samples, strict=config.strict)
+    fresh = [rows for rows in by_problem if _text(rows[0]) not in known]
+    if not fresh:
+        raise DataError(
+            f"exclude: all {len(by_problem)} problems are in the runs that it names, so none is "
+            "left to evaluate. Give other problems"
+        )
+    samples, num_unscored = _scored(config, fresh, on_score)
+    result = measure(
+        samples,
+        seed=config.seed,
+        references=config.references,
+        stop_when=config.stop_when,
+    )
+    graded = [row.solution.outcome for rows in fresh for row in rows]
+    fooled = {name: _fooled(name, samples, fresh) for name in result.over_optimisation}
+    report = BestOfNReport(
+        result=result,
+        num_excluded=len(by_problem) - len(fresh),
+        num_rejected=num_rejected,
+        num_too_few=len(too_few),
+        num_unscored=num_unscored,
+        fooled={name: found[:MAX_FOOLED] for name, found in fooled.items()},
+        num_fooled={name: len(found) for name, found in fooled.items()},
+        num_right=graded.count(Outcome.RIGHT),
+        num_ungraded=graded.count(Outcome.UNGRADED),
+    )
+    out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "best_of_n.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
+    write_provenance(out / "provenance.json", config=config.semantic())
+    from mclabel.evaluate.best_of_n.picture import draw_best_of_n
+
+    draw_best_of_n(result, [out / "best_of_n.png", out / "best_of_n.svg"])
+    return report
+
+
+def _samples_of(out: str) -> str:
+    return f"{out.rstrip('/')}/samples"
+
+
+def _run_at(place: str) -> str:
+    """The run at a place: itself, or the samples of an earlier best-of-N there."""
+    samples, store = _samples_of(place), Store(place)
+    has_samples = store.read(MANIFEST) is None and store.read(f"samples/{MANIFEST}") is not None
+    return samples if has_samples else place
+
+
+def _samples(
+    run: str, count: int, *, strict: bool
+) -> tuple[list[list[LabeledSolution]], list[str]]:
+    """The first `count` solutions of every problem of a run, and problems that have fewer, by id.
+
+    Raises:
+        DataError: no problem has as many; if strict, one has not.
+    """
+    by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
+    for row in read_labels(Store(run)):
+        by_problem[row.problem.id].append(row)
+    too_few = sorted(name for name, rows in by_problem.items() if len(rows) < count)
+    if too_few and (strict or len(too_few) == len(by_problem)):
+        raise DataError(
+            f"{run}: problem {too_few[0]} has {len(by_problem[too_few[0]])} solutions, fewer than "
+            f"samples={count}. Lower samples, or sample more solutions"
+        )
+    for rows in by_problem.values():
+        rows.sort(key=lambda row: row.solution.sample_index)
+    chosen = sorted(by_problem.keys() - set(too_few))
+    return [by_problem[identity][:count] for identity in chosen], too_few
+
+
+def _check(config: BestOfNConfig) -> None:
+    """Find what is wrong before anything is sampled."""
+    from mclabel.prm.scoring.score import PRM
+
+    check_places(config.out, BEST_OF_N)
+    if config.run is None:
+        check_places(_samples_of(config.out), RUN)
+    if both := sorted(set(config.scorers) & set(config.likelihood)):
+        raise ConfigError(
+            f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "
+            "Rename one of each"
+        )
+    names = {*config.scorers, *config.likelihood}
+    if unknown := sorted(set(config.trust_remote_code) - names):
+        raise ConfigError(
+            f"trust_remote_code={unknown}: must be among the names of scorers and likelihood, "
+            f"{', '.join(sorted(names)) or 'of which there are none'}"
+        )
+    if unknown := sorted(set(config.references) - names):
+        raise ConfigError(
+            f"references={unknown}: must be among the names of scorers and likelihood, "
+            f"{', '.join(sorted(names)) or 'of which there are none'}"
+        )
+    prms = [
+        PRM.load(path, trust_remote_code=name in config.trust_remote_code)
+        for name, path in config.scorers.items()
+    ]
+    if config.stop_when is not None and not any(p.manifest.has_concentration for p in prms):
+        raise ConfigError(
+            f"stop_when={config.stop_when}: needs a PRM that says how sure it is, but none of "
+            "`scorers` does. Give one that was trained with target=beta, or remove stop_when"
+        )
+    for name, model in config.likelihood.items():
+        key = f"likelihood.{name}"
+        check_model(
+            resolve_model(model, key=key),
+            template=config.policy.template,
+            system=config.policy.system,
+            trust_remote_code=name in config.trust_remote_code,
+            key=key,
+        )
+    for other in [*config.exclude, *([_run_at(config.run)] if config.run else [])]:
+        next(read_labels(Store(other)))
+
+
+def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
+    return LabelConfig(
+        out=run,
+        seed=config.seed,
+        problems=config.problems,
+        solutions=SolutionSettings(per_problem=config.samples),
+        split=config.split,
+        policy=config.policy,
+        estimator=OutcomeEstimator.Settings(),
+        checker=config.checker,
+        block_problems=config.block_problems,
+        keep_rollouts=False,
+        ray=config.ray,
+        strict=config.strict,
+    )
+
+
+def _text(row: LabeledSolution) -> str:
+    return " ".join(row.problem.text.split()).casefold()
+
+
+def _scored(
+    config: BestOfNConfig,
+    problems: Sequence[Sequence[LabeledSolution]],
+    on_score: Callable[[str, int, int], None],
+) -> tuple[list[ProblemSamples], int]:
+    """Samples with the scores of every scorer, and how many could not be scored."""
+    from mclabel.prm.scoring.manifest import model_folder
+    from mclabel.prm.scoring.reading import LikelihoodScorer
+    from mclabel.prm.scoring.score import PRM, check_scores
+
+    rows = [row for samples in problems for row in samples]
+    cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
+    scores: dict[str, list[float]] = {}
+    sure: dict[str, list[tuple[float, float] | None]] = {}
+    weights: dict[str, list[float]] = {}
+    unscored: set[int] = set()
+    for name, path in config.scorers.items():
+        prm = PRM.load(
+            path, threads=config.threads, trust_remote_code=name in config.trust_remote_code
+        )
+        there, encoded = _encoded(rows, prm.encoder)
+        unscored |= set(range(len(rows))) - set(there)
+        estimates = cache.estimates(prm, model_folder(path), encoded, partial(on_score, name))
+        steps = [one.scores for one in estimates]
+        check_scores(path, steps, [_place(rows[index]) for index in there])
+        weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
+        if prm.manifest.has_concentration:
+            last = [(s[-1], c[-1]) for s, c in estimates if c is not None]
+            sure[name] = _placed(len(rows), there, last, missing=None)
+        for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
+            key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
+            values = [aggregate(one, how) for one in steps]
+            scores[key] = _placed(len(rows), there, values, missing=-inf)
+    for name, model in config.likelihood.items():
+        scorer = LikelihoodScorer(
+            resolve_model(model),
+            template=config.policy.template,
+            system=config.policy.system,
+            trust_remote_code=name in config.trust_remote_code,
+            key=f"likelihood.{name}",
+        )
+        there, encoded = _encoded(rows, scorer.encoder)
+        unscored |= set(range(len(rows))) - set(there)
+        readings = cache.readings(scorer.network, encoded, partial(on_score, name))
+        pairs = scorer.likelihoods(readings)
+        check_scores(model, pairs, [_place(rows[index]) for index in there])
+        for part, how in enumerate(("sum", "min")):
+            values = [pair[part] for pair in pairs]
+            key = f"likelihood:{name}:{how}"
+            scores[key] = _placed(len(rows), there, values, missing=-inf)
+    votes = make_checker(config.checker).group(
+        [[row.solution.prediction for row in group] for group in problems]
+    )
+    samples, start = [], 0
+    for group, keys in zip(problems, votes, strict=True):
+        part_of = slice(start, start + len(group))
+        start = part_of.stop
+        problem = group[0].problem
+        samples.append(
+            ProblemSamples(
+                problem_id=problem.id,
+                keys=tuple(keys),
+                right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
+                scores={name: tuple(values[part_of]) for name, values in scores.items()},
+                weights={name: tuple(values[part_of]) for name, values in weights.items()},
+                groups={k: problem.meta[k] for k in config.group_by if k in problem.meta},
+                values={name: tuple(values[part_of]) for name, values in sure.items()},
+                num_tokens=tuple(len(row.solution.ids) for row in group),
+            )
+        )
+    return samples, len(unscored)
+
+
+def _place(row: LabeledSolution) -> str:
+    return f"problem {row.problem.id}, solution {row.solution.sample_index}"
+
+
+def _fooled(
+    name: str,
+    samples: Sequence[ProblemSamples],
+    problems: Sequence[Sequence[LabeledSolution]],
+) -> list[Fooled]:
+    """Problems on which a scorer prefers a wrong sample to all right ones, widest gap first."""
+    found = []
+    for one, rows in zip(samples, problems, strict=True):
+        scores = one.scores[name]
+        best = {flag: _best(scores, one.right, flag) for flag in (True, False)}
+        right, wrong = best[True], best[False]
+        if right is None or wrong is None or not -inf < scores[right] < scores[wrong]:
+            continue
+        found.append(
+            Fooled(
+                problem_id=one.problem_id,
+                problem=rows[0].problem.text[:MAX_TEXT],
+                answer=rows[0].problem.answer[:MAX_TEXT],
+                chosen=rows[wrong].solution.text[:MAX_TEXT],
+                score=scores[wrong],
+                right=rows[right].solution.text[:MAX_TEXT],
+                right_score=scores[right],
+            )
+        )
+    return sorted(found, key=lambda f: (f.right_score - f.score, f.problem_id))
+
+
+def _best(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
+    """The highest-scoring sample that is right, or that is wrong."""
+    among = [i for i, r in enumerate(right) if r is flag]
+    return max(among, key=lambda i: scores[i], default=None)
+
+
+def _encoded(
+    rows: Sequence[LabeledSolution], encoder: StepEncoder
+) -> tuple[list[int], list[EncodedSolution]]:
+    """Those of the solutions that can be encoded, and their indices."""
+    known: dict[tuple[str, str], EncodedSolution | None] = {}
+    there, encoded = [], []
+    for index, row in enumerate(rows):
+        key = row.problem.id, row.solution.text
+        if key not in known:
+            try:
+                known[key] = encoder.labeled(row)
+            except DataError:  # counted by the caller, and chosen last
+                known[key] = None
+        if (one := known[key]) is not None:
+            encoded.append(one)
+            there.append(index)
+    return there, encoded
+
+
+def _placed(count: int, indices: Sequence[int], values: Sequence[T], *, missing: T) -> list[T]:
+    result = [missing] * count
+    for index, value in zip(indices, values, strict=True):
+        result[index] = value
+    return result

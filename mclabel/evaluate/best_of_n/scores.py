@@ -1,0 +1,117 @@
+"""Scores kept from one evaluation to its resumption, and from one scorer to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mclabel.core.errors import DataError
+from mclabel.core.plain_files import check_plain
+from mclabel.prm.examples.encode import EncodedSolution
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from mclabel.prm.scoring.reading import Reading
+    from mclabel.prm.scoring.score import PRM, StepEstimates
+
+T = TypeVar("T")
+
+
+class ScoreCache:
+    """A file for each model and set of solutions."""
+
+    def __init__(self, folder: Path, *, threads: int | None) -> None:
+        """Keep scores in a folder.
+
+        Args:
+            folder: of the files.
+            threads: of models on a CPU; None for one a core.
+        """
+        self._folder, self._threads = folder, threads
+
+    def estimates(
+        self,
+        prm: PRM,
+        folder: Path,
+        encoded: Sequence[EncodedSolution],
+        on_progress: Callable[[int, int], None],
+    ) -> list[StepEstimates]:
+        """What a PRM says of the steps. Heads on one frozen body share the pass through it.
+
+        Args:
+            prm: loaded.
+            folder: of its weights.
+            encoded: what is scored.
+            on_progress: called with distinct solutions done and in all.
+        """
+        from mclabel.prm.scoring.manifest import scorer_fingerprint
+        from mclabel.prm.scoring.reading import estimate_readings, read_body
+        from mclabel.prm.scoring.score import StepEstimates
+
+        body = read_body(prm.model)
+        if body is not None:
+            return estimate_readings(prm.model, self.readings(body, encoded, on_progress))
+
+        def compute(distinct: Sequence[EncodedSolution]) -> list[StepEstimates]:
+            return prm.estimate_encoded(distinct, on_progress=on_progress)
+
+        kept = self._kept(f"estimates {scorer_fingerprint(folder)}", encoded, compute)
+        return [StepEstimates(*one) for one in kept]
+
+    def readings(
+        self,
+        network: PreTrainedModel,
+        encoded: Sequence[EncodedSolution],
+        on_progress: Callable[[int, int], None],
+    ) -> list[Reading]:
+        """A language model's likelihoods of solutions."""
+        from mclabel.prm.scoring.reading import Reading, body_fingerprint, read_solutions
+
+        def compute(distinct: Sequence[EncodedSolution]) -> list[Reading]:
+            return read_solutions(network, distinct, threads=self._threads, on_progress=on_progress)
+
+        kept = self._kept(f"readings {body_fingerprint(network)}", encoded, compute)
+        return [Reading(*one) for one in kept]
+
+    def _kept(
+        self,
+        what: str,
+        encoded: Sequence[EncodedSolution],
+        compute: Callable[[Sequence[EncodedSolution]], list[T]],
+    ) -> list[T]:
+        """The results of `compute` for the distinct solutions, computed now or before."""
+        distinct = list(dict.fromkeys(encoded))
+        key = _key(what, distinct)
+        path = self._folder / f"{key}.json"
+        kept = _read(path)
+        if kept is not None and len(kept) == len(distinct):
+            found: list[T] = kept
+        else:
+            found = compute(distinct)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(found))
+            partial.rename(path)
+        of = dict(zip(distinct, found, strict=True))
+        return [of[one] for one in encoded]
+
+
+def _read(path: Path) -> list[Any] | None:
+    """The content of a file of scores; None if it is missing or damaged, and has to be computed."""
+    check_plain(path, DataError)
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return kept if isinstance(kept, list) else None
+
+
+def _key(what: str, encoded: Sequence[EncodedSolution]) -> str:
+    digest = hashlib.sha256(what.encode())
+    for one in encoded:
+        digest.update(f"{one.ids}{one.num_prompt}{one.positions}".encode())
+    return digest.hexdigest()[:24]

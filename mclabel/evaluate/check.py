@@ -1,0 +1,141 @@
+"""Grades a file of pairs, a line each; lines that cannot be read are reported, the rest graded."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mclabel.answers import Grade, default_checker, extract_answer
+from mclabel.answers.golds import NoGold, acceptable_answers, best_grade, read_gold
+from mclabel.core.errors import DataError
+from mclabel.data.readers.rows import TOO_LARGE, bounded_lines
+from mclabel.run.outputs import output_file
+
+
+@dataclass(kw_only=True)
+class CheckReport:
+    """Counts and duration of grading a file."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    num_bad_lines: int = 0
+    seconds: float = 0.0
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of pairs that were graded."""
+        return sum(self.verdicts.values())
+
+
+def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], None]) -> CheckReport:
+    """Grade every line of a JSON Lines file and write it again with its grade.
+
+    Args:
+        source: path; a line has `gold`, in any form that data sets have, and either `answer` or
+            `completion`, and may have `"truncated": true` of a completion. Other fields are kept.
+        out: path to write to, standard output by default; lines get `verdict`, `reason`, `layer`
+            and, from a completion, `answer`.
+        on_bad_line: called with the place and the fault of each line that is left out.
+
+    Raises:
+        DataError: there is no such file, or it is the one to write to.
+    """
+    path = Path(source)
+    if not path.is_file():
+        raise DataError(f"{source}: no such file. Give an existing .jsonl file")
+    if out is not None and Path(out).resolve() == path.resolve():
+        raise DataError(f"{out}: must not be the input file itself. Give another --out")
+    if out:
+        output_file(out, "--out ")
+    report = CheckReport()
+    start = time.perf_counter()
+    target = Path(out).open("w", encoding="utf-8") if out else nullcontext(sys.stdout)  # noqa: SIM115
+    with path.open("rb") as lines, target as written:
+        rows = _rows(source, enumerate(bounded_lines(lines), 1), report, on_bad_line)
+        for row, grade in _graded(rows):
+            report.verdicts[grade.verdict.value] += 1
+            row |= {"verdict": grade.verdict, "reason": grade.reason, "layer": grade.layer}
+            written.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def _rows(
+    source: str,
+    lines: Iterator[tuple[int, bytes | None]],
+    report: CheckReport,
+    on_bad_line: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:
+    for number, line in lines:
+        if line is not None and not line.strip():
+            continue
+        row = TOO_LARGE.detail if line is None else _row(line)
+        if isinstance(row, str):
+            report.num_bad_lines += 1
+            on_bad_line(f"{source}, line {number}: {row}")
+        else:
+            yield row
+
+
+def _row(line: bytes) -> dict[str, Any] | str:
+    """The line's object, or what is wrong with it."""
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return f"not valid UTF-8 ({error.reason} at byte {error.start})"
+    except (ValueError, RecursionError) as error:
+        return f"not valid JSON ({error})"
+    if not isinstance(row, dict):
+        return "must be an object with gold, and answer or completion"
+    for name in ("answer", "completion"):
+        if name in row and not isinstance(row[name], str):
+            return f"{name} must be a text, is {type(row[name]).__name__}"
+    if "gold" not in row:
+        return "no gold"
+    golds = acceptable_golds(row["gold"])
+    if isinstance(golds, str):
+        return f"gold {golds}"
+    if "answer" not in row and "completion" not in row:
+        return "neither answer nor completion"
+    return row
+
+
+def acceptable_golds(value: Any) -> tuple[str, ...] | str:
+    """The golds of which each is right, or why the value is none, as a predicate."""
+    gold = read_gold(value)
+    if isinstance(gold, NoGold):
+        return gold.detail
+    return acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
+
+
+def _graded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
+    """Rows with their grades, in order; easy pairs are decided while hard ones wait."""
+    checker = default_checker()
+    waiting: deque[tuple[dict[str, Any], tuple[str, ...]]] = deque()
+
+    def pairs() -> Iterator[tuple[str | None, str]]:
+        for row in rows:
+            if "completion" in row:
+                cut = bool(row.get("truncated"))
+                row["answer"] = extract_answer(row["completion"], truncated=cut)
+            golds = acceptable_golds(row["gold"])
+            assert not isinstance(golds, str)  # such a row is not here
+            waiting.append((row, golds))
+            for gold in golds:
+                yield row["answer"], gold
+
+    grades = checker.grade_each(pairs())
+    for first in grades:
+        row, golds = waiting.popleft()
+        grade = best_grade([first, *islice(grades, len(golds) - 1)])
+        if row["answer"] is None:
+            cut = bool(row.get("truncated"))
+            grade = checker.grade_completion("", golds[0], truncated=cut)[1]
+        yield row, grade

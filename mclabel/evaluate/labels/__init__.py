@@ -1,0 +1,1 @@
+"""`mclabel eval labels`: labels against exact truth or judgements."""

@@ -1,0 +1,270 @@
+"""Quality of step labels against the true first error of each solution.
+
+A step is *sound* in truth when no step up to it is wrong, and labelled sound when it lies
+before the labelled first error. Wrong steps are the positives of precision and recall. All
+intervals are bootstraps over problems, since solutions of a problem go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.core.records import Counts, LabeledSolution, Outcome
+from mclabel.core.stats.bootstrap import (
+    Estimate,
+    cohen_kappa,
+    ratio_estimate,
+    resample_weights,
+    sums_estimate,
+)
+from mclabel.domains.registry import carries_truth, true_first_error
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelQuality:
+    """How labels compare with the truth, over one group of solutions."""
+
+    num_problems: int
+    num_solutions: int
+    """With a right or a wrong outcome; others have no first error to compare."""
+    num_left_out: int
+    """Solutions that were cut or could not be graded."""
+    pass_at_1: Estimate
+    wrong_steps: Estimate
+    """Share of steps that are not sound in truth."""
+    decided: Estimate
+    """Share of solutions whose labels say where the first error is, or that there is none."""
+    first_error_accuracy: Estimate
+    """Share whose labelled first error is the true one, none for none; undecided is not."""
+    first_error_accuracy_decided: Estimate
+    """The same among the decided."""
+    first_error_accuracy_wrong: Estimate
+    """The same over solutions that have an error in truth."""
+    precision: Estimate
+    recall: Estimate
+    f1: Estimate
+    false_positive_rate: Estimate
+    """Share of sound steps that are labelled wrong."""
+    right_through_wrong: Estimate
+    """Share of right answers that were reached through a wrong step."""
+    lucky_found: Estimate
+    """Share of these that are labelled to have an error, at any step."""
+    agreement: Estimate
+    """Share of steps that are labelled as they are in truth."""
+    kappa: Estimate
+    """Cohen's kappa of labels and truth over steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelCost:
+    """Sampled tokens per labelled solution."""
+
+    tokens_per_solution: float
+    """Rollouts as they were made: identical prefixes of a problem are rolled out once."""
+    tokens_per_solution_unshared: float
+    """As if each solution had rolled out all its prefixes itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostEstimate:
+    """The same with intervals over problems, and the rollouts as they were made."""
+
+    tokens_per_solution: Estimate
+    tokens_per_solution_unshared: Estimate
+    rollouts_per_solution: Estimate
+
+
+def exact_first_error(row: LabeledSolution) -> int | None:
+    """The true first error of a solution of a built-in domain.
+
+    Raises:
+        KeyError: the problem is of no such domain.
+    """
+    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
+
+
+def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
+    """Whether the truth of these solutions can be computed."""
+    return bool(rows) and all(carries_truth(row.problem.meta) for row in rows)
+
+
+Described = Literal["pool", "selection"]
+
+
+def described(rows: Iterable[LabeledSolution]) -> Described | None:
+    """What `label_quality` of solutions from `mclabel select` describes; None of others.
+
+    The whole `pool` if some were drawn at random, which stand for all that no rule chose. Else the
+    `selection` alone: a rule chose all of them, and nothing is known of the rest.
+    """
+    chosen = [row for row in rows if row.selection_probability is not None]
+    if not chosen:
+        return None
+    some_drawn = any(row.stands_for > 1 or not row.chosen_by_outcome for row in chosen)
+    return "pool" if some_drawn else "selection"
+
+
+def label_quality(
+    rows: Iterable[LabeledSolution],
+    truth: Callable[[LabeledSolution], int | None] = exact_first_error,
+    *,
+    weight: Callable[[LabeledSolution], float] = lambda row: row.stands_for,
+    seed: int = 0,
+) -> LabelQuality:
+    """Compare labels with the truth.
+
+    Args:
+        rows: labelled solutions.
+        truth: a solution's true first error, None for none.
+        weight: how many solutions a solution stands for, 1 / its probability of being drawn: then
+            every share is Hájek's estimate of that of the whole run, or of the pool that solutions
+            were selected from.
+        seed: of the bootstrap.
+    """
+    rows = list(rows)
+    graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
+    tallies: dict[str, NDArray[np.float64]] = {}
+    for row in graded:
+        tally = weight(row) * _tally(row, truth(row))
+        known = tallies.get(row.problem.id)
+        tallies[row.problem.id] = tally if known is None else known + tally
+    table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
+    weights = resample_weights(len(table), seed)
+
+    def ratio(top: str, bottom: str) -> Estimate:
+        a, b = _COLUMNS.index(top), _COLUMNS.index(bottom)
+        return ratio_estimate(table[:, a], table[:, b], weights)
+
+    return LabelQuality(
+        num_problems=len(tallies),
+        num_solutions=len(graded),
+        num_left_out=len(rows) - len(graded),
+        pass_at_1=ratio("right", "solutions"),
+        wrong_steps=ratio("unsound", "steps"),
+        decided=ratio("decided", "solutions"),
+        first_error_accuracy=ratio("hit", "solutions"),
+        first_error_accuracy_decided=ratio("hit", "decided"),
+        first_error_accuracy_wrong=ratio("hit_wrong", "with_error"),
+        precision=ratio("true_positive", "flagged"),
+        recall=ratio("true_positive", "unsound"),
+        f1=ratio("twice_true_positive", "flagged_and_unsound"),
+        false_positive_rate=ratio("false_positive", "sound"),
+        right_through_wrong=ratio("right_with_error", "right"),
+        lucky_found=ratio("right_with_error_found", "right_with_error"),
+        agreement=ratio("agreed", "steps"),
+        kappa=sums_estimate(table, weights, _kappa),
+    )
+
+
+def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
+    """Tokens of rollouts per labelled solution, with and without sharing prefixes."""
+    spent = _spent(rows).sum(0)
+    count = max(1, spent[0])
+    return LabelCost(
+        tokens_per_solution=float(spent[1] / count),
+        tokens_per_solution_unshared=float(spent[2] / count),
+    )
+
+
+def cost_estimate(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEstimate:
+    """Tokens and rollouts per labelled solution, with intervals."""
+    spent = _spent(rows)
+    weights = resample_weights(len(spent), seed)
+    shared, unshared, rollouts = (
+        ratio_estimate(spent[:, i], spent[:, 0], weights) for i in (1, 2, 3)
+    )
+    return CostEstimate(
+        tokens_per_solution=shared,
+        tokens_per_solution_unshared=unshared,
+        rollouts_per_solution=rollouts,
+    )
+
+
+_COLUMNS = (
+    "solutions",
+    "right",
+    "right_with_error",
+    "right_with_error_found",
+    "with_error",
+    "decided",
+    "hit",
+    "hit_wrong",
+    "steps",
+    "sound",
+    "unsound",
+    "flagged",
+    "true_positive",
+    "false_positive",
+    "twice_true_positive",
+    "flagged_and_unsound",
+    "agreed",
+)
+
+
+def _kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    both, flagged, unsound, steps = (
+        sums[..., _COLUMNS.index(name)] for name in ("true_positive", "flagged", "unsound", "steps")
+    )
+    cells = [both, flagged - both, unsound - both, steps - flagged - unsound + both]
+    return cohen_kappa(np.stack(cells, -1).reshape(*both.shape, 2, 2))
+
+
+def _spent(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
+    """Solutions, tokens, tokens without sharing, rollouts of each problem [problems, 4]."""
+    solutions: dict[str, int] = {}
+    unshared: dict[str, int] = {}
+    by_prefix: dict[str, dict[str, Counts]] = {}
+    for row in rows:
+        problem = row.problem.id
+        made = {problem: row.root, **{step.prefix_id: step.counts for step in row.steps}}
+        by_prefix.setdefault(problem, {}).update(made)
+        tokens = sum(counts.num_tokens for counts in made.values())
+        unshared[problem] = unshared.get(problem, 0) + tokens
+        solutions[problem] = solutions.get(problem, 0) + 1
+    table = [
+        [
+            solutions[problem],
+            sum(counts.num_tokens for counts in made.values()),
+            unshared[problem],
+            sum(counts.num_rollouts for counts in made.values()),
+        ]
+        for problem, made in by_prefix.items()
+    ]
+    return np.array(table, dtype=np.float64).reshape(-1, 4)
+
+
+def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
+    num_steps = len(row.steps)
+    error = num_steps if truth is None else truth
+    labelled = num_steps if row.first_error is None else row.first_error
+    unsound, flagged = num_steps - error, num_steps - labelled
+    both = num_steps - max(error, labelled)
+    right = row.solution.outcome is Outcome.RIGHT
+    hit = row.is_decided and row.first_error == truth
+    return np.array(
+        [
+            1,
+            right,
+            right and truth is not None,
+            right and truth is not None and row.first_error is not None,
+            truth is not None,
+            row.is_decided,
+            hit,
+            truth is not None and hit,
+            num_steps,
+            error,
+            unsound,
+            flagged,
+            both,
+            flagged - both,
+            2 * both,
+            flagged + unsound,
+            num_steps - flagged - unsound + 2 * both,
+        ],
+        dtype=np.float64,
+    )

@@ -1,0 +1,239 @@
+"""Every measure of a labelling run's labels, for all of it and for groups of problems.
+
+Groups are rows of their own: answer type, family, level, subject; families that are held out of
+training are marked so, and taken together once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from mclabel.core.records import Counts, LabeledSolution, Outcome
+from mclabel.core.stats.values import value
+from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
+from mclabel.evaluate.grouping import groups_by_key, solution_meta
+from mclabel.evaluate.labels.calibration import Calibration, Prediction, calibration
+from mclabel.evaluate.labels.completers import CompletersReport, completers_report
+from mclabel.evaluate.labels.consensus import ConsensusReport, Rule, consensus_report
+from mclabel.evaluate.labels.intervals import IntervalCheck, check_intervals
+from mclabel.evaluate.labels.quality import (
+    CostEstimate,
+    Described,
+    LabelQuality,
+    cost_estimate,
+    described,
+    label_quality,
+)
+from mclabel.evaluate.labels.truth import Truth, TruthKind
+from mclabel.evaluate.labels.value_shape import (
+    Monotonicity,
+    Position,
+    monotonicity,
+    values_by_position,
+)
+
+ALL, HELD_OUT = "all", "families held out of training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupReport:
+    """One group of solutions."""
+
+    num_problems: int
+    num_solutions: int
+    outcomes: dict[str, int]
+    num_unknown: int
+    """Number of solutions whose truth is not known; they do not enter `quality`."""
+    quality: LabelQuality | None
+    """Quality against the truth; None where it is not known."""
+    calibration: dict[str, Calibration]
+    """Calibration tables, by what predicts and what is observed:
+
+    `value, outcome`: the value of a step against what became of the solution itself, an
+    independent draw; of sampled solutions that were not chosen by their outcome, and unbiased
+    values, alone.
+    `value, sound` and `posterior, sound`: against whether the step is sound in truth.
+    `value, reference` and `mean, reference`: against another run's rollouts of the prefix."""
+    intervals: dict[str, IntervalCheck]
+    """Checks of intervals by label source; empty without another run's rollouts."""
+    positions: dict[str, tuple[Position, ...]]
+    """Values along solutions: of all, of right and wrong ones, of sound and unsound steps."""
+    monotonicity: Monotonicity
+    cost: CostEstimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelReport:
+    """The result of `mclabel eval labels`."""
+
+    truth: TruthKind | None
+    groups: dict[str, GroupReport]
+    describes: Described | None = None
+    """What the shares of quality describe where the solutions were selected from a pool."""
+    completers: CompletersReport | None = None
+    """What each completer's rollouts are worth; None where the policy alone rolled out."""
+    sources: ConsensusReport | None = None
+    """What rollouts, judges and rules over them are worth; None where no opinions are combined."""
+
+
+def label_report(
+    rows: Sequence[LabeledSolution],
+    truth: Truth | None,
+    reference: Mapping[str, Counts] | None = None,
+    *,
+    learned: Mapping[str, Mapping[str, float]] | None = None,
+    rules: Mapping[str, Rule] | None = None,
+    judge_rates: Mapping[str, Mapping[str, float]] | None = None,
+    seed: int = 0,
+) -> LabelReport:
+    """Measure a run's labels.
+
+    Args:
+        rows: all labelled solutions; their order changes nothing.
+        truth: the true first errors, if any source knows them.
+        reference: another run's rollouts by prefix id, which the labels did not see.
+        learned: `blindness` and `luck` of each completer, as the run has learned them.
+        rules: what makes one label of several opinions, by name.
+        judge_rates: error rates of each judge, as the run has learned them.
+        seed: of the bootstrap.
+    """
+    rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
+    known = rows if truth is None else truth.known(rows)
+    true_error = None if truth is None else truth.of
+    return LabelReport(
+        truth=None if truth is None else truth.kind,
+        groups={
+            name: _group(members, truth, reference or {}, seed)
+            for name, members in group_rows(rows).items()
+        },
+        describes=described(rows),
+        completers=completers_report(known, true_error, learned or {}, seed=seed),
+        sources=consensus_report(known, true_error, rules or {}, judge_rates or {}, seed=seed),
+    )
+
+
+def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolution]]:
+    """All solutions, and those of every group, by its name."""
+    groups = {ALL: list(rows)}
+    for key, found in groups_by_key(rows, solution_meta).items():
+        groups |= {_name(key, meant, members): members for meant, members in found.items()}
+    held = [row for row in rows if _held_out(row)]
+    if held and len(held) < len(rows):
+        groups[HELD_OUT] = held
+    return groups
+
+
+def _held_out(row: LabeledSolution) -> bool:
+    return "program" in row.problem.meta and row.problem.meta.get("family") in HELD_OUT_FAMILIES
+
+
+def _name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
+    held = key == "family" and all(map(_held_out, members))
+    return f"{key}: {meant}" + (" (held out)" if held else "")
+
+
+def _group(
+    rows: list[LabeledSolution], truth: Truth | None, reference: Mapping[str, Counts], seed: int
+) -> GroupReport:
+    known = [] if truth is None else truth.known(rows)
+    graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
+    kinds = {
+        "all": lambda row, index: True,
+        "right solutions": lambda row, index: row.solution.outcome is Outcome.RIGHT,
+        "wrong solutions": lambda row, index: row.solution.outcome is Outcome.WRONG,
+    }
+    if truth is not None:
+        kinds["sound steps"] = lambda row, index: _sound(row, truth, index) is True
+        kinds["unsound steps"] = lambda row, index: _sound(row, truth, index) is False
+    predictions = {
+        "value, outcome": _against_outcome(graded),
+        "value, sound": [] if truth is None else _values_against_truth(known, truth),
+        "posterior, sound": [] if truth is None else _posteriors_against_truth(known, truth),
+        **_against_reference(rows, reference),
+    }
+    measured = {name: calibration(predicted, seed=seed) for name, predicted in predictions.items()}
+    return GroupReport(
+        num_problems=len({row.problem.id for row in rows}),
+        num_solutions=len(rows),
+        outcomes={str(o): sum(row.solution.outcome is o for row in rows) for o in Outcome},
+        num_unknown=0 if truth is None else len(rows) - len(known),
+        quality=None
+        if truth is None
+        else label_quality(
+            known, truth.of, weight=lambda row: truth.weight(row) * row.stands_for, seed=seed
+        ),
+        calibration={name: one for name, one in measured.items() if one is not None},
+        intervals=check_intervals(rows, reference, seed=seed),
+        positions=values_by_position(graded, kinds, seed=seed),
+        monotonicity=monotonicity(rows, seed=seed),
+        cost=cost_estimate(rows, seed=seed),
+    )
+
+
+def _sound(row: LabeledSolution, truth: Truth, index: int) -> bool | None:
+    if row.solution.id not in truth.first_errors:
+        return None
+    error = truth.of(row)
+    return error is None or index < error
+
+
+def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Prediction]:
+    return [
+        Prediction(
+            problem_id=row.problem.id,
+            predicted=step.value,
+            observed=float(row.solution.outcome is Outcome.RIGHT),
+        )
+        for row in rows
+        if row.solution.origin == "sampled" and not row.chosen_by_outcome
+        for step in row.steps
+        if not step.is_outcome and step.value is not None
+    ]
+
+
+def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
+    return [
+        Prediction(
+            problem_id=row.problem.id,
+            predicted=step.value,
+            observed=float(_sound(row, truth, index) is True),
+        )
+        for row in rows
+        for index, step in enumerate(row.steps)
+        if not step.is_outcome and step.value is not None
+    ]
+
+
+def _posteriors_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
+    return [
+        Prediction(
+            problem_id=row.problem.id,
+            predicted=min(1.0, max(0.0, 1 - wrong)),
+            observed=float(_sound(row, truth, index) is True),
+        )
+        for row in rows
+        if row.posterior is not None
+        for index, wrong in enumerate(accumulate(row.posterior[:-1]))
+    ]
+
+
+def _against_reference(
+    rows: Sequence[LabeledSolution], reference: Mapping[str, Counts]
+) -> dict[str, list[Prediction]]:
+    steps = {
+        step.prefix_id: (row.problem.id, step)
+        for row in rows
+        for step in row.steps
+        if not step.is_outcome
+    }
+    found: dict[str, list[Prediction]] = {"value, reference": [], "mean, reference": []}
+    for prefix, (problem, step) in steps.items():
+        observed = value(reference.get(prefix, Counts()))
+        for name, predicted in (("value, reference", step.value), ("mean, reference", step.mean)):
+            if observed is not None and predicted is not None:
+                found[name].append(
+                    Prediction(problem_id=problem, predicted=predicted, observed=observed)
+                )
+    return found

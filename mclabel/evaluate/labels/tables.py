@@ -1,0 +1,345 @@
+"""The tables of `mclabel eval labels`: a row a group of problems."""
+
+from __future__ import annotations
+
+from mclabel.core.stats.bootstrap import FEW_PROBLEMS
+from mclabel.evaluate.labels.completers import CompletersReport
+from mclabel.evaluate.labels.consensus import SUREST, ConsensusReport, KeptQuality
+from mclabel.evaluate.labels.report import ALL, GroupReport, LabelReport
+from mclabel.show.grid import Grid, estimate_text, number_text
+from mclabel.show.texts import DESCRIBED
+
+FIRST_ERRORS = {
+    "decided": "decided",
+    "of these right": "first_error_accuracy_decided",
+    "first error": "first_error_accuracy",
+    "where there is one": "first_error_accuracy_wrong",
+    "right by a wrong step": "right_through_wrong",
+}
+WRONG_STEPS = {
+    "precision": "precision",
+    "recall": "recall",
+    "F1": "f1",
+    "sound, labelled wrong": "false_positive_rate",
+    "kappa": "kappa",
+}
+RULES = FIRST_ERRORS | {"sound, labelled wrong": "false_positive_rate", "F1": "f1"}
+RULES["right by a wrong step, found"] = "lucky_found"
+RULES.pop("right by a wrong step")
+WHO = (
+    "rollouts",
+    "tokens",
+    "cost",
+    "blindness",
+    "luck",
+    "learned blindness",
+    "learned luck",
+)
+FEW = "(!)"
+"""Marks a group of few problems."""
+AGAINST = {
+    "exact": "exact truth",
+    "processbench": "labels in ProcessBench's format",
+    "prm800k": "labels in PRM800K's format",
+    "run": "another run's labels",
+    "people": "what people said",
+}
+
+
+def label_grids(report: LabelReport) -> list[Grid]:
+    """Every table of a report that has something to show."""
+    grids = [
+        *_quality(report),
+        *_completers(report.completers),
+        *([] if report.sources is None else consensus_grids(report.sources)),
+        _calibration(report),
+        _intervals(report),
+        _shape(report),
+        _positions(report),
+    ]
+    return [grid for grid in grids if grid.rows]
+
+
+def _quality(report: LabelReport) -> list[Grid]:
+    if report.truth is None:
+        return []
+    unknown = report.groups[ALL].num_unknown
+    note = (
+        "First error: labelled where it truly is, none for none; undecided is not right. Right by "
+        "a wrong step: of right answers."
+    )
+    if unknown:
+        note += f" {unknown:,} solutions are unknown to the truth and left out."
+    if report.describes is not None:
+        note += f" {DESCRIBED[report.describes]}"
+    elif report.truth == "people":
+        note += " Shares are of the whole run: weighted by 1 / probability of being drawn."
+    groups = [
+        (_named(name, group), group.quality)
+        for name, group in report.groups.items()
+        if group.quality
+    ]
+    if any(group.num_problems < FEW_PROBLEMS for group in report.groups.values()):
+        note += f" {FEW}: under {FEW_PROBLEMS} problems, where intervals are too narrow."
+    return [
+        Grid(
+            title=f"First errors against {AGAINST[report.truth]} [95% interval]",
+            header=("", "problems", "solutions", *FIRST_ERRORS),
+            rows=tuple(
+                (
+                    name,
+                    f"{quality.num_problems:,}",
+                    f"{quality.num_solutions:,}",
+                    *(estimate_text(getattr(quality, field)) for field in FIRST_ERRORS.values()),
+                )
+                for name, quality in groups
+            ),
+            note=note,
+        ),
+        Grid(
+            title=f"Wrong steps against {AGAINST[report.truth]}",
+            header=("", *WRONG_STEPS),
+            rows=tuple(
+                (name, *(estimate_text(getattr(quality, field)) for field in WRONG_STEPS.values()))
+                for name, quality in groups
+            ),
+            note="From the first error on steps are wrong. Kappa: agreement over steps, beyond "
+            "chance.",
+        ),
+    ]
+
+
+def _completers(report: CompletersReport | None) -> list[Grid]:
+    """Who rolled out, and what labels by each alone and by rules would be."""
+    if report is None:
+        return []
+    rules = Grid(
+        title="Labels by each completer and by rules over them [95% interval]",
+        header=("", *RULES),
+        rows=tuple(
+            (name, *(estimate_text(getattr(quality, field)) for field in RULES.values()))
+            for name, quality in report.rules.items()
+        ),
+        note="By any: a step is right if any completer recovers from it; by all: if all do. Rows "
+        "beyond the labels need rollouts by every completer after every step.",
+    )
+    who = Grid(
+        title="Who rolled out, per solution",
+        header=("", *WHO),
+        rows=tuple(
+            (
+                name,
+                f"{one.rollouts:,.1f}",
+                f"{one.tokens:,.0f}",
+                f"{one.cost:,.0f}",
+                *(
+                    "" if value is None else estimate_text(value)
+                    for value in (one.blindness, one.luck)
+                ),
+                *(
+                    "" if value is None else f"{value:.3f}"
+                    for value in (one.learned_blindness, one.learned_luck)
+                ),
+            )
+            for name, one in report.completers.items()
+        ),
+        note="Cost: tokens, each at its completer's cost relative to the cheapest one's. "
+        "Blindness: share of rollouts that fail where the step is sound; luck: share that succeed "
+        "after an error. Learned: what the posterior took them for, without truth.",
+    )
+    return [rules, who]
+
+
+def _calibration(report: LabelReport) -> Grid:
+    rows = [
+        (
+            _named(group, found),
+            pair,
+            f"{one.num_predictions:,}",
+            estimate_text(one.ece),
+            estimate_text(one.brier),
+            estimate_text(one.base_brier),
+        )
+        for group, found in report.groups.items()
+        for pair, one in found.calibration.items()
+    ]
+    return Grid(
+        title="Do the values hold",
+        header=("", "predicted, observed", "steps", "ECE", "Brier", "Brier of the mean"),
+        rows=tuple(rows),
+        note="Outcome: what became of the solution itself, an independent draw. Sound: in truth. "
+        "Reference: another run's rollouts. Brier of the mean: of predicting the overall "
+        "share every time. Noise adds to ECE, and to its interval once more.",
+    )
+
+
+def _intervals(report: LabelReport) -> Grid:
+    rows = [
+        (
+            _named(group, found),
+            source,
+            f"{one.num_intervals:,}",
+            f"{one.num_unchecked:,}",
+            f"{one.reference_rollouts:.0f}",
+            estimate_text(one.coverage),
+            estimate_text(one.holds_share),
+            estimate_text(one.width),
+        )
+        for group, found in report.groups.items()
+        for source, one in found.intervals.items()
+        if source != ALL or len(found.intervals) > 2
+    ]
+    return Grid(
+        title="Do the intervals hold (95% nominal)",
+        header=(
+            "",
+            "source",
+            "intervals",
+            "unchecked",
+            "rollouts",
+            "coverage",
+            "hold the share",
+            "width",
+        ),
+        rows=tuple(rows),
+        note="Unchecked: the reference holds no rollouts of its own there; if many, the others are "
+        "a selection. Rollouts: of the reference behind an interval, none seen by the labels. "
+        "Coverage: mean posterior chance that the value lies inside, given both runs' rollouts. "
+        "Hold the share: hold the reference's own share, which is noisy, so this is too low.",
+    )
+
+
+def _shape(report: LabelReport) -> Grid:
+    def row(name: str, group: GroupReport) -> tuple[str, ...]:
+        cost = group.cost
+        return (
+            _named(name, group),
+            estimate_text(group.monotonicity.rising_solutions),
+            estimate_text(group.monotonicity.rising_pairs),
+            number_text(cost.rollouts_per_solution),
+            number_text(cost.tokens_per_solution),
+            number_text(cost.tokens_per_solution_unshared),
+        )
+
+    return Grid(
+        title="Rising labels, and cost",
+        header=(
+            "",
+            "solutions that rise",
+            "pairs that rise",
+            "rollouts",
+            "tokens",
+            "without sharing",
+        ),
+        rows=tuple(row(name, group) for name, group in report.groups.items()),
+        note="Rising: a step labelled sound after one labelled wrong. Rollouts and their tokens: a "
+        "solution; identical prefixes of a problem are rolled out once.",
+    )
+
+
+def _positions(report: LabelReport) -> Grid:
+    curves = report.groups[ALL].positions
+    parts = sorted({(p.low, p.high) for curve in curves.values() for p in curve})
+    means = {name: {(p.low, p.high): p.value for p in curve} for name, curve in curves.items()}
+    return Grid(
+        title="Values by position in the solution",
+        header=("", *(f"{low:.0%} to {high:.0%}" for low, high in parts)),
+        rows=tuple(
+            (name, *(estimate_text(found.get(part)) for part in parts))
+            for name, found in means.items()
+        ),
+        note="The last step, whose label is the outcome, is left out.",
+    )
+
+
+def _named(name: str, group: GroupReport) -> str:
+    return f"{name} {FEW}" if group.num_problems < FEW_PROBLEMS else name
+
+
+LABELS = {
+    "first error": "first_error_accuracy",
+    "where there is one": "first_error_accuracy_wrong",
+    "sound, labelled wrong": "false_positive_rate",
+    "right by a wrong step, found": "lucky_found",
+}
+FLAGS = {
+    "flagged": "flagged",
+    "flags that hold": "holding",
+    "sound solutions flagged": "flagged_sound",
+}
+RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later"}
+
+
+def consensus_grids(report: ConsensusReport) -> list[Grid]:
+    """What sources and rules are worth; a table without rows has nothing to show."""
+    return [_labels(report), _flags(report), _rates(report)]
+
+
+def _labels(report: ConsensusReport) -> Grid:
+    rows = [_row(name, source.labels) for name, source in report.sources.items()]
+    for name, rule in report.rules.items():
+        rows.append(_row(name, rule.labels))
+        if rule.surest is not None:
+            rows.append(_row(f"  {report.rule}, as many", rule.surest))
+    rows.append(_row(f"the labels: {report.rule}", report.labels))
+    if report.surest is not None:
+        rows.append(_row(f"  surest {SUREST:.0%}", report.surest))
+    return Grid(
+        title="Labels by each source and by rules over them [95% interval]",
+        header=("", "kept", *LABELS),
+        rows=tuple(rows),
+        note="Kept: share of solutions on which a source says something, or which a rule keeps; "
+        "the other figures are over these. As many: the solutions of which the posterior is "
+        "surest, as many as the rule above keeps.",
+    )
+
+
+def _row(name: str, labels: KeptQuality) -> tuple[str, ...]:
+    quality = labels.quality
+    return (
+        name,
+        estimate_text(labels.kept),
+        *(
+            "" if quality is None else estimate_text(getattr(quality, field))
+            for field in LABELS.values()
+        ),
+    )
+
+
+def _flags(report: ConsensusReport) -> Grid:
+    return Grid(
+        title="Judges that flag an error at a step or before it",
+        header=("", *FLAGS),
+        rows=tuple(
+            (name, *(estimate_text(getattr(source.flags, field)) for field in FLAGS.values()))
+            for name, source in report.sources.items()
+            if source.flags is not None
+        ),
+        note="Flagged: share of solutions. Flags that hold: the first error is at the flag or "
+        "before it.",
+    )
+
+
+def _rates(report: ConsensusReport) -> Grid:
+    rows = []
+    for name, source in report.sources.items():
+        rates, learned = source.rates, source.learned_rates
+        if rates is not None or learned:
+            rows.append(
+                (
+                    name,
+                    *(
+                        "" if rates is None else estimate_text(getattr(rates, field))
+                        for field in RATES.values()
+                    ),
+                    *(f"{learned[f]:.3f}" if f in learned else "" for f in RATES.values()),
+                )
+            )
+    return Grid(
+        title="How often a judge names a step",
+        header=("", *RATES, *(f"learned {name}" for name in RATES)),
+        rows=tuple(rows),
+        note="A judge reads step after step, up to the one it names. False alarm: share of sound "
+        "steps; detection: of first wrong ones; later: of those after them. Learned: what the "
+        "posterior took them for, without truth.",
+    )

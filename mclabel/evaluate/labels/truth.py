@@ -1,0 +1,126 @@
+"""Where the truth about steps comes from: exact, people, or another labelling run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mclabel.core.errors import DataError
+from mclabel.core.records import LabeledSolution
+from mclabel.data.readers.judged import JudgedSolution, row_steps
+from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
+from mclabel.evaluate.matching import given_alone, row_key, same_words, solution_key, to_labelled
+
+TruthKind = Literal["exact", "processbench", "prm800k", "run", "people"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """The true first errors of labelled solutions, as far as a source knows them."""
+
+    kind: TruthKind
+    first_errors: Mapping[str, int | None]
+    """By solution id; None for none. A solution that is missing here is unknown to the source."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """By solution id: how many solutions of the run each stands for, where they were drawn from it;
+    one that is missing here stands for itself."""
+
+    def known(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+        """Those that the source knows."""
+        return [row for row in rows if row.solution.id in self.first_errors]
+
+    def of(self, row: LabeledSolution) -> int | None:
+        """The true first error of a solution that is known."""
+        return self.first_errors[row.solution.id]
+
+    def weight(self, row: LabeledSolution) -> float:
+        """How many solutions of the run this one stands for."""
+        return self.weights.get(row.solution.id, 1.0)
+
+
+def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
+    """The truth of solutions of the built-in domains.
+
+    Raises:
+        DataError: names a solution of another domain.
+    """
+    if other := next((row for row in rows if not has_exact_truth([row])), None):
+        raise DataError(
+            f"solution {other.solution.id} of problem {other.problem.id}: its problem carries no "
+            "program, so it is of no built-in domain. Give --truth processbench:FILE, "
+            "prm800k:FILE or run:FOLDER"
+        )
+    found = {row.solution.id: exact_first_error(row) for row in rows}
+    return Truth(kind="exact", first_errors=found)
+
+
+def judged_truth(
+    kind: TruthKind, rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]
+) -> Truth:
+    """The truth of solutions that people, or another run, have judged.
+
+    A solution is found by the texts of problem and solution without whitespace; failing that, a
+    given one by the id of its problem, if that has no other solution, the steps are as many and
+    the words are the same. Of several judgements of one solution the first with its own id counts,
+    then the first. Where a judgement accepts several first errors, the truth is the labelled one if
+    it is among them.
+
+    Raises:
+        DataError: the id of such a problem names another text there.
+    """
+    by_key: dict[tuple[str, str], list[JudgedSolution]] = defaultdict(list)
+    for one in judged:
+        by_key[solution_key(one.problem, one.steps)].append(one)
+    by_id = {one.id: one for one in judged}
+    alone = given_alone(rows)
+    found: dict[str, int | None] = {}
+    weights: dict[str, float] = {}
+    others: list[LabeledSolution] = []
+    for row in rows:
+        if not row.steps:
+            continue
+        named = by_id.get(row.problem.id) if row.problem.id in alone else None
+        if same := by_key.get(row_key(row)):
+            one = next((s for s in same if s.id == row.solution.id), same[0])
+            mine = row_steps(row)
+            weights[row.solution.id] = one.weight
+            also = {to_labelled(error, one.steps, mine) for error in one.also}
+            found[row.solution.id] = _accepted(
+                row, to_labelled(one.first_error, one.steps, mine), also
+            )
+        elif named is not None and not same_words(row, named.problem, named.steps):
+            others.append(row)
+        elif named is not None and len(named.steps) == len(row.steps):
+            found[row.solution.id] = _accepted(row, named.first_error, named.also)
+    if others:
+        raise DataError(
+            f"--truth {kind}: has other texts for {len(others)} of the {len(rows)} solutions, the "
+            f"first being {others[0].solution.id} of problem {others[0].problem.id}. An id must "
+            "name the same problem and solution in both. Give the file whose solutions were "
+            "labelled, or ids of their own to other ones"
+        )
+    return Truth(kind=kind, first_errors=found, weights=weights)
+
+
+def _accepted(row: LabeledSolution, error: int | None, also: Set[int | None]) -> int | None:
+    return row.first_error if row.first_error in also else error
+
+
+def check_same_problems(
+    rows: Sequence[LabeledSolution], others: Sequence[LabeledSolution], name: str
+) -> None:
+    """Refuse a run whose problems have the ids of others here: their rollouts would be mixed up.
+
+    Raises:
+        DataError: names the first solution here whose problem has another text there.
+    """
+    texts = {row.problem.id: row.problem.text for row in others}
+    differ = [r for r in rows if texts.get(r.problem.id, r.problem.text) != r.problem.text]
+    if differ:
+        raise DataError(
+            f"--truth run:{name}: has other texts for the problems of {len(differ)} of the "
+            f"{len(rows)} solutions, the first being {differ[0].solution.id} of problem "
+            f"{differ[0].problem.id}. Give a run over the same problems"
+        )

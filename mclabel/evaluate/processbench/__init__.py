@@ -1,0 +1,1 @@
+"""`mclabel eval processbench`."""

@@ -1,0 +1,336 @@
+"""ProcessBench for a PRM or for a run's labels, and its solutions as problems to label."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.data.readers.judged import JudgedSolution, read_processbench, row_steps
+from mclabel.data.readers.left_out import RowRejects
+from mclabel.data.readers.solutions import solution_of
+from mclabel.evaluate.labels.job import check_out_folder, out_folder
+from mclabel.evaluate.matching import given_alone, row_key, same_words, solution_key, to_given
+from mclabel.evaluate.processbench.figures import (
+    THRESHOLD_SPLIT,
+    LeftOut,
+    ProcessBenchResult,
+    Reasons,
+    processbench,
+)
+from mclabel.evaluate.processbench.table import processbench_grid
+from mclabel.prm.scoring.manifest import weights_of, write_provenance
+from mclabel.prm.scoring.threshold import best_threshold, first_below
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.rejects import Reject, bounded
+from mclabel.run.shards.store import Store
+from mclabel.show.files import json_text
+from mclabel.show.grid import markdown
+
+if TYPE_CHECKING:
+    from mclabel.prm.examples.encode import EncodedSolution
+    from mclabel.prm.scoring.score import PRM
+
+LEFT_OUT = "left_out.jsonl"
+logger = logging.getLogger(__name__)
+Splits = Mapping[str, Sequence[JudgedSolution]]
+Predictions = Mapping[str, Mapping[str, int | None]]
+
+
+def processbench_of_prm(
+    files: Sequence[str],
+    model: str,
+    *,
+    threshold: float | None,
+    device: str,
+    out: str | None,
+    seed: int,
+    on_score: Callable[[int, int], None],
+    trust_remote_code: bool = False,
+    strict: bool = False,
+) -> ProcessBenchResult:
+    """Measure a PRM; solutions that it cannot read are left out, and named.
+
+    Args:
+        files: the splits, known by their names without `processbench_`.
+        model: folder of a PRM.
+        threshold: a step scored under it is wrong; None chooses it on GSM8K.
+        device: torch device.
+        out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
+            provenance.json.
+        seed: of the bootstrap.
+        on_score: called with solutions scored and in all.
+        trust_remote_code: run Python code that comes with the PRM.
+        strict: whether a row that cannot be used is an error; else it is left out.
+
+    Raises:
+        ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
+        DataError: a file cannot be used, or the PRM reads none of its solutions.
+    """
+    from mclabel.prm.scoring.score import PRM, check_scores
+
+    check_out_folder(out)
+    read = read_splits(files, strict=strict)
+    splits = read.solutions
+    if threshold is None and THRESHOLD_SPLIT not in splits:
+        raise ConfigError(
+            f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
+            f"{', '.join(splits)}. Give its file, too, or --threshold"
+        )
+    if threshold is None and (missing := missing_kind(splits[THRESHOLD_SPLIT])) is not None:
+        raise DataError(
+            f"the split {THRESHOLD_SPLIT} holds no solution {missing}: the threshold is chosen by "
+            "F1, which needs both. Give a file with both, or --threshold"
+        )
+    say_missing_kinds(splits)
+    prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
+    if prm.manifest.kind == "orm":
+        raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
+    readable, refused = _encoded(prm, splits)
+    if not readable:
+        first = next(one for found in refused.values() for one in found.items())
+        raise DataError(
+            f"{model}: cannot score any solution; the first is {first[0]}: {first[1].detail}"
+        )
+    scored = prm.score_encoded([one for _, _, one in readable], on_progress=on_score)
+    check_scores(model, scored, [identity for _, identity, _ in readable])
+    scores: dict[str, dict[str, list[float]]] = {name: {} for name in splits}
+    for (name, identity, _), steps_scores in zip(readable, scored, strict=True):
+        scores[name][identity] = steps_scores
+    if threshold is None:
+        threshold = best_threshold(splits[THRESHOLD_SPLIT], scores[THRESHOLD_SPLIT])
+    predictions = {
+        name: {identity: first_below(one, threshold) for identity, one in found.items()}
+        for name, found in scores.items()
+    }
+    result = processbench(
+        splits, predictions, reasons=refused, scores=scores, threshold=threshold, seed=seed
+    )
+    result = replace(result, num_rejected=read.num_rejected)
+    write_figures(result, splits, predictions, refused, read.rejects, out)
+    if out is not None:
+        write_provenance(
+            Path(out) / "provenance.json",
+            prm=model,
+            weights=weights_of(model),
+            trust_remote_code=trust_remote_code,
+        )
+    return result
+
+
+def _encoded(
+    prm: PRM, splits: Splits
+) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOut]]]:
+    """Solutions as the PRM reads them, with split and id, and why it cannot read others."""
+    from mclabel.prm.examples.encode import TooLongError
+
+    readable: list[tuple[str, str, EncodedSolution]] = []
+    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    for name, rows in splits.items():
+        for row in rows:
+            given = solution_of({"steps": list(row.steps)}, row.id)
+            steps = [given.text[a:b] for a, b in pairwise((0, *(given.step_ends or ())))]
+            try:
+                readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
+            except DataError as error:
+                detail = str(error).removeprefix(f"{row.id}: ")
+                reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
+                refused[name][row.id] = LeftOut(reason=reason, detail=detail)
+    return readable, refused
+
+
+def processbench_of_labels(
+    files: Sequence[str], labels: str, *, out: str | None, seed: int, strict: bool = False
+) -> ProcessBenchResult:
+    """Measure the labels of a run on ProcessBench's solutions; those it lacks are left out, named.
+
+    A solution is found by its text; failing that, a given one by the id of its problem, if that
+    has no other solution and the steps are as many. One that could not be graded, or of which only
+    the answer was graded, has no label.
+
+    Raises:
+        DataError: a file cannot be used, or the run holds none of the solutions.
+    """
+    check_out_folder(out)
+    read = read_splits(files, strict=strict)
+    splits = read.solutions
+    say_missing_kinds(splits)
+    rows: list[LabeledSolution] = []
+    undecided: list[LabeledSolution] = []
+    for row in read_labels(Store(labels)):
+        (rows if row.is_decided else undecided).append(row)
+    by_key = {row_key(row): row for row in reversed(rows)}
+    alone = given_alone(rows)
+    left_out = _Unlocated(undecided, alone)
+    predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
+    reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    for name, judged in splits.items():
+        for one in judged:
+            if (found := by_key.get(solution_key(one.problem, one.steps))) is not None:
+                error = to_given(found.first_error, row_steps(found), one.steps)
+                predictions[name][one.id] = error
+            elif (found := alone.get(one.id)) is not None and _fits(found, one):
+                predictions[name][one.id] = found.first_error
+            else:
+                reasons[name][one.id] = left_out.why(one)
+    if not any(predictions.values()):
+        first = next(iter(splits.values()))[0].id
+        raise DataError(
+            f"{labels}: none of its {len(rows)} solutions with a verdict is in {', '.join(files)}; "
+            f"looked for {first!r} first. Label them: configs/label/processbench.yaml is the job"
+        )
+    result = processbench(splits, predictions, reasons=reasons, seed=seed)
+    result = replace(result, num_rejected=read.num_rejected)
+    write_figures(result, splits, predictions, reasons, read.rejects, out)
+    return result
+
+
+def _fits(row: LabeledSolution, one: JudgedSolution) -> bool:
+    """Whether a solution that has the id of a judged one can be taken for it."""
+    return len(row.steps) == len(one.steps) and same_words(row, one.problem, one.steps)
+
+
+class _Unlocated:
+    """Solutions of a run whose labels do not locate an error."""
+
+    def __init__(
+        self, rows: Sequence[LabeledSolution], alone: Mapping[str, LabeledSolution]
+    ) -> None:
+        """Index these solutions by text and by id.
+
+        Args:
+            rows: these solutions.
+            alone: of the other ones, the only solutions of their problems, by problem id.
+        """
+        self._by_key = {row_key(row): row for row in reversed(rows)}
+        self._by_id, self._alone = given_alone(rows), alone
+
+    def why(self, one: JudgedSolution) -> LeftOut:
+        """Why a judged solution has no prediction."""
+        row = self._by_key.get(solution_key(one.problem, one.steps))
+        named = self._by_id.get(one.id) or self._alone.get(one.id)
+        if row is None and named is not None:
+            if len(named.steps) != len(one.steps):
+                steps = f"{len(named.steps)} steps in the run, {len(one.steps)} in the file"
+                return LeftOut(reason="other_steps", detail=steps)
+            if not same_words(named, one.problem, one.steps):
+                detail = "the run has this id for another problem or solution"
+                return LeftOut(reason="other_text", detail=detail)
+            row = named
+        if row is None:
+            return LeftOut(
+                reason="not_in_run",
+                detail="not labelled: without a gold (eval processbench-golds names those), or in "
+                "the run's rejects.jsonl",
+            )
+        if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
+            return LeftOut(
+                reason="no_verdict",
+                detail=f"its answer, {row.solution.prediction!r}, "
+                f"is {row.solution.outcome} against {row.problem.answer!r}",
+            )
+        return LeftOut(
+            reason="outcome_only", detail=f"only the last of {len(row.steps)} steps has a label"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSplits:
+    """Splits of ProcessBench, and the rows of their files that cannot be used."""
+
+    solutions: dict[str, list[JudgedSolution]]
+    """By the name of the split: that of the file, without `processbench_`."""
+    rejects: dict[str, tuple[Reject, ...]]
+
+    @property
+    def num_rejected(self) -> dict[str, int]:
+        """Rows that cannot be used, by split; splits without any are not named."""
+        return {name: len(found) for name, found in self.rejects.items() if found}
+
+
+def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
+    """Read the splits.
+
+    Args:
+        files: one a split.
+        strict: whether a row that cannot be used is an error; else it is left out.
+
+    Raises:
+        ConfigError: two files are the same split.
+        DataError: no row of a file can be used; if strict, one cannot.
+    """
+    splits: dict[str, list[JudgedSolution]] = {}
+    rejects: dict[str, tuple[Reject, ...]] = {}
+    for file in files:
+        name = Path(file).stem.removeprefix("processbench_")
+        if name in splits:
+            raise ConfigError(f"{file}: is a second file of the split {name}. Give each split once")
+        left_out = RowRejects(file, strict=strict)
+        splits[name] = read_processbench(file, left_out)
+        rejects[name] = tuple(left_out.found)
+    return ReadSplits(solutions=splits, rejects=rejects)
+
+
+def say_missing_kinds(splits: Splits) -> None:
+    """Warn of splits that have no F1, as all of their solutions are of one kind."""
+    for name, rows in splits.items():
+        if (missing := missing_kind(rows)) is not None:
+            logger.warning(
+                "the split %s holds no solution %s, so it has no F1, and there is no mean F1",
+                name,
+                missing,
+            )
+
+
+def missing_kind(rows: Sequence[JudgedSolution]) -> str | None:
+    """Which kind of solutions there is none of; None if there are both."""
+    wrong = sum(row.first_error is not None for row in rows)
+    if 0 < wrong < len(rows):
+        return None
+    return "without an error" if wrong else "with an error"
+
+
+def write_figures(
+    result: ProcessBenchResult,
+    splits: Splits,
+    predictions: Predictions,
+    reasons: Reasons,
+    rejects: Mapping[str, Sequence[Reject]],
+    out: str | None,
+) -> None:
+    """Write figures, predictions and what was left out to a folder; to None, nothing."""
+    if out is None:
+        return
+    folder = out_folder(out)
+    (folder / "processbench.json").write_text(json_text(result), encoding="utf-8")
+    (folder / "processbench.md").write_text(markdown([processbench_grid(result)]), encoding="utf-8")
+    with (folder / LEFT_OUT).open("w", encoding="utf-8") as file:
+        for name, rows_out in rejects.items():
+            for reject in rows_out:
+                file.write(json.dumps({"split": name, **reject.content()}) + "\n")
+        for name, found in reasons.items():
+            for identity, one in found.items():
+                content = {"split": name, "id": identity, "reason": one.reason}
+                content["detail"] = bounded(one.detail)
+                file.write(json.dumps(content, ensure_ascii=False) + "\n")
+    with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
+        for name, rows in splits.items():
+            for row in rows:
+                if row.id in predictions[name]:
+                    predicted = {
+                        "split": name,
+                        "id": row.id,
+                        "label": -1 if row.first_error is None else row.first_error,
+                        "prediction": _exported(predictions[name][row.id]),
+                    }
+                    file.write(json.dumps(predicted, ensure_ascii=False) + "\n")
+
+
+def _exported(index: int | None) -> int:
+    return -1 if index is None else index

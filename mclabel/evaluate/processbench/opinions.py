@@ -1,0 +1,268 @@
+"""ProcessBench for the opinions of judges, and for rules that make one of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import SourceOpinion
+from mclabel.data.readers.judged import JudgedSolution
+from mclabel.evaluate.labels.job import check_out_folder
+from mclabel.evaluate.matching import solution_key
+from mclabel.evaluate.processbench.figures import (
+    LeftOut,
+    MeasuredJudge,
+    Panel,
+    ProcessBenchResult,
+    processbench,
+)
+from mclabel.evaluate.processbench.job import Splits, read_splits, say_missing_kinds, write_figures
+from mclabel.judge.base import Opinion
+from mclabel.judge.consensus.rules import RULES, Rule
+from mclabel.judge.opinions import OpinionRun, judged_rows
+from mclabel.prm.scoring.manifest import write_provenance
+from mclabel.run.shards.manifest import run_id
+from mclabel.run.shards.store import Store
+
+
+def processbench_of_opinions(
+    files: Sequence[str],
+    opinions: Sequence[str],
+    *,
+    rule: str | None,
+    out: str | None,
+    seed: int,
+    strict: bool = False,
+) -> ProcessBenchResult:
+    """Measure judges, or what a rule makes of several, like a PRM.
+
+    A judge predicts the first error of its opinion, none where it has none. One that claims an
+    error at a step or before it predicts that step, and no error where it says nothing.
+
+    Args:
+        files: the splits, known by their names without `processbench_`.
+        opinions: runs of `mclabel judge` over these files, matched by the ids in their rows.
+        rule: one of `RULES`, where the splits have several judges each; else None. The rule takes
+            the first judge that names steps where it would take rollouts.
+        out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
+            provenance.json.
+        seed: of the bootstrap.
+        strict: whether a row that cannot be used is an error; else it is left out.
+
+    Raises:
+        ConfigError: a run fits two files, a file has no run, or the rule does not fit the judges.
+        DataError: a file cannot be used, or none of its solutions is in a run.
+        ShardError: a run holds no opinions, or its shards are damaged.
+    """
+    check_out_folder(out)
+    read = read_splits(files, strict=strict)
+    splits = read.solutions
+    say_missing_kinds(splits)
+    judges = _by_split(dict(zip(splits, files, strict=True)), splits, opinions)
+    for name, of_split in judges.items():
+        _check_rule(rule, name, of_split)
+    predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
+    reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    for name, rows in splits.items():
+        for row in rows:
+            found = _predicted(judges[name], row, None if rule is None else RULES[rule])
+            if isinstance(found, LeftOut):
+                reasons[name][row.id] = found
+            else:
+                predictions[name][row.id] = found.first_error
+    panel = Panel(
+        judges={name: tuple(one.named for one in found) for name, found in judges.items()},
+        rule=rule,
+    )
+    result = processbench(splits, predictions, reasons=reasons, panel=panel, seed=seed)
+    result = replace(result, num_rejected=read.num_rejected)
+    write_figures(result, splits, predictions, reasons, read.rejects, out)
+    if out is not None:
+        runs = {name: [one.provenance() for one in found] for name, found in judges.items()}
+        write_provenance(Path(out) / "provenance.json", opinions=runs, rule=rule)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prediction:
+    first_error: int | None
+    """Index of a step, None for no error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SplitJudge:
+    """The opinions of a judge on a split."""
+
+    run: OpinionRun
+    identity: str | None
+    """The `id` of the run's manifest."""
+    solutions: Mapping[str, str]
+    """Ids of solutions in the run, by the ids of their rows."""
+    keys: Mapping[str, tuple[str, str]]
+    """Their texts (`solution_key`), by the ids of their rows."""
+
+    @property
+    def names_steps(self) -> bool:
+        """Whether its opinions name the first error itself."""
+        return self.run.claim != "at_or_before"
+
+    @property
+    def named(self) -> MeasuredJudge:
+        """What the figures say of it."""
+        return MeasuredJudge(name=self.run.judge, claim=self.run.claim)
+
+    def provenance(self) -> dict[str, Any]:
+        """Which run it is."""
+        return {"location": self.run.location, "run": self.identity, "judge": self.run.judge}
+
+    def opinion(self, row: JudgedSolution) -> Opinion | LeftOut:
+        """What it says of a solution, or why it says nothing."""
+        name = self.solutions.get(row.id)
+        if name is None:
+            detail = "not judged: in the run's rejects.jsonl, or the job has not ended"
+            return LeftOut(reason="not_in_run", detail=detail)
+        if (num_steps := self.run.num_steps[name]) != len(row.steps):
+            steps = f"{num_steps} steps in the run, {len(row.steps)} in the file"
+            return LeftOut(reason="other_steps", detail=steps)
+        if self.keys[row.id] != solution_key(row.problem, row.steps):
+            detail = "the run has this id for another problem or solution"
+            return LeftOut(reason="other_text", detail=detail)
+        found = self.run.opinions[name]
+        return found if found.is_known else LeftOut(reason="no_opinion", detail=found.reason)
+
+
+def _by_split(
+    files: Mapping[str, str], splits: Splits, opinions: Sequence[str]
+) -> dict[str, list[_SplitJudge]]:
+    """The judges of each split, those that name steps first.
+
+    Args:
+        files: by split.
+        splits: their solutions.
+        opinions: locations of the runs.
+    """
+    ids = {name: {row.id for row in rows} for name, rows in splits.items()}
+    found: dict[str, list[_SplitJudge]] = {name: [] for name in splits}
+    given: dict[str | None, str] = {}
+    for location in opinions:
+        judge = _read(location)
+        if (earlier := given.get(judge.identity)) is not None:
+            raise ConfigError(
+                f"--opinions {location}: is the same run as {earlier}. Give each run once"
+            )
+        given[judge.identity] = location
+        fitting = [name for name in splits if not ids[name].isdisjoint(judge.solutions)]
+        if not fitting:
+            raise DataError(_no_match(judge, list(files.values()), splits))
+        if len(fitting) > 1:
+            raise ConfigError(
+                f"--opinions {location}: the ids of its rows are in {files[fitting[0]]} and in "
+                f"{files[fitting[1]]}, and opinions are on one file. Give one of the files, or "
+                "the solutions ids of their own"
+            )
+        found[fitting[0]].append(judge)
+    for name, judges in found.items():
+        if not judges:
+            raise ConfigError(
+                f"{files[name]}: none of the --opinions is on it. Judge it (mclabel judge "
+                f"{files[name]} -o OUT) and give --opinions OUT, too, or leave the file out"
+            )
+    return {
+        name: sorted(judges, key=lambda judge: not judge.names_steps)
+        for name, judges in found.items()
+    }
+
+
+def _read(location: str) -> _SplitJudge:
+    run = OpinionRun.read(location)
+    solutions, keys = {}, {}
+    for name, row in judged_rows(location):
+        if (identity := row.get("id")) is not None:
+            steps = row.get("steps")
+            texts = steps if isinstance(steps, list) else [row.get("solution")]
+            solutions[str(identity)] = name
+            keys[str(identity)] = solution_key(str(row.get("problem")), list(map(str, texts)))
+    identity = run_id(Store(location))
+    return _SplitJudge(run=run, identity=identity, solutions=solutions, keys=keys)
+
+
+def _no_match(judge: _SplitJudge, files: Sequence[str], splits: Splits) -> str:
+    """The message that opinions are on none of the files."""
+    location, count = judge.run.location, len(judge.run.opinions)
+    theirs = next(iter(splits.values()))[0].id
+    own = next(iter(judge.solutions), None)
+    ids = "its rows have no id" if own is None else f"its rows have ids such as {own!r}"
+    return (
+        f"--opinions {location}: none of its {count:,} solutions is in {', '.join(files)}: {ids}, "
+        f"those of the file such as {theirs!r}. Give a run over the file: mclabel judge "
+        f"{files[0]} -o OUT"
+    )
+
+
+def _check_rule(rule: str | None, split: str, judges: Sequence[_SplitJudge]) -> None:
+    """Refuse a rule that one judge does not need, and several judges without one.
+
+    Raises:
+        ConfigError: names the split and its runs.
+    """
+    runs = ", ".join(judge.run.location for judge in judges)
+    if rule is None and len(judges) > 1:
+        raise ConfigError(
+            f"the split {split} has the opinions of {len(judges)} judges: {runs}. Give --rule "
+            f"{'|'.join(RULES)} to make one prediction of them, or measure each alone"
+        )
+    if rule is not None and len(judges) == 1:
+        raise ConfigError(
+            f"--rule {rule}: the split {split} has the opinions of one judge: {runs}. Give "
+            "--opinions of another one, too, or leave --rule out"
+        )
+    if rule is not None and not any(judge.names_steps for judge in judges):
+        raise ConfigError(
+            f"--rule {rule}: no judge of the split {split} names first errors, all claim only "
+            f"that one is at a step or before it: {runs}. Give --opinions of one that does, such "
+            "as judge=critic, too"
+        )
+
+
+def _predicted(
+    judges: Sequence[_SplitJudge], row: JudgedSolution, rule: Rule | None
+) -> _Prediction | LeftOut:
+    """The prediction for a solution, or why there is none.
+
+    Args:
+        judges: one without a rule, else several, with one that names steps first.
+        row: the solution.
+        rule: makes one prediction of their opinions. To it, one that is missing is unknown.
+    """
+    found = [judge.opinion(row) for judge in judges]
+    if rule is None:
+        (only,) = found
+        return only if isinstance(only, LeftOut) else _Prediction(first_error=only.first_error)
+    sources = [
+        SourceOpinion(
+            source=judge.run.judge,
+            claim=judge.run.claim,
+            is_known=isinstance(one, Opinion),
+            first_error=one.first_error if isinstance(one, Opinion) else None,
+        )
+        for judge, one in zip(judges, found, strict=True)
+    ]
+    agreed = rule(sources, len(row.steps))
+    if agreed.kept:
+        return _Prediction(first_error=agreed.first_error)
+    said = "; ".join(
+        f"{judge.run.judge} ({judge.run.location}): {_said(judge, one)}"
+        for judge, one in zip(judges, found, strict=True)
+    )
+    return LeftOut(reason="not_kept", detail=said)
+
+
+def _said(judge: _SplitJudge, one: Opinion | LeftOut) -> str:
+    if isinstance(one, LeftOut):
+        return f"{one.reason}, {one.detail}" if one.detail else one.reason
+    if judge.names_steps:
+        return "no error" if one.first_error is None else f"first error {one.first_error}"
+    return "nothing" if one.first_error is None else f"an error at or before {one.first_error}"

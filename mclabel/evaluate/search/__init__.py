@@ -1,0 +1,1 @@
+"""`mclabel eval search`: searches compared at equal cost."""

@@ -1,0 +1,174 @@
+"""A comparison of search methods from its configuration.
+
+Every search is a run of its own, which `mclabel search` could have made, so each resumes:
+
+    OUT/NAME            a method, steered by the scorer
+    OUT/oracle/NAME     the same method, steered by the truth (`oracle=true`)
+    OUT/best_of_n       the reference, with as many solutions as its largest N
+    OUT/search.json, search.png, search.svg, provenance.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mclabel.core.components import derived_class
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.data.readers.problems import read_problems
+from mclabel.domains.registry import carries_truth
+from mclabel.evaluate.search.config import SearchEvalConfig
+from mclabel.evaluate.search.figures import SearchComparison, SearchRun, compare_searches, row_name
+from mclabel.prm.scoring.manifest import write_provenance
+from mclabel.run.outputs import check_places
+from mclabel.run.places import RUN, SEARCH_EVAL
+from mclabel.run.shards.store import Store
+from mclabel.run.shards.trees import read_trees
+from mclabel.run.tally import JobState
+from mclabel.search.base import MethodSettings, SearchMethod
+from mclabel.search.config import SearchConfig, SharedSearchConfig
+from mclabel.search.job import model_sizes, search
+from mclabel.search.methods.levels import BestOfNSearch
+from mclabel.search.scorers.base import ExactScorer, StepScorerSettings, make_scorer
+from mclabel.show.files import json_text
+
+REFERENCE = "best_of_n"
+"""Folder of the reference, and its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchEvalReport:
+    """Results of a comparison of searches."""
+
+    result: SearchComparison
+    num_left_out: int
+    """Number of problems left out because some search has set them aside; the reasons are in the
+    rejects.jsonl of its run."""
+
+
+def eval_search(
+    config: SearchEvalConfig,
+    on_state: Callable[[str, JobState], None] = lambda name, state: None,
+) -> SearchEvalReport:
+    """Run every search that is not done, and compare them; resumes.
+
+    Args:
+        config: what to compare.
+        on_state: called with the name of a search and its state.
+
+    Raises:
+        ConfigError: a method or a scorer is missing or lacks what it needs, or a problem carries no
+            truth for `oracle`.
+        DataError: the input cannot be read, or no problem is left.
+        ShardError: a folder in `out` holds another run.
+    """
+    plans = list(_plans(config))
+    _check(config, plans)
+    runs = [_searched(plan, on_state) for plan in plans]
+    kept = set.intersection(*({tree.problem_id for tree in run.trees} for run in runs))
+    every = set.union(*({tree.problem_id for tree in run.trees} for run in runs))
+    num_left_out = len(read_problems(config.problems)) - len(kept)
+    if not kept:
+        raise DataError(
+            f"no problem has been searched by every method; {len(every)} have been by some. See "
+            f"the rejects.jsonl in the folders of {config.out}"
+        )
+    runs = [_only(run, kept) for run in runs]
+    result = compare_searches(
+        runs[:-1], runs[-1], config.best_of_n, group_by=config.group_by, seed=config.seed
+    )
+    report = SearchEvalReport(result=result, num_left_out=num_left_out)
+    out = Path(config.out)
+    (out / "search.json").write_text(json_text(report), encoding="utf-8")
+    write_provenance(
+        out / "provenance.json",
+        config=config.semantic(),
+        problems=config.problems.model_dump(),
+        scorer=make_scorer(config.scorer).known(),
+    )
+    from mclabel.evaluate.search.plots import draw_searches
+
+    draw_searches(result, out / "search")
+    return report
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """A search to be run."""
+
+    name: str
+    config: SearchConfig
+    is_oracle: bool = False
+
+    @property
+    def shown(self) -> str:
+        """Its name in the progress."""
+        return row_name(self.name, is_oracle=self.is_oracle)
+
+
+def _plans(config: SearchEvalConfig) -> Iterator[_Plan]:
+    """All searches, the reference last."""
+    out = config.out.rstrip("/")
+    for name, method in config.methods.items():
+        yield _Plan(name=name, config=_config(config, f"{out}/{name}", method))
+    for name, method in config.methods.items() if config.oracle else ():
+        found = _config(config, f"{out}/oracle/{name}", method, scorer=ExactScorer.Settings())
+        yield _Plan(name=name, config=found, is_oracle=True)
+    most = BestOfNSearch.Settings.model_validate(
+        {"kind": REFERENCE, "n": config.best_of_n[-1], "aggregate": config.aggregate}
+    )
+    whole = _config(config, f"{out}/{REFERENCE}", most)
+    yield _Plan(name=REFERENCE, config=whole.model_copy(update={"tokens": None}))
+
+
+def _config(
+    config: SearchEvalConfig,
+    out: str,
+    method: MethodSettings,
+    *,
+    scorer: StepScorerSettings | None = None,
+) -> SearchConfig:
+    shared = {name: getattr(config, name) for name in SharedSearchConfig.model_fields}
+    own = {"out": out, "search": method, "scorer": scorer or config.scorer}
+    return SearchConfig.model_validate({**shared, **own})
+
+
+def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
+    """Find what is wrong before anything is sampled."""
+    check_places(config.out, SEARCH_EVAL)
+    for plan in plans:
+        check_places(plan.config.out, RUN)
+        derived_class(plan.config.search, SearchMethod)
+    for problem in read_problems(config.problems) if config.oracle else ():
+        if not carries_truth(problem.meta):
+            raise ConfigError(
+                "oracle=true: the scorer exact works only for arith and pyarith, and problem "
+                f"{problem.id} is not one. Set oracle=false"
+            )
+
+
+def _searched(plan: _Plan, on_state: Callable[[str, JobState], None]) -> SearchRun:
+    """A search that is done, once it is."""
+    search(plan.config, lambda state: on_state(plan.shown, state))
+    store, method = Store(plan.config.out), plan.config.search
+    return SearchRun(
+        name=plan.name,
+        method=_method_text(method),
+        n=method.n,
+        trees=list(read_trees(store)),
+        models=model_sizes(store),
+        is_oracle=plan.is_oracle,
+    )
+
+
+def _method_text(method: MethodSettings) -> str:
+    """A method and its settings that are not the default, without n."""
+    own = method.model_dump(exclude={"n", "kind"}, exclude_defaults=True)
+    return ", ".join([method.kind, *(f"{key}={value}" for key, value in own.items())])
+
+
+def _only(run: SearchRun, kept: set[str]) -> SearchRun:
+    """A search of some problems alone, by id."""
+    by_id = {tree.problem_id: tree for tree in run.trees}
+    return replace(run, trees=[by_id[identity] for identity in sorted(kept)])

@@ -1,0 +1,138 @@
+"""Tables of a comparison of searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mclabel.core.stats.bootstrap import Estimate
+from mclabel.evaluate.best_of_n.choosing import PASS
+from mclabel.evaluate.best_of_n.figures import Difference
+from mclabel.evaluate.search.figures import (
+    EqualCost,
+    GroupFigures,
+    MethodFigures,
+    SearchComparison,
+    row_name,
+)
+from mclabel.evaluate.search.reference import CHOICES, SCORED
+from mclabel.show.grid import Grid, estimate_text
+
+_BEYOND = {"below": "< ", "above": "> ", None: ""}
+_UNIT = {"flops": "FLOPs", "tokens": "tokens computed"}
+
+
+def search_grids(result: SearchComparison) -> list[Grid]:
+    """The comparison, best-of-N by N, what larger n does, and kinds of problems."""
+    grids = [_methods(result), _reference(result), _over_optimisation(result)]
+    grids += [_groups(kind, groups, result) for kind, groups in result.groups.items()]
+    return [grid for grid in grids if grid.rows]
+
+
+def _methods(result: SearchComparison) -> Grid:
+    with_oracle = any(one.less_than_oracle is not None for one in result.methods)
+    head = ["search", "n", "right", "some right", "sampled", "scored", _UNIT[result.cost_unit]]
+    head += ["best of N there", "less it", *(["exact less it"] if with_oracle else [])]
+    note = (
+        "Right: the chosen solution. Some right: any finished one. Sampled, scored: tokens a "
+        "problem. Best of N there: the better of best and weighted vote at the same cost; < where "
+        "even the smallest N costs more, > where even the largest costs less."
+    )
+    if with_oracle:
+        note += " Exact: steered by the truth; exact less it is what errors of the scorer cost."
+    return Grid(
+        title=f"Searches on {result.num_problems:,} problems [95% interval]",
+        header=tuple(head),
+        rows=tuple(_method(one, with_oracle=with_oracle) for one in result.methods),
+        note=note,
+    )
+
+
+def _method(one: MethodFigures, *, with_oracle: bool) -> tuple[str, ...]:
+    cells = [
+        row_name(one.name, is_oracle=one.is_oracle),
+        str(one.n),
+        estimate_text(one.accuracy),
+        _value(one.pass_rate),
+        f"{one.num_sampled:,.0f}",
+        f"{one.num_scored:,.0f}",
+        _cost(one.cost),
+        *_equal_cost(one.reference),
+    ]
+    return (*cells, *([_difference(one.less_than_oracle)] if with_oracle else []))
+
+
+def _equal_cost(one: EqualCost | None) -> tuple[str, str]:
+    if one is None:
+        return "-", "-"
+    mark = _BEYOND[one.beyond]
+    return f"{mark}{estimate_text(one.accuracy)} {one.choice}", _difference(one.less)
+
+
+def _reference(result: SearchComparison) -> Grid:
+    rows = []
+    for choice in CHOICES:
+        for one in result.reference:
+            scored = f"{one.num_scored:,.0f}" if choice in SCORED else "-"
+            rows.append(
+                (
+                    f"{choice} of {one.size}",
+                    estimate_text(one.accuracy[choice]),
+                    f"{one.num_sampled:,.0f}",
+                    scored,
+                    _cost(one.cost[choice]),
+                )
+            )
+    return Grid(
+        title="Best of N",
+        header=("choice", "right", "sampled", "scored", _UNIT[result.cost_unit]),
+        rows=tuple(rows),
+        note=f"{PASS}: any solution is right. Means over parts of the "
+        f"{result.reference[-1].size} solutions that were sampled for each problem.",
+    )
+
+
+def _over_optimisation(result: SearchComparison) -> Grid:
+    return Grid(
+        title="Does a larger n help?",
+        header=("search", "best n", "right there", "right at the largest", "largest less best"),
+        rows=tuple(
+            (
+                name,
+                str(one.best_size),
+                f"{one.best:.3f}",
+                f"{one.last:.3f}",
+                _difference(one.fall) if one.fall.value else "-",
+            )
+            for name, one in result.over_optimisation.items()
+        ),
+    )
+
+
+def _groups(kind: str, groups: dict[str, GroupFigures], result: SearchComparison) -> Grid:
+    names = [row_name(one.name, is_oracle=one.is_oracle) for one in result.methods]
+    return Grid(
+        title=f"By {kind}: right, and less best of N at equal cost",
+        header=(kind, "problems", *names),
+        rows=tuple(
+            (name, f"{one.num_problems:,}", *_group_cells(one, names))
+            for name, one in groups.items()
+        ),
+    )
+
+
+def _group_cells(group: GroupFigures, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        less = group.less.get(name)
+        yield _value(group.accuracy[name]) + ("" if less is None else f" ({less.value:+.2f})")
+
+
+def _cost(cost: float) -> str:
+    return f"{cost:.3g}"
+
+
+def _value(estimate: Estimate) -> str:
+    return "-" if estimate.value is None else f"{estimate.value:.2f}"
+
+
+def _difference(one: Difference | None) -> str:
+    return "-" if one is None else f"{one.value:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"

@@ -1,0 +1,46 @@
+"""From checked configurations to the objects that the library takes.
+
+The one place where configurations meet library code, shared by the command line and by jobs.
+"""
+
+from mclabel.data.exchange.job import ExportReport, export_run, import_file
+from mclabel.data.exchange.tables import TablesReport, export_tables
+from mclabel.evaluate.best_of_n.job import best_of_n
+from mclabel.evaluate.search.job import eval_search
+from mclabel.judge.combine import combine
+from mclabel.judge.job import judge
+from mclabel.labeling.forecast import forecast, run_pilot
+from mclabel.labeling.job import label
+from mclabel.labeling.plan import plan
+from mclabel.labeling.preview import preview
+from mclabel.labeling.regrade import regrade
+from mclabel.prm.job import train
+from mclabel.rl.job import plan_rl, rl, rl_lines
+from mclabel.search.job import plan_search, search, search_lines
+from mclabel.select.job import select
+
+__all__ = [
+    "ExportReport",
+    "TablesReport",
+    "best_of_n",
+    "combine",
+    "eval_search",
+    "export_run",
+    "export_tables",
+    "forecast",
+    "import_file",
+    "judge",
+    "label",
+    "plan",
+    "plan_rl",
+    "plan_search",
+    "preview",
+    "regrade",
+    "rl",
+    "rl_lines",
+    "run_pilot",
+    "search",
+    "search_lines",
+    "select",
+    "train",
+]

@@ -1,0 +1,143 @@
+"""Opinions of several judges on the solutions of one run, side by side with its rollouts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import LabeledSolution, SourceOpinion
+from mclabel.judge.base import Opinion
+from mclabel.judge.consensus.dependence import ROLLOUTS
+from mclabel.judge.consensus.models import SURENESS, JudgeModel, Locations, Scores
+from mclabel.judge.opinions import OpinionRun
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A judge whose opinions are combined."""
+
+    name: str
+    run: OpinionRun
+
+
+def named_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[Source]:
+    """Read runs of judges, each under a name.
+
+    Args:
+        places: folders or URLs, or `NAME=PLACE`; a name is that of the judge by default.
+        people: further sources, which have names.
+
+    Raises:
+        ConfigError: two have one name, or none is given.
+        ShardError: one holds no opinions.
+    """
+    found = [*people]
+    for place in places:
+        name, is_named, location = place.partition("=")
+        if not is_named or "/" in name or ":" in name:
+            name, location = "", place
+        elif not re.fullmatch(_NAME, name):
+            raise ConfigError(
+                f"{place}: must be a run, or NAME=RUN with a name of letters, digits, '.', '_' and "
+                "'-'. Give another name"
+            )
+        run = OpinionRun.read(location)
+        found.append(Source(name=name or run.judge.rpartition(":")[2], run=run))
+    for name, count in Counter(source.name for source in found).items():
+        if count > 1 or name == ROLLOUTS:
+            what = (
+                "the run's own labels have this name"
+                if name == ROLLOUTS
+                else f"{count} of the runs of opinions have this name, that of their judge"
+            )
+            raise ConfigError(
+                f"{name}: {what}. Give names that differ, as in first={found[0].run.location}"
+            )
+    if not found:
+        raise ConfigError("no opinions are given. Give the `out` of one or more `mclabel judge`")
+    return found
+
+
+def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[Source]) -> None:
+    """Refuse opinions on other solutions than the run's.
+
+    Args:
+        run: its name.
+        rows: by id of its solutions, digests of their texts (`text_digest`).
+        sources: the judges.
+
+    Raises:
+        DataError: a judge knows none of them, or has judged another text of one.
+    """
+    for source in sources:
+        if not source.run.num_steps:
+            raise DataError(
+                f"{source.run.location}: holds an opinion on no solution: its judge set all aside, "
+                f"or shards are missing (mclabel verify {source.run.location})"
+            )
+        known = source.run.num_steps.keys() & rows.keys()
+        if not known:
+            raise DataError(
+                f"{source.run.location}: has opinions on other solutions (of "
+                f"{source.run.solutions!r}), none on those of {run}. Judge that run"
+            )
+        if differ := sorted(name for name in known if source.run.texts[name] != rows[name]):
+            raise DataError(
+                f"{source.run.location}: judged other texts than {run} has now of {len(differ):,} "
+                f"of its solutions, the first being {differ[0]}. Judge the run again, into a new "
+                "folder"
+            )
+
+
+def opinions_on(row: LabeledSolution, sources: Sequence[Source]) -> tuple[SourceOpinion, ...]:
+    """What the run's labels and each judge say of a solution, the labels first."""
+    own = SourceOpinion(
+        source=ROLLOUTS, claim="where", is_known=row.is_decided, first_error=row.first_error
+    )
+    return (own, *(_of(source, source.run.opinions.get(row.solution.id)) for source in sources))
+
+
+def _of(source: Source, opinion: Opinion | None) -> SourceOpinion:
+    known = opinion is not None and opinion.is_known
+    return SourceOpinion(
+        source=source.name,
+        claim=source.run.claim,
+        is_known=known,
+        first_error=opinion.first_error if opinion is not None and known else None,
+        flags=opinion.flags if opinion is not None else (),
+    )
+
+
+def judge_model(
+    source: Source, solutions: Sequence[str], num_steps: NDArray[np.int64]
+) -> JudgeModel:
+    """How a judge's opinions on solutions depend on their first errors, before it is known.
+
+    Args:
+        source: the judge.
+        solutions: ids.
+        num_steps: of each.
+    """
+    opinions = [source.run.opinions.get(name) for name in solutions]
+    known = [one if one is not None and one.is_known else None for one in opinions]
+    if source.run.claim == "scores" and any(one is not None and one.scores for one in known):
+        return Scores.of([one.scores if one and one.scores else None for one in known], num_steps)
+    named = [
+        -1 if one is None else int(steps) if one.first_error is None else one.first_error
+        for one, steps in zip(known, num_steps, strict=True)
+    ]
+    sure = np.array([0.0 if one is None else one.sureness or 0.0 for one in known])
+    cuts = np.unique(np.quantile(sure, np.arange(1, SURENESS) / SURENESS))
+    return Locations(
+        num_steps=num_steps,
+        named=np.array(named, dtype=np.int64),
+        sureness=np.searchsorted(cuts, sure, side="right").astype(np.int64),
+    )

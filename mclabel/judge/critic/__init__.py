@@ -1,0 +1,32 @@
+"""A critic: a language model that is asked for the first wrong step of a solution.
+
+`prompts` writes the question, `parse` reads the answer as a vote, `votes` decides how many to ask
+for, `settings` declares what can be set. Nothing here asks a model: whoever runs one does.
+"""
+
+from __future__ import annotations
+
+from mclabel.judge.critic.parse import FIRST_INDEX, Vote, parse_output
+from mclabel.judge.critic.prompts import (
+    TEMPLATES,
+    Template,
+    critic_prompt,
+    own_template,
+    template_hash,
+)
+from mclabel.judge.critic.settings import CriticSettings
+from mclabel.judge.critic.votes import Result, Votes
+
+__all__ = [
+    "FIRST_INDEX",
+    "TEMPLATES",
+    "CriticSettings",
+    "Result",
+    "Template",
+    "Vote",
+    "Votes",
+    "critic_prompt",
+    "own_template",
+    "parse_output",
+    "template_hash",
+]

@@ -1,0 +1,283 @@
+r"""From a critic's answer to a vote on where the first error is.
+
+A vote is known only if the answer gives a verdict in the asked form. Everything else is unknown
+with a reason, never "no error": an outage or a cut must not look like a sound solution.
+
+Thoughts between `<think>` tags are no verdict. The one exception is `step_verdicts`, whose models
+are trained to write the verdicts into the thought: if none stands outside, a closed thought is
+read, too.
+
+An answer that was truncated counts only if its verdict is complete already, outside of thoughts:
+a box after which no more words came; a conclusion Incorrect, or Correct after an analysis of the
+last step; a first step found incorrect after verdicts on all steps before it, or verdicts on all
+steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mclabel.core.errors import ConfigError
+from mclabel.judge.critic.answer_text import (
+    MAX_CONTENT,
+    boxes,
+    is_refusal,
+    plain,
+    says_correct,
+    split_thoughts,
+)
+
+MAX_CHARACTERS = 1_000_000
+"""In an answer; a longer one is unknown."""
+FIRST_INDEX: Mapping[str, int] = {"processbench": 0, "lessons": 1, "step_verdicts": 1}
+"""The index of the first step in prompts and answers, by parser."""
+_MAX_REASON = 40
+"""Characters of an answer that a reason repeats."""
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What one answer of a critic says about a solution."""
+
+    first_error: int | None
+    """Index of the first wrong step from 0. None: no error if the vote is known, else nothing."""
+    is_known: bool
+    """Whether the answer gives a verdict."""
+    reason: str = ""
+    """Why a vote is unknown; empty if it is known."""
+
+
+def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vote:
+    """Read a critic's answer.
+
+    Args:
+        text: of the answer, thoughts included.
+        parser: name of the form that was asked for, one of `FIRST_INDEX`.
+        num_steps: of the solution, at least 1.
+        truncated: the answer was cut by its length.
+
+    Raises:
+        ConfigError: there is no such parser.
+    """
+    check_parser(parser)
+    if len(text) > MAX_CHARACTERS:
+        return _unknown(f"longer than {MAX_CHARACTERS:,} characters")
+    outside, inside, is_open = split_thoughts(text)
+    if truncated and is_open:
+        return _unknown("truncated")
+    read, nothing = _PARSERS[parser]
+    vote = read(outside, num_steps, truncated)
+    if vote is None and parser == "step_verdicts" and not is_open and not truncated:
+        vote = read(f"{inside}\n{outside}", num_steps, truncated)
+    if vote is not None:
+        return vote
+    if truncated:
+        return _unknown("truncated")
+    if is_open:
+        return _unknown("unclosed think block")
+    if not outside.strip():
+        return _unknown("nothing after the think block" if inside.strip() else "empty")
+    return _unknown("refusal" if is_refusal(outside) else nothing)
+
+
+def check_parser(name: str) -> None:
+    """Refuse a name that no parser has.
+
+    Raises:
+        ConfigError: with the names of all.
+    """
+    if name not in FIRST_INDEX:
+        raise ConfigError(
+            f"parser={name!r}: there is no such parser. Take one of {', '.join(FIRST_INDEX)}"
+        )
+
+
+def _unknown(reason: str) -> Vote:
+    return Vote(None, is_known=False, reason=reason)
+
+
+_NO_ERROR = Vote(None, is_known=True)
+
+
+def _located(index: int, parser: str, num_steps: int) -> Vote:
+    """A vote for a step: the only place where indices of answers become indices from 0."""
+    first_error = index - FIRST_INDEX[parser]
+    if not 0 <= first_error < num_steps:
+        return _unknown(f"index {index} of {num_steps} steps")
+    return Vote(first_error, is_known=True)
+
+
+_INDEX = re.compile(
+    r"<?/?(?:(?:paragraph|index|段落)(?!-)[ _:=]{0,3})?([+-]? ?\d{1,9})(?:\.0{1,3})?>?"
+)
+_SEVERAL = re.compile(r"[^a-z]{0,3}(?:paragraph_?)?-?\d{1,9}(?:[\s,;&<>]|and|or|to|-)+.{0,3}\d")
+_NONE = frozenset(
+    (
+        *("none", "no error", "no errors", "no error found", "no errors found", "not found"),
+        *("无", "无错误", "没有错误"),
+    )
+)
+"""What some critics write into the box in place of -1."""
+
+
+def _parse_index(text: str, num_steps: int, truncated: bool) -> Vote | None:
+    """The index in the last box; earlier ones may quote the solution. None: there is no box."""
+    found = boxes(text)
+    if not found:
+        return None
+    last = found[-1]
+    if truncated and any(one.isalnum() for one in text[last.end :]):
+        return _unknown("truncated")
+    if last.content in _NONE and not last.is_negated:
+        return _NO_ERROR
+    match = _INDEX.fullmatch(last.content)
+    if match is None:
+        kind = "several indices" if _SEVERAL.match(last.content) else "not an index"
+        return _unknown(f"{kind}: {last.content[:_MAX_REASON]}")
+    index = int(match[1].replace(" ", ""))
+    index = -index if last.is_negated else index
+    return _NO_ERROR if index == -1 else _located(index, "processbench", num_steps)
+
+
+_LESSON_TAG = re.compile(
+    r"<\s{0,3}(/?)\s{0,3}(?:analysis[_\s]{0,3}(\d{1,9})|(conclusion))\s{0,3}>", re.IGNORECASE
+)
+_NEXT_TAG = re.compile(r"</?\s{0,3}[A-Za-z]")
+
+
+def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
+    """The conclusion and, where that is Incorrect, the last analysis opened before it.
+
+    Closing tags of analyses are not read: the published example has a wrong one itself. A critic
+    that concludes after each analysis means its first Incorrect, or its last Correct; one that
+    begins anew is read from there. None: there is no conclusion.
+    """
+    analyses: list[int] = []
+    verdict: bool | None = None
+    fault = ""
+    for match in _LESSON_TAG.finditer(text):
+        if match[1]:
+            continue
+        if match[2]:
+            if verdict is not None and analyses and int(match[2]) <= analyses[-1]:
+                analyses, verdict = [], None
+            verdict = None if verdict else verdict
+            if verdict is not False and (not analyses or int(match[2]) > analyses[-1]):
+                analyses.append(int(match[2]))
+            continue
+        says, fault = _conclusion(text, match.end(), truncated)
+        if verdict is False and says:
+            return _unknown("contradictory conclusions")
+        verdict = verdict if says is None else says
+    if fault and not (truncated and verdict is not None):
+        return _unknown(fault)
+    first = FIRST_INDEX["lessons"]
+    if verdict is None:
+        return None
+    if verdict:
+        is_complete = not truncated or analyses[-1:] == [first + num_steps - 1]
+        return _NO_ERROR if is_complete else _unknown("truncated")
+    if not analyses:
+        return _unknown("incorrect, but no analysis names the step")
+    if analyses[0] < first:
+        return _unknown(f"analyses count from {analyses[0]}, not from {first}")
+    return _located(analyses[-1], "lessons", num_steps)
+
+
+def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
+    """What the conclusion that opens at `start` says, or what is wrong with it.
+
+    An empty one is neither: it is a closing tag that lacks its slash.
+    """
+    window = text[start : start + MAX_CONTENT]
+    closing = _NEXT_TAG.search(window)
+    if closing is None and truncated:
+        return None, "truncated"
+    content = plain(window[: closing.start()] if closing else window)
+    if not content:
+        return None, ""
+    says = says_correct(content)
+    return says, "" if says is not None else f"conclusion: {content[:_MAX_REASON]}"
+
+
+_STEP = re.compile(
+    r"^[ \t#*>-]{0,8}(?:(?:step|paragraph)[ \t_]{0,3}(\d{1,9})|步骤[ \t]{0,3}(\d{1,9})"
+    r"|第[ \t]{0,3}(\d{1,9})[ \t]{0,3}步)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_WHOLE = re.compile(
+    r"is the solution correct\s{0,3}\?[\s*:$]{0,8}(?:\\boxed\{)?(yes|no)\b", re.IGNORECASE
+)
+
+
+def _parse_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
+    """The first step whose verdict is incorrect, if all before it have one.
+
+    A verdict belongs to the step in whose heading's section it stands. Without headings the
+    verdicts are those of the steps in order. None: there are no verdicts.
+    """
+    verdicts = _verdicts(text)
+    if isinstance(verdicts, Vote):
+        return verdicts
+    if not verdicts:
+        return None
+    for index in (min(verdicts), max(verdicts)):
+        if not (place := _located(index, "step_verdicts", num_steps)).is_known:
+            return place
+    vote = _first_incorrect(verdicts, num_steps)
+    if not vote.is_known and truncated:
+        return _unknown("truncated")
+    whole = [match[1].lower() == "yes" for match in _WHOLE.finditer(text)]
+    if vote.is_known and whole and whole[-1] != (vote.first_error is None):
+        return _unknown("verdict on the whole contradicts the steps")
+    return vote
+
+
+def _verdicts(text: str) -> dict[int, bool] | Vote:
+    """Whether each step is correct, by its index in the answer; a vote if that is unclear."""
+    spoken = [(box.start, says_correct(box.content)) for box in boxes(text)]
+    found = [(start, says) for start, says in spoken if says is not None]
+    headings = [(match.start(), _number(match)) for match in _STEP.finditer(text)]
+    first = FIRST_INDEX["step_verdicts"]
+    if not headings:
+        return dict(enumerate((says for _, says in found), first))
+    verdicts: dict[int, bool] = {}
+    next_heading, index = 0, None
+    for start, says in found:
+        while next_heading < len(headings) and headings[next_heading][0] < start:
+            index = headings[next_heading][1]
+            next_heading += 1
+        if index is None:
+            return _unknown("verdict before the first step")
+        if verdicts.setdefault(index, says) != says:
+            return _unknown(f"contradictory verdicts on step {index}")
+    return verdicts
+
+
+def _number(heading: re.Match[str]) -> int:
+    return int(heading[1] or heading[2] or heading[3])
+
+
+def _first_incorrect(verdicts: Mapping[int, bool], num_steps: int) -> Vote:
+    """The vote of verdicts by index, each of which is in range."""
+    first = FIRST_INDEX["step_verdicts"]
+    for index in range(first, first + num_steps):
+        says = verdicts.get(index)
+        if says is None:
+            if len(verdicts) < num_steps and max(verdicts) < index:
+                return _unknown(f"verdicts on {len(verdicts)} of {num_steps} steps")
+            return _unknown(f"no verdict on step {index}")
+        if not says:
+            return _located(index, "step_verdicts", num_steps)
+    return _NO_ERROR
+
+
+_Reader = Callable[[str, int, bool], Vote | None]
+_PARSERS: Mapping[str, tuple[_Reader, str]] = {
+    "processbench": (_parse_index, "no box"),
+    "lessons": (_parse_lessons, "no conclusion"),
+    "step_verdicts": (_parse_verdicts, "no verdicts"),
+}
+"""Each parser, and the reason if it finds no verdict at all."""

@@ -1,0 +1,247 @@
+r"""What a critic is asked: templates, and how the texts of a solution are put into them.
+
+Each built-in template follows a published way of asking, in words of its own:
+
+- `processbench`: paragraphs are tagged from `<paragraph_0>`, and the answer is an index in
+  `\boxed{}`, -1 for none (ProcessBench, arXiv 2412.06559, QwenLM/ProcessBench).
+- `lessons`: paragraphs are tagged from `<paragraph_1>`; each is analysed between tags until one is
+  wrong, and a conclusion ends the answer (arXiv 2501.07301; sail-sg/ActivePRM has it in code).
+- `step_verdicts`: steps are headed from `Step 1:`, and each gets `\boxed{correct}` or
+  `\boxed{incorrect}` (ThinkPRM, arXiv 2504.16828, mukhal/ThinkPRM).
+
+The wording alone moves a critic's F1 by several points. Who needs a published wording to the
+letter gives its text as a template with the placeholders used here and names its parser.
+
+The texts come from models and data sets. What in them looks like a tag or a heading of a prompt is
+disarmed, so that a step can neither end early nor pretend to be another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.judge.critic.parse import FIRST_INDEX, check_parser
+
+HASH_LENGTH = 16
+"""Hexadecimal digits in the hash of a template."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A prompt with placeholders, and how answers to it are read."""
+
+    text: str
+    """Contains {problem} and {steps}, and {reference} where a reference may stand."""
+    parser: str
+    """Name of the parser, which also decides how the steps are marked in the prompt."""
+    reference_section: str | None = None
+    """Contains {reference}, and takes the place of {reference} in `text` when there is one; without
+    a reference nothing stands there. None: the reference itself stands there and must be given."""
+
+
+def critic_prompt(
+    template: Template, problem: str, steps: Sequence[str], reference: str | None = None
+) -> str:
+    """The text of the user message that asks a critic about a solution.
+
+    Args:
+        template: a built-in one, or one made by `own_template`.
+        problem: statement of the problem.
+        steps: texts of the solution's steps, in order.
+        reference: a right solution or answer to show to the critic, or None.
+
+    Raises:
+        ConfigError: the template has no place for the reference.
+        DataError: there are no steps, or the template cannot do without a reference.
+    """
+    if not steps:
+        raise DataError("a solution without steps: a critic needs at least 1. Leave it out")
+    has_place = "{reference}" in template.text
+    if reference is not None and not has_place:
+        raise ConfigError(
+            "the template has no {reference}, but a reference was given. Add {reference} to the "
+            "template, or set use_reference=false"
+        )
+    if reference is None and has_place and template.reference_section is None:
+        raise DataError(
+            "the template contains {reference}, but the problem has no reference. Give one, or "
+            "remove {reference} from the template"
+        )
+    section = "" if reference is None else _disarmed(reference.strip())
+    if reference is not None and template.reference_section is not None:
+        section = _filled(template.reference_section, {"{reference}": section})
+    return _filled(
+        template.text,
+        {
+            "{problem}": _disarmed(problem.strip()),
+            "{steps}": _marked(steps, template.parser),
+            "{reference}": section,
+        },
+    )
+
+
+def own_template(text: str, parser: str) -> Template:
+    """A template of the user's own.
+
+    Args:
+        text: contains {problem} and {steps}, and optionally {reference}; other braces stay.
+        parser: name of the parser that reads the answers.
+
+    Raises:
+        ConfigError: a placeholder is missing, or there is no such parser.
+    """
+    check_parser(parser)
+    if fault := missing_placeholders(text):
+        raise ConfigError(fault)
+    return Template(text.strip(), parser)
+
+
+def missing_placeholders(text: str) -> str | None:
+    """What a template's text lacks, as a message; None if it lacks nothing."""
+    missing = [one for one in ("{problem}", "{steps}") if one not in text]
+    if not missing:
+        return None
+    return (
+        f"the template lacks {' and '.join(missing)}: it must contain {{problem}} and {{steps}}, "
+        "which are replaced by the problem and the marked steps. Add what is missing"
+    )
+
+
+def template_hash(template: Template) -> str:
+    """Identifies what a critic is asked, apart from the problem: 16 hexadecimal digits.
+
+    It changes with the wording, the section of the reference, the parser, and the way in which
+    steps are marked.
+    """
+    sample = _marked(("a", "b"), template.parser)
+    parts = [template.text, template.reference_section, template.parser, sample]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:HASH_LENGTH]
+
+
+_PLACEHOLDER = re.compile(r"\{(?:problem|steps|reference)\}")
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with its placeholders replaced once: what was put in is not looked at again."""
+    return _PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), text)
+
+
+def _marked(steps: Sequence[str], parser: str) -> str:
+    """The steps with their indices, as the parser expects the critic to count them."""
+    first = FIRST_INDEX[parser]
+    if parser == "step_verdicts":
+        return "\n".join(
+            f"Step {index}: {_without_headings(_disarmed(step.strip()))}"
+            for index, step in enumerate(steps, first)
+        )
+    return "\n\n".join(
+        f"<paragraph_{index}>\n{_disarmed(step.strip())}\n</paragraph_{index}>"
+        for index, step in enumerate(steps, first)
+    )
+
+
+_TAG = re.compile(
+    r"<(?=\s{0,3}/?\s{0,3}(?:paragraph|analysis|analyze|conclusion|step|math_problem|solution|"
+    r"reference|think|thinking)(?![A-Za-z])[^<>]{0,20}>)|<(?=\|[A-Za-z_]{2,40}\|>)",
+    re.IGNORECASE,
+)
+"""The bracket that opens a tag of a prompt, or a control token of a chat."""
+_HEADING = re.compile(r"^[ \t#*>-]{0,8}step[ \t_]{0,3}(\d{1,6})[ \t*]{0,4}[:.)]\**", re.I | re.M)
+
+
+def _disarmed(text: str) -> str:
+    """The text with the brackets of tags that a prompt uses written as `&lt;`."""
+    return _TAG.sub("&lt;", text)
+
+
+def _without_headings(text: str) -> str:
+    """The text without a heading at its start, and with headings of later lines in brackets."""
+    first = _HEADING.match(text)
+    rest = text[first.end() :].lstrip() if first else text
+    return _HEADING.sub(r"[step \1]", rest)
+
+
+_REFERENCE = """[Reference]
+
+{reference}
+
+The reference is known to be right. The solution may take another way and still be right: compare \
+what it states, not how it is written.
+
+"""
+
+_PROCESSBENCH = r"""Below are a mathematical problem and a solution that somebody proposes. The \
+solution is divided into paragraphs. Tags around each paragraph give its index, and the indices \
+begin at 0.
+
+[Problem]
+
+{problem}
+
+{reference}[Solution]
+
+{steps}
+
+Examine the paragraphs in their order. Decide for each whether what it states follows from the \
+problem and from the paragraphs before it, and redo its calculations. The answer is the index of \
+the first paragraph with an error in it, or -1 if none has an error.
+
+Explain your reasoning first. Then end with the answer, a single integer, in \boxed{}.""".replace(
+    "\\\n", ""
+)
+
+_LESSONS = """Below are a mathematical problem and a solution that somebody proposes. The solution \
+is divided into paragraphs. Tags around each paragraph give its number, and the numbers begin at 1.
+
+[Problem]
+
+{problem}
+
+{reference}[Solution]
+
+{steps}
+
+Examine the paragraphs in their order, and write one analysis for each, in tags with the \
+paragraph's number. In it, verify the reasoning and redo the calculations. If the paragraph has an \
+error, explain it and how to mend it, do not analyse the paragraphs after it, and conclude with \
+Incorrect. If you reach the end and no paragraph has an error, conclude with Correct.
+
+Write nothing but analyses and a conclusion. Where, for example, the second paragraph is the first \
+with an error, the form is:
+
+<analysis_1>
+(why paragraph 1 is right)
+</analysis_1>
+<analysis_2>
+(what is wrong in paragraph 2)
+</analysis_2>
+<conclusion>
+Incorrect
+</conclusion>"""
+
+_STEP_VERDICTS = r"""Below are a mathematical problem and a solution that somebody proposes, in \
+numbered steps. The solution may be unfinished: examine the steps that are there.
+
+[Problem]
+
+{problem}
+
+{reference}[Solution]
+
+{steps}
+
+Examine the steps in their order. For each, write its heading, such as "Step 1:", verify it, and \
+end with a verdict on it: \boxed{correct} or \boxed{incorrect}. After the first step that is \
+incorrect, stop.""".replace("\\\n", "")
+
+TEMPLATES: Mapping[str, Template] = {
+    "processbench": Template(_PROCESSBENCH, "processbench", _REFERENCE),
+    "lessons": Template(_LESSONS, "lessons", _REFERENCE),
+    "step_verdicts": Template(_STEP_VERDICTS, "step_verdicts", _REFERENCE),
+}
+"""The built-in templates by name."""

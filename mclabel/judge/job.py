@@ -1,0 +1,217 @@
+"""A judge's job from its configuration: solutions in, opinions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from mclabel.core.errors import ConfigError, DataError, ShardError
+from mclabel.engines import PolicySettings, runs_model
+from mclabel.engines.resources import EngineResources
+from mclabel.engines.sections import settings_of
+from mclabel.judge import JUDGES
+from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
+from mclabel.judge.config import JudgeConfig
+from mclabel.judge.opinions import read_judged_input
+from mclabel.judge.task import AnswerKey, JudgeTask, answers_of
+from mclabel.labeling.policy import prepare_policy
+from mclabel.prm.scoring.items import none_left
+from mclabel.run.fleets import from_anywhere
+from mclabel.run.run import Run, run_task
+from mclabel.run.shards.manifest import MANIFEST, Semantic, differences, read_claim
+from mclabel.run.shards.opinions import TASK, opinion_rows
+from mclabel.run.shards.rejects import read_rejects
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobReport, JobState
+from mclabel.run.versions import versions
+
+
+def judge(
+    config: JudgeConfig,
+    on_state: Callable[[JobState], None] = lambda state: None,
+    *,
+    accept_changes: bool = False,
+) -> JobReport:
+    """Ask a judge for an opinion on every solution of a file or a run, and resume what was stopped.
+
+    Args:
+        config: of the job.
+        on_state: called often with its state.
+        accept_changes: judge solutions anew that have changed since the job was begun, and leave
+            out what is gone; else either is refused.
+
+    Raises:
+        ConfigError: there is no such judge, or it lacks what it needs.
+        DataError: the input cannot be read, or nothing of it can be judged; if strict, one row
+            cannot.
+        ShardError: `out` holds another run, or the store fails.
+    """
+    if from_anywhere(config.out) == from_anywhere(config.solutions):
+        raise ConfigError(
+            f"-o {config.out}: must not be the run that is judged. Give another folder"
+        )
+    run = Run.look(config.out)
+    target = judge_class(config.judge)
+    split = target.split(config.judge)
+    solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
+    target.check_input(config.judge, lambda: (one.problem for one in solutions))
+    settings = _settled(config, run.recorded)
+    own = make_judge(settings, seed=config.seed)
+    own.check()
+    semantic = _semantic(config, settings, own)
+    run.check(semantic)
+    served, ray = _served(config), config.ray
+
+    def needed() -> EngineResources:
+        return own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+
+    num_cpus = ray.num_cpus if ray.address == "none" else needed().num_cpus
+    task = JudgeTask(
+        make=partial(make_judge, settings, seed=config.seed, num_cpus=num_cpus),
+        source=config.solutions,
+        provenance=run.stamp(
+            versions=versions(), input={"solutions": config.solutions}, served=served
+        ),
+        strict=config.strict,
+        answers=_earlier(config, semantic, served),
+    )
+    report = run_task(
+        task,
+        run,
+        solutions,
+        config,
+        resources=needed,
+        block_items=config.block_solutions,
+        journal_s=config.journal_s,
+        on_state=on_state,
+        accept_changes=accept_changes,
+    )
+    store = Store(config.out)
+    if not report.num_blocks_left and next(opinion_rows(store), None) is None:
+        raise DataError(none_left(config.solutions, read_rejects(store)))
+    return report
+
+
+def judge_words(config: JudgeConfig) -> str:
+    """Which judge a job runs, what it asks, and, if it was not chosen, how to choose another."""
+    name = config.judge.kind
+    if "judge" not in config.model_fields_set:
+        return (
+            f"The judge is {name}, since none is chosen. Choose one with "
+            f"{', '.join(f'judge={one}' for one in JUDGES)} or judge=module:Class"
+        )
+    words = f"The judge is {name}"
+    for key, policy in _policies(config).items():
+        asked = policy.model
+        if not runs_model(policy):
+            asked = f"the engine {policy.engine.kind}, which does not run judge.{key}.model"
+        words += f". It asks {asked}"
+    return words
+
+
+def _policies(config: JudgeConfig) -> dict[str, PolicySettings]:
+    """The settings of the judge's models, by their keys."""
+    values = {name: getattr(config.judge, name) for name in type(config.judge).model_fields}
+    return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
+
+
+def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
+    """The judge's settings with all that they name looked up.
+
+    Args:
+        config: of the job.
+        recorded: configuration of an earlier part of the run; empty without one.
+    """
+    target = judge_class(config.judge)
+    policies = {}
+    for name, policy in _policies(config).items():
+        with settings_of(f"judge.{name}"):
+            policies[name] = prepare_policy(policy).settings
+    settings: JudgeSettings = target.settled(
+        config.judge.model_copy(update=policies), recorded.get("judge", {})
+    )
+    return settings
+
+
+def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
+    """What opinions depend on: the judge, its version, its settings and its model's content."""
+    split = judge_class(settings).split(settings)
+    known = {"kind": settings.kind, "version": own.version, **own.known()}
+    whole = {"task": TASK, "seed": config.seed}
+    judge = {"identity": settings.identity(), "semantic": settings.semantic()}
+    merged = {name: _merged(content, known) for name, content in judge.items()}
+    return Semantic(
+        identity={**whole, "judge": {**merged["identity"], "split": split}},
+        config={**whole, "judge": {**merged["semantic"], "claim": own.claim, "split": split}},
+    )
+
+
+def _merged(content: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with what is known of them in their places."""
+    found = dict(content)
+    for name, value in known.items():
+        nested = isinstance(value, Mapping)
+        found[name] = _merged(found.get(name) or {}, value) if nested else value
+    return found
+
+
+def _served(config: JudgeConfig) -> dict[str, str]:
+    """Names of the judge's models on their servers, where they are set, by their keys."""
+    names = {key: policy.engine.served_name for key, policy in _policies(config).items()}
+    return {key: name for key, name in names.items() if name is not None}
+
+
+def _earlier(
+    config: JudgeConfig, semantic: Semantic, served: Mapping[str, str]
+) -> dict[AnswerKey, Any]:
+    """The answers of the run that is named, which must be what the judge's models would answer.
+
+    Args:
+        config: of the job.
+        semantic: what its opinions depend on.
+        served: as `_served` gives it.
+
+    Raises:
+        ConfigError: another model has answered, or the same one under other settings.
+        ShardError: it is no run of a judge.
+    """
+    if config.answers is None:
+        return {}
+    store = Store(config.answers)
+    manifest = read_claim(store, MANIFEST) or {}
+    recorded: Mapping[str, Any] = manifest.get("config", {})
+    if recorded.get("task") != TASK:
+        raise ShardError(
+            f"answers={config.answers!r}: is not a run of a judge. Give the `out` of `mclabel "
+            "judge`"
+        )
+    keys = list(_policies(config))
+    there, here = (_asked(one, keys) for one in (recorded, semantic.config))
+    changed = differences(there, here)
+    theirs: Mapping[str, str] = manifest.get("served", {})
+    for key in theirs.keys() & served.keys():
+        name = f"judge.{key}.engine.model"
+        changed += differences({name: theirs[key]}, {name: served[key]})
+    if changed:
+        lines = "\n".join(changed)
+        raise ConfigError(
+            f"answers={config.answers!r}: its answers are another model's, or were sampled with "
+            f"other settings:\n{lines}\nGive the same values, or leave answers out to ask anew"
+        )
+    return answers_of(store)
+
+
+def _asked(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """What the answers of a judge depend on, beside the prompts: its models, and the seed.
+
+    Args:
+        config: what its opinions depend on.
+        keys: of the models in the judge's settings. Of a judge that has none there, everything
+            may matter.
+    """
+    judge = config["judge"]
+    if not keys:
+        return {"seed": config.get("seed"), "judge": judge}
+    models = {key: judge.get(key) or {"model": None} for key in keys}
+    return {"seed": config.get("seed"), "judge": models}

@@ -1,0 +1,325 @@
+"""The opinions of a finished job, read back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from mclabel.core.errors import ShardError
+from mclabel.core.records import Claim
+from mclabel.core.seeds import content_id
+from mclabel.core.settings import read_record
+from mclabel.judge.base import JudgedItem, Opinion
+from mclabel.prm.scoring.items import (
+    FILES,
+    SolutionItem,
+    Solutions,
+    file_items,
+    labeled_item,
+    row_item,
+)
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.manifest import MANIFEST, claimed_config, read_claim
+from mclabel.run.shards.opinions import TASK, opinion_rows
+from mclabel.run.shards.rejects import RejectReason
+from mclabel.run.shards.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpinionRun:
+    """The opinions of one judge on the solutions of a run or a file."""
+
+    location: str
+    judge: str
+    """Name of the judge's component."""
+    claim: Claim
+    solutions: str
+    """What was judged, as it was named."""
+    opinions: dict[str, Opinion]
+    """By id of the solution; those that were set aside are missing."""
+    num_steps: dict[str, int]
+    """Steps of each of these solutions."""
+    texts: dict[str, str]
+    """A digest of each one's problem and steps (`text_digest`)."""
+
+    @classmethod
+    def read(cls, location: str) -> OpinionRun:
+        """Read a run of `mclabel judge`.
+
+        Raises:
+            ShardError: it is none, or its shards are damaged.
+        """
+        store = Store(location)
+        recorded = _recorded(store)
+        opinions, num_steps, texts = {}, {}, {}
+        for row in opinion_rows(store):
+            opinions[row["id"]] = opinion_of(location, row)
+            num_steps[row["id"]] = row["num_steps"]
+            item = _judged_item(location, row, _input_row(location, row))
+            steps = steps_of(item, recorded["judge"]["split"])
+            texts[row["id"]] = text_digest(item.problem, steps)
+        return cls(
+            location=location,
+            judge=recorded["judge"]["kind"],
+            claim=recorded["judge"]["claim"],
+            solutions=str(_input_of(store)),
+            opinions=opinions,
+            num_steps=num_steps,
+            texts=texts,
+        )
+
+
+def text_digest(problem: str, steps: Sequence[str]) -> str:
+    """The same for the same texts of a problem and of a solution's steps alone."""
+    return content_id("texts", problem, list(steps))
+
+
+def opinion_of(location: str, row: Mapping[str, Any]) -> Opinion:
+    """The opinion in a row of a shard.
+
+    Args:
+        location: of the run.
+        row: of a shard.
+
+    Raises:
+        ShardError: it holds none.
+    """
+    try:
+        return read_record(Opinion, {one.name: row[one.name] for one in fields(Opinion)})
+    except ValueError as error:
+        raise ShardError(
+            f"{location}: the opinion on solution {row['id']!r} is not what mclabel wrote "
+            f"({error}). Judge its solutions again, into a new folder"
+        ) from error
+
+
+def judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Id of each solution that a run has an opinion on, and its row in the input.
+
+    Raises:
+        ShardError: a shard is damaged, or a row is not JSON.
+    """
+    for row in opinion_rows(Store(location)):
+        yield row["id"], _input_row(location, row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolutionOpinion:
+    """A solution with the opinion of a judge on it."""
+
+    id: str
+    problem_id: str
+    """Empty where the input's row has none."""
+    problem: str
+    steps: tuple[str, ...]
+    judge: str
+    """Name of the judge's component."""
+    claim: Claim
+    opinion: Opinion
+
+
+def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
+    """Each solution that a run has an opinion on, one shard in memory at a time.
+
+    Raises:
+        ShardError: it is no run of `mclabel judge`, a shard is damaged, or a row is no solution.
+    """
+    store = Store(location)
+    judge = _recorded(store)["judge"]
+    for row in opinion_rows(store):
+        content = _input_row(location, row)
+        item = _judged_item(location, row, content)
+        yield SolutionOpinion(
+            id=row["id"],
+            problem_id=str(content.get("problem_id", "")),
+            problem=item.problem,
+            steps=steps_of(item, judge["split"]),
+            judge=judge["kind"],
+            claim=judge["claim"],
+            opinion=opinion_of(location, row),
+        )
+
+
+def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of the input that was judged."""
+    try:
+        content = json.loads(row["input"])
+    except (ValueError, RecursionError) as error:
+        raise _no_row(location, row, str(error)) from error
+    if not isinstance(content, dict):
+        raise _no_row(location, row, f"must be an object, is a {type(content).__name__}")
+    return content
+
+
+def _judged_item(location: str, row: Mapping[str, Any], content: Mapping[str, Any]) -> SolutionItem:
+    """The solution that was judged.
+
+    Args:
+        location: of the run.
+        row: of a shard.
+        content: of that row's input.
+    """
+    item = row_item(row["row"], f"solution {row['id']}", content)
+    if isinstance(item, RejectReason):
+        raise _no_row(location, row, item.detail)
+    return item
+
+
+def _no_row(location: str, row: Mapping[str, Any], fault: str) -> ShardError:
+    return ShardError(
+        f"{location}: the input of solution {row['id']!r} is not a valid row ({fault}). Judge its "
+        "solutions again, into a new folder"
+    )
+
+
+def _recorded(store: Store) -> dict[str, Any]:
+    """The configuration of a run of `mclabel judge`."""
+    recorded = claimed_config(store, MANIFEST)
+    if recorded is None or recorded.get("task") != TASK:
+        raise ShardError(f"{store.location}: holds no opinions. Give the `out` of `mclabel judge`")
+    return recorded
+
+
+@dataclass(kw_only=True)
+class OpinionCounts:
+    """What a judge said, in numbers."""
+
+    out: str
+    num_judged: int = 0
+    num_with_error: int = 0
+    num_unknown: int = 0
+    num_failed_answers: int = 0
+    """Answers of a critic's model that could not be had: each is a vote that stayed unknown."""
+    num_tokens: int = 0
+    claim: Claim = "where"
+    solutions: str = ""
+    """What was judged."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Of those that are unknown."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Why answers could not be had."""
+
+    @property
+    def no_result(self) -> str | None:
+        """Why nothing came of the job; None if something did."""
+        if not self.num_judged or self.num_unknown < self.num_judged:
+            return None
+        (reason, _), *_ = self.reasons.most_common(1)
+        return (
+            f"all {self.num_judged:,} opinions are unknown, so they say nothing of any solution. "
+            f"The most frequent reason: {reason or 'the judge gave none'}"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """What to say of them."""
+        what = "a first error at or before a step" if self.claim == "at_or_before" else "an error"
+        tokens = f", {self.num_tokens:,} tokens" if self.num_tokens else ""
+        yield (
+            f"{self.num_judged:,} solutions judged: {what} in {self.num_with_error:,}, "
+            f"unknown {self.num_unknown:,}{tokens}"
+        )
+        shown = self.reasons.most_common(3)
+        for reason, count in shown:
+            yield f"  unknown {count:,} times: {reason or 'the judge gave no reason'}"
+        if self.num_failed_answers:
+            (why, _), *_ = self.failures.most_common(1)
+            yield f"  {self.num_failed_answers:,} answers could not be had, most often: {why}"
+        if others := self.num_unknown - sum(count for _, count in shown):
+            yield f"  unknown {others:,} times for other reasons"
+        if self.solutions.endswith(FILES):
+            use = f"Measure them on ProcessBench: mclabel eval processbench {self.solutions}"
+            yield f"The opinions are in {self.out}. {use} --opinions {self.out}"
+        else:
+            use = f"mclabel combine {self.solutions} {self.out} -o OUT"
+            yield f"The opinions are in {self.out}. Combine them: {use}"
+
+
+def opinion_counts(location: str) -> OpinionCounts:
+    """Count the opinions of a job that may not have ended.
+
+    Raises:
+        ShardError: they cannot be read.
+    """
+    run = OpinionRun.read(location)
+    found = OpinionCounts(out=location, claim=run.claim, solutions=run.solutions)
+    for one in run.opinions.values():
+        found.num_judged += 1
+        found.num_with_error += one.first_error is not None
+        found.num_unknown += not one.is_known
+        found.num_tokens += one.num_tokens
+        for answer in one.answers:
+            if answer.finish_reason == "failed":
+                found.num_failed_answers += 1
+                found.failures[answer.text[:120]] += 1
+        if not one.is_known:
+            found.reasons[one.reason[:120]] += 1
+    return found
+
+
+def _input_of(store: Store) -> str:
+    manifest = read_claim(store, MANIFEST) or {}
+    named: str = manifest.get("input", {}).get("solutions", "")
+    return named
+
+
+REFERENCES = ("reference_solution", "reference", "answer")
+"""Columns of a file that hold a problem's reference, the first that is there."""
+
+
+def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPLIT) -> Solutions:
+    """The solutions of a file, or of a labelling run, with the references that they have.
+
+    Args:
+        source: `.jsonl`, `.json`, `.parquet` or `.csv` file or the URL of one, of which a row has
+            `problem`, and `solution` (one text) or `steps` (list of texts); else the folder or URL
+            of a run.
+        split: where the steps of a solution given as one text end.
+        strict: whether a row that cannot be used is an error.
+
+    Raises:
+        DataError: the input cannot be read, or holds nothing that can be judged.
+        ShardError: the run holds no labels, or they are damaged.
+    """
+    if source.endswith(FILES):
+        return Solutions(lambda: _file_rows(source, split), source=source, strict=strict)
+    store = Store(source)
+    return Solutions(lambda: _run_rows(store), source=source, strict=strict)
+
+
+def _file_rows(source: str, split: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
+    for found in file_items(source):
+        if not isinstance(found, SolutionItem):
+            yield found
+            continue
+        row = json.loads(found.row)
+        texts = (row.get(name) for name in REFERENCES)
+        reference = next((t for t in texts if isinstance(t, str) and t.strip()), None)
+        yield _judged(found, steps_of(found, split), reference)
+
+
+def _run_rows(store: Store) -> Iterator[SolutionItem]:
+    for number, labeled in enumerate(read_labels(store), 1):
+        if labeled.solution.steps:
+            item = labeled_item(number, labeled)
+            yield _judged(item, steps_of(item, "line"), labeled.problem.answer)
+
+
+def steps_of(item: SolutionItem, split: str) -> tuple[str, ...]:
+    """The texts of a solution's steps; one that is a whole text is split."""
+    return tuple(split_text(item.steps, split)) if isinstance(item.steps, str) else item.steps
+
+
+def _judged(item: SolutionItem, steps: tuple[str, ...], reference: str | None) -> JudgedItem:
+    return JudgedItem(
+        id=item.id,
+        number=item.number,
+        place=item.place,
+        row=item.row,
+        problem=item.problem,
+        steps=steps,
+        reference=reference,
+    )

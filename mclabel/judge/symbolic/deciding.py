@@ -1,0 +1,239 @@
+"""Decides whether two sides are equal, exactly or as far as rounding allows.
+
+Values come from the answer checker's exact arithmetic (`mclabel.answers`), and so do the limits of
+what it may cost. Only what is certainly false is false.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+
+from mclabel.answers.effort import TooMuchWork, allow
+from mclabel.answers.reading.expression import read_expression
+from mclabel.answers.values import algebra
+from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.monomials import NotClosed
+from mclabel.answers.values.sampling import real
+from mclabel.judge.symbolic.formula import Side
+from mclabel.judge.symbolic.vocabulary import CONVERSIONS
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_FIRST_NUMBER = re.compile(rf"[-(]{{0,2}}({_NUMBER})")
+_LAST_NUMBER = re.compile(rf"(?<![0-9.])({_NUMBER})\)?$")
+_BINARY_MINUS = re.compile(r"(?<=[0-9)}%!])-")
+_FRACTION = re.compile(r"\(?(?:[0-9]+/[0-9]+|\\frac\{[0-9]+\}\{[0-9]+\})\)?")
+_SURELY_A_CONVERSION = 7
+"""Ratio from which the unit may be left out on one side."""
+_MAX_UNITS_OF_WORK = 2_000
+"""For one side."""
+_MAX_SHOWN = 40
+"""Digits of a value in a reason."""
+_ABOUT = Fraction(1, 50)
+"""Largest relative distance of what is said to be about equal."""
+_NEARLY = Fraction(1, 200)
+"""Relative distance that is never held against what is said to be about equal."""
+_PI_ROUNDED = Fraction(1, 400)
+"""A value with pi may have been calculated with 3.14."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of an equality that was decided."""
+
+    holds: bool
+    difference: Fraction | None = None
+    """Of the exact values, where both are rational."""
+    reason: str = ""
+    """In plain English, where it is false."""
+
+
+def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | None:
+    """Whether the sides are equal; None where that is not certain.
+
+    Args:
+        left: with at least one operation; a bare number is a unit's or a name's (`30 minutes =
+            30/60`) and is not decided.
+        right: of the equality.
+        about: the relation is "about equal", not "equal".
+        rounds: whole numbers may stand for fractions here.
+    """
+    if not left.operations or left.letters or right.letters:
+        return None
+    a, b = value_of(left.text), value_of(right.text)
+    if a is None or b is None:
+        return None
+    if a.rational is None or b.rational is None:
+        return _decide_irrational(left, right, a, b, about=about)
+    x, y = a.rational, b.rational
+    if x == y:
+        return Outcome(True)
+    distance = abs(x - y)
+    if distance <= _rounding(left, right, x, y, about=about, rounds=rounds):
+        return None
+    if left.vague or right.vague or _may_be_meant(left, right, x, y):
+        return None
+    if (left.mixed or right.mixed) and _holds_otherwise(left, right):
+        return None
+    reason = f"{_shown(left)} is {_written(x)}, not {_shown(right)}"
+    return Outcome(False, distance, reason)
+
+
+@lru_cache(maxsize=8192)
+def value_of(text: str) -> Value | None:
+    """The exact value of a formula, or None where it has none or costs too much."""
+    allow(_MAX_UNITS_OF_WORK)
+    try:
+        return read_expression(text)
+    except (NotClosed, TooMuchWork, RecursionError):
+        return None
+    finally:
+        allow(None)
+
+
+def _holds_otherwise(left: Side, right: Side) -> bool:
+    """Whether the sides are equal, or may be rounded, where mixed numbers are read otherwise."""
+    for a, b in product((left.text, left.mixed), (right.text, right.mixed)):
+        x, y = (value_of(text) if text else None for text in (a, b))
+        if x is None or y is None:
+            continue
+        if x.rational is None or y.rational is None:
+            return True
+        if abs(x.rational - y.rational) <= abs(x.rational) * _ABOUT:
+            return True
+    return False
+
+
+def _decide_irrational(
+    left: Side, right: Side, a: Value, b: Value, *, about: bool
+) -> Outcome | None:
+    """Of sides with roots, logarithms or pi: a clear distance of their real values is needed."""
+    allow(_MAX_UNITS_OF_WORK)
+    try:
+        if algebra.same_form(a, b):
+            return Outcome(True)
+        if algebra.symbols(a) or algebra.symbols(b):
+            return None
+        x, y = real(a), real(b)
+    except (NotClosed, TooMuchWork):
+        return None
+    finally:
+        allow(None)
+    if x is None or y is None or left.vague or right.vague or left.mixed or right.mixed:
+        return None
+    exact_x, exact_y = Fraction(x), Fraction(y)
+    size = max(abs(exact_x), abs(exact_y))
+    allowed = _rounding(left, right, exact_x, exact_y, about=about, rounds=True) + size / 10**6
+    if "π" in left.text or "π" in right.text:
+        allowed += size * _PI_ROUNDED
+    if abs(exact_x - exact_y) <= allowed or _may_be_meant(left, right, exact_x, exact_y):
+        return None
+    return Outcome(False, None, f"{_shown(left)} is about {x:.6g}, not {_shown(right)}")
+
+
+def _rounding(
+    left: Side, right: Side, x: Fraction, y: Fraction, *, about: bool, rounds: bool
+) -> Fraction:
+    """How far apart the values may be for reasons of rounding.
+
+    A number may be cut off instead of rounded, hence a whole unit of its last place. Decimals with
+    two places or more may be rounded themselves, and pass their relative error on.
+    """
+    allowed = Fraction(0)
+    if right.literal is not None:
+        unit = _last_place(right.literal)
+        if right.has_percent:
+            unit /= 100
+        shortened = "." in right.literal or right.has_percent or rounds
+        if about or (shortened and (x / unit).denominator != 1):
+            allowed = unit
+        if about and unit == 1:
+            allowed = Fraction(10 ** _trailing_zeros(right.literal))
+    elif about:
+        allowed = abs(y) * _ABOUT
+    if about:
+        allowed = max(allowed, abs(x) * _NEARLY)
+    size = max(abs(x), abs(y))
+    for decimal in (*left.decimals, *(right.decimals if right.literal is None else ())):
+        allowed += size * _relative_error(decimal)
+    return allowed
+
+
+def _relative_error(decimal: str) -> Fraction:
+    """Of a number that may have been rounded to the places it has."""
+    places = len(decimal.partition(".")[2])
+    value = abs(Fraction(decimal))
+    if places < 2 or not value:
+        return Fraction(0)
+    return min(Fraction(1, 10**places) / value, Fraction(1, 10))
+
+
+def _last_place(literal: str) -> Fraction:
+    return Fraction(1, 10 ** len(literal.partition(".")[2]))
+
+
+def _trailing_zeros(literal: str) -> int:
+    return min(len(literal) - len(literal.rstrip("0")), 12)
+
+
+def _may_be_meant(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
+    """Whether a difference has a reason that is no slip of calculation.
+
+    A percentage without its sign; a conversion of units; one more operation on the way to the
+    result (`5 + 3 = 8 + 2 = 10`); a percentage of what stands before it (`50 + 10%`).
+    """
+    if x and y:
+        ratio = max(abs(x / y), abs(y / x))
+        if ratio == 100:
+            return True
+        if left.units != right.units:
+            both = bool(left.units and right.units)
+            if ratio in CONVERSIONS and (both or ratio >= _SURELY_A_CONVERSION):
+                return True
+            if both and _is_fraction(left.text):
+                return True
+    if right.has_percent != left.has_percent:
+        nearest = min(abs(abs(x) * 100 - abs(y)), abs(abs(y) * 100 - abs(x)))
+        if nearest < 1:
+            return True
+    if (left.has_percent and left.has_sum) or (right.has_percent and right.has_sum):
+        return True
+    return _runs_on(right, x)
+
+
+def _is_fraction(text: str) -> bool:
+    """Whether a side is no calculation but one fraction: `1/2 inch = 20 miles` is a scale."""
+    return _FRACTION.fullmatch(text) is not None
+
+
+def _runs_on(right: Side, x: Fraction) -> bool:
+    """Whether the right side begins or ends with the left side's value and goes on from there."""
+    if right.literal is not None or not right.operations:
+        return False
+    ends = (_FIRST_NUMBER.match(right.text), _LAST_NUMBER.search(right.text))
+    return any(match is not None and Fraction(match[1]) == abs(x) for match in ends)
+
+
+def _shown(side: Side) -> str:
+    text = side.text if len(side.text) <= 2 * _MAX_SHOWN else f"{side.text[: 2 * _MAX_SHOWN]}..."
+    for sign in "*/+":
+        text = text.replace(sign, f" {sign} ")
+    return " ".join(_BINARY_MINUS.sub(" - ", text).split())
+
+
+def _written(x: Fraction) -> str:
+    """A value in few digits: whole, a short decimal, or a fraction."""
+    if max(x.numerator.bit_length(), x.denominator.bit_length()) > 3 * _MAX_SHOWN:
+        return "a large number"
+    if x.denominator == 1:
+        return str(x.numerator)
+    rest = x.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    if rest == 1 and x.denominator <= 10**6:
+        return f"{float(x):.10g}"
+    return f"{x.numerator}/{x.denominator}"

@@ -1,0 +1,50 @@
+"""The symbolic checks as a judge: a false equality shows an error at its step or before it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mclabel.core.records import Claim, Flag
+from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
+from mclabel.judge.symbolic.checking import check_steps
+from mclabel.run.desk import Desk
+from mclabel.run.task import RunnerState
+
+
+class SymbolicJudge(Judge):
+    """Decides every numeric equality of a step exactly."""
+
+    class Settings(JudgeSettings):
+        """Exact checks of the equalities in every step. Without settings."""
+
+    claim: ClassVar[Claim] = "at_or_before"
+    version: ClassVar[str] = "1"
+
+    def __init__(self, settings: Settings, *, seed: int = 0) -> None:
+        """Prepare to judge; see `Judge`."""
+        super().__init__(settings, seed=seed)
+        self._desk = Desk()
+        self._num_chars = 0
+
+    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
+        """Check the steps, in a thread."""
+        found = await self._desk.run(lambda: check_steps(item.problem, item.steps))
+        self._num_chars += item.num_chars
+        flags = tuple(
+            Flag(step=one.step, start=one.start, end=one.end, reason=one.reason) for one in found
+        )
+        first = min((flag.step for flag in flags), default=None)
+        return Opinion(
+            is_known=True,
+            first_error=first,
+            reason="" if first is None else flags[0].reason,
+            flags=flags,
+        )
+
+    def state(self) -> RunnerState:
+        """Characters read: a sign of life."""
+        return RunnerState(num_tokens=self._num_chars)
+
+    async def close(self) -> None:
+        """End the thread."""
+        self._desk.close()

@@ -1,0 +1,253 @@
+"""Judging as a task: solutions are its items, opinions what its blocks leave.
+
+What a language model answers is written to the block's journal, so a kill asks nothing twice. An
+earlier run of the same judge can be the source of a new one: answers to the same prompts are taken
+from it, and are read by the parser of today.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from mclabel.core.errors import DataError
+from mclabel.core.settings import read_record
+from mclabel.judge.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
+from mclabel.judge.opinions import opinion_of
+from mclabel.run.journal import BlockJournal
+from mclabel.run.shards.journal import JournalEntry, Line
+from mclabel.run.shards.opinions import (
+    commit_opinions,
+    opinion_blocks,
+    opinion_rows,
+    read_block,
+    without_opinions,
+)
+from mclabel.run.shards.rejects import Reject, RejectReason, noted_blocks
+from mclabel.run.shards.store import Store
+from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
+
+AnswerKey = tuple[str, str, int, int]
+"""Id of a solution, and the key of an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What judging one solution gives."""
+
+    opinion: Opinion | None = None
+    num_tokens: int = 0
+    set_aside: RejectReason | None = None
+    """Why the solution cannot be judged."""
+
+
+JUDGE_WORDS = TaskWords(
+    item="solution",
+    items="solutions",
+    content="any column of the row, or the reference",
+    done="judged",
+    block_setting="block_solutions",
+    counters={"num_opinions": 0, "num_unknown": 0, "num_answers": 0, "num_steps": 0},
+    shown_counters={"num_opinions": "opinions", "num_unknown": "unknown", "num_steps": "steps"},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeTask:
+    """Asks a judge for opinions on solutions."""
+
+    make: Callable[[], Judge]
+    """Makes the judge; called on each worker."""
+    source: str
+    """Name of the input."""
+    provenance: Mapping[str, Any]
+    """Metadata of every shard."""
+    strict: bool = False
+    """Whether a solution that cannot be judged is an error."""
+    answers: Mapping[AnswerKey, Answer] = field(default_factory=dict)
+    """Answers of an earlier run."""
+
+    @property
+    def outputs(self) -> OpinionOutputs:
+        """The shards of opinions of a run."""
+        return OpinionOutputs(words=JUDGE_WORDS, source=self.source)
+
+    def runner(self, store: Store) -> JudgeRunner:
+        """The task with one judge."""
+        return JudgeRunner(self, store)
+
+    def read_entry(self, line: Line) -> JournalEntry:
+        """The answer in a line of a journal."""
+        answer = read_record(Answer, line["answer"])
+        key = (line["solution"], *answer.key)
+        return JournalEntry(key=key, content=answer, num_tokens=answer.num_tokens)
+
+
+class JudgeRunner:
+    """Judges solutions with one judge. A `Runner` (`mclabel.run.task`)."""
+
+    def __init__(self, task: JudgeTask, store: Store) -> None:
+        """Prepare to judge; `start` loads what the judge needs.
+
+        Args:
+            task: what is to be done.
+            store: of the run.
+        """
+        self._task, self._store = task, store
+        self._judge = task.make()
+        self._counts: Counter[str] = Counter()
+
+    async def start(self) -> None:
+        """Load what the judge needs."""
+        await self._judge.start()
+
+    async def begin(self, attempt: Attempt) -> None:
+        """Nothing: blocks have nothing to do with each other."""
+
+    async def run(self, item: JudgedItem, attempt: Attempt) -> Judged:
+        """Judge one solution."""
+        ask = _Asking(self._judge, item.id, attempt.journal, self._task.answers, self._counts)
+        try:
+            opinion = await self._judge.judge(item, ask)
+        except DataError as error:
+            opinion = RejectReason("not_judged", str(error).removeprefix(f"{item.place}: "))
+        if isinstance(opinion, RejectReason):
+            if self._task.strict:
+                raise DataError(f"{item.place}: {opinion.detail}")
+            return Judged(set_aside=opinion)
+        if not attempt.is_trial:
+            self._counts["opinions" if opinion.is_known else "unknown"] += 1
+            self._counts["steps"] += len(item.steps)
+        return Judged(opinion=opinion, num_tokens=opinion.num_tokens)
+
+    def commit(self, finished: FinishedBlock) -> Commit:
+        """Write the block's shard."""
+        numbers = {item.id: item.number for item in finished.block.items}
+        rows = [
+            {
+                "id": item.id,
+                "row": item.number,
+                "input": item.row,
+                "num_steps": len(item.steps),
+                **asdict(judged.opinion),
+            }
+            for item, judged in finished.results
+            if judged.opinion is not None
+        ]
+        won = commit_opinions(
+            self._store,
+            finished.block.id,
+            finished.attempt,
+            rows,
+            {
+                **self._task.provenance,
+                "set_aside": {
+                    name: {**asdict(why), "row": numbers[name]}
+                    for name, why in finished.set_aside.items()
+                },
+                "cost": {"num_tokens": finished.num_tokens},
+            },
+        )
+        return Commit(won=won, counts={"num_judged": len(rows)})
+
+    def state(self) -> RunnerState:
+        """The state of the judge, and counts of what was judged."""
+        state = self._judge.state()
+        return RunnerState(
+            num_live=state.num_live,
+            max_live=state.max_live,
+            num_waiting=state.num_waiting,
+            num_tokens=state.num_tokens,
+            counters={
+                name: self._counts[name.removeprefix("num_")] for name in JUDGE_WORDS.counters
+            },
+            is_steady=state.is_steady,
+        )
+
+    async def close(self) -> None:
+        """Free what the judge has loaded."""
+        await self._judge.close()
+
+
+class _Asking:
+    """Asks for the answers on one solution that are not on record; an `Asks`."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        solution: str,
+        journal: BlockJournal,
+        earlier: Mapping[AnswerKey, Answer],
+        counts: Counter[str],
+    ) -> None:
+        self._judge, self._solution, self._journal = judge, solution, journal
+        self._earlier, self._counts = earlier, counts
+
+    async def __call__(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
+        key = (self._solution, prompt_hash(prompt), number, max_tokens)
+        answer = self._earlier.get(key) or self._journal.take(key)
+        if answer is None:
+            answer = await self._judge.sample(prompt, number=number, max_tokens=max_tokens)
+            self._counts["answers"] += 1
+            if answer.finish_reason != "failed":
+                self._journal.add(partial(answer_line, self._solution, answer))
+        return answer
+
+
+def answer_line(solution: str, answer: Answer) -> Line:
+    """The line of a journal that holds an answer."""
+    return {"solution": solution, "answer": asdict(answer)}
+
+
+def answers_of(store: Store) -> dict[AnswerKey, Answer]:
+    """All answers that a run of a judge has had.
+
+    Raises:
+        DamagedFile: a shard is damaged.
+    """
+    return {
+        (row["id"], *answer.key): answer
+        for row in opinion_rows(store)
+        for answer in opinion_of(store.location, row).answers
+        if answer.finish_reason != "failed"
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpinionOutputs:
+    """The shards of opinions of a run; an `Outputs` (`mclabel.run.task`)."""
+
+    words: TaskWords
+    source: str
+    """Name of the input, for the solutions that have no row."""
+
+    def committed(self, store: Store) -> CommittedBlocks:
+        """The blocks whose shards are there."""
+        done = opinion_blocks(store)
+        return CommittedBlocks(blocks=done.blocks, foreign=done.foreign)
+
+    def sweep(self, store: Store) -> None:
+        """Remove what kills have left half-written: an attempt that lost leaves nothing else."""
+        store.sweep()
+
+    def set_aside(self, store: Store) -> Iterator[Reject]:
+        """The solutions that committed blocks have no row for."""
+        for why in without_opinions(store, noted_blocks(store)):
+            yield Reject(
+                row=why["row"], source=self.source, reason=why["reason"], detail=why["detail"]
+            )
+
+    def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
+        """The problems of the solutions of some blocks."""
+        done = opinion_blocks(store).blocks
+        tables = (read_block(store, block)[1] for block in blocks if block in done)
+        rows = (row for table in tables for row in table.to_pylist())
+        return {row["id"]: json.loads(row["input"])["problem"] for row in rows}
+
+    def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
+        """There are no figures beside the counters."""
+        return {}

@@ -1,0 +1,113 @@
+"""Configuration of labelling jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, at_most, rule
+from mclabel.data.readers.base import ChosenReader, ReaderSettings
+from mclabel.engines.settings import PolicySettings
+from mclabel.labeling.completers import MAX_COMPLETERS, CompleterSettings
+from mclabel.labeling.settings import LabelSettings
+from mclabel.run.settings import BudgetConfig, RayConfig
+
+MAX_BLOCK = 10_000
+
+
+def arith_problems() -> ReaderSettings:
+    """Settings of problems where a configuration has none."""
+    from mclabel.data.readers.generated import ArithReader
+
+    return ArithReader.Settings()
+
+
+class LabelConfig(LabelSettings):
+    """A labelling job."""
+
+    out: Annotated[str, OPERATIONAL]
+    """Output folder or object store URL. The same path resumes an interrupted run."""
+    problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
+        default_factory=arith_problems
+    )
+    """Name of the reader of the problems; by default it follows from `source`. The run records
+    which problems it labels, so the file may be moved or extended between runs."""
+    policy: PolicySettings = PolicySettings()
+    """What writes the solutions, and the rollouts where `completers` is empty."""
+    completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
+    """Models that sample the rollouts, each with the keys of `policy`: `[{model: arith:strong}]`,
+    or `[{model: policy}, {model: arith:strong}]` to include the policy itself. A stronger model
+    finds errors that the policy cannot see. With several, a step's value is that under the most
+    costly one. `max_tokens` defaults to the policy's. If the list is empty, the policy alone
+    samples rollouts."""
+    completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
+    """Whether each worker loads its models one at a time: the policy writes the solutions to some
+    hundred problems, then each completer in turn samples rollouts. `auto` does so if together they
+    reserve more than the whole memory of a GPU (the sum of `gpu_memory_utilization`). false keeps
+    all of them loaded."""
+    block_problems: Annotated[
+        int,
+        OPERATIONAL,
+        at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
+    ] = Field(8, ge=1)
+    """Number of problems in a block. A block is the unit of work that an engine takes, and is
+    written as one shard."""
+    keep_rollouts: Annotated[bool, OPERATIONAL] = True
+    """Whether to store the texts of rollouts, which `mclabel regrade` needs to grade them again."""
+    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
+    """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
+    most the work of this period."""
+    budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
+    ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
+
+    @rule
+    def _a_completer_is_another_model(self) -> str | None:
+        own = self.policy.semantic()
+        keys = [own if one.is_author else {**one.semantic()} for one in self.completers]
+        for number, one in enumerate(keys):
+            if not self.completers[number].is_author:
+                del one["name"], one["cost"]
+            if one == own and not self.completers[number].is_author:
+                return (
+                    f"completers.{number}: is the policy itself. Write {{model: policy}}, or give "
+                    "another model"
+                )
+            if one in keys[:number]:
+                return (
+                    f"completers.{number}: repeats completers.{keys.index(one)}, whose rollouts "
+                    "would count twice. Remove one of the two"
+                )
+        return None
+
+    @rule
+    def _all_completers_have_a_cost_or_none(self) -> str | None:
+        given = [number for number, one in enumerate(self.completers) if one.cost is not None]
+        if given and len(given) < len(self.completers):
+            missing = next(n for n in range(len(self.completers)) if n not in given)
+            return (
+                f"completers.{missing}.cost: is not set, but completers.{given[0]}.cost is, and "
+                "the default, the model's number of parameters, cannot be compared with it. Set "
+                "cost for all completers, or for none"
+            )
+        return None
+
+    @rule
+    def _one_posterior_needs_no_rule(self) -> str | None:
+        if self.completer_rule != "strongest" and self.estimator.component.joint:
+            return (
+                f"completer_rule={self.completer_rule!r}: estimator.kind={self.estimator.kind} "
+                "combines all completers and uses no rule. Remove completer_rule"
+            )
+        return None
+
+    @rule
+    def _completers_differ_in_name(self) -> str | None:
+        names = [one.called for one in self.completers]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                return (
+                    f"completers.{number}: has the name {name!r}, which "
+                    f"completers.{names.index(name)} has, too. Set completers.{number}.name"
+                )
+        return None

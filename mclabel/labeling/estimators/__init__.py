@@ -1,0 +1,74 @@
+"""Which prefix to roll out next, and when to stop: pure state machines, chosen by name.
+
+An estimator is one file here and one line in `ESTIMATORS`, or a class in a package of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mclabel.labeling.estimators.base import (
+    Estimator,
+    EstimatorSettings,
+    Follow,
+    Judgement,
+    Knowledge,
+    RolloutSettings,
+    RunLearner,
+    decide_together,
+    outcome_estimate,
+    outcome_label,
+)
+from mclabel.labeling.estimators.begin import ProblemEstimator, begin_estimator
+from mclabel.labeling.estimators.checked import CheckedEstimator, begin_learner
+from mclabel.labeling.estimators.each import CompleterRule
+from mclabel.labeling.estimators.paths import (
+    ROOT,
+    Completer,
+    Probe,
+    ProblemPaths,
+    RecordedRollout,
+    SolutionPath,
+    answer_class,
+    distinct_prefixes,
+    strongest,
+)
+
+ESTIMATORS: Mapping[str, str] = {
+    "posterior": "mclabel.labeling.estimators.posterior.estimator:PosteriorEstimator",
+    "fixed": "mclabel.labeling.estimators.fixed:FixedEstimator",
+    "first_error": "mclabel.labeling.estimators.first_error:FirstErrorEstimator",
+    "bisect": "mclabel.labeling.estimators.bisect:BisectEstimator",
+    "sequential": "mclabel.labeling.estimators.sequential:SequentialEstimator",
+    "tree": "mclabel.labeling.estimators.tree:TreeEstimator",
+    "outcome": "mclabel.labeling.estimators.outcome:OutcomeEstimator",
+}
+"""The name of each built-in estimator in a configuration, and where its class stands."""
+
+__all__ = [
+    "ESTIMATORS",
+    "ROOT",
+    "CheckedEstimator",
+    "Completer",
+    "CompleterRule",
+    "Estimator",
+    "EstimatorSettings",
+    "Follow",
+    "Judgement",
+    "Knowledge",
+    "Probe",
+    "ProblemEstimator",
+    "ProblemPaths",
+    "RecordedRollout",
+    "RolloutSettings",
+    "RunLearner",
+    "SolutionPath",
+    "answer_class",
+    "begin_estimator",
+    "begin_learner",
+    "decide_together",
+    "distinct_prefixes",
+    "outcome_estimate",
+    "outcome_label",
+    "strongest",
+]

@@ -1,0 +1,303 @@
+"""What an estimator is: a pure state machine that decides what to roll out.
+
+One estimator serves one problem. It receives the problem's solutions as paths through a set of
+prefixes, asks for rollouts, records the outcome of each in whatever order they arrive, and in the
+end labels every step. It knows no engine, no thread, no clock and no randomness, so the same
+outcomes always give the same labels.
+
+A class that derives from `Estimator` has all that labelling asks of one, with defaults: it only
+has to write `wanted`, `record` and `judge`. docs/extending-estimator.md writes one from the first
+line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+
+from pydantic import Field
+
+from mclabel.core.boundary import Boundary
+from mclabel.core.records import Chance, Counts, Index, LabelSource, Many, Outcome
+from mclabel.core.seeds import ID_LENGTH
+from mclabel.core.settings import ComponentSettings, at_most
+from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy
+from mclabel.labeling.estimators.paths import Probe, ProblemPaths, RecordedRollout
+
+MAX_SOURCE = 64
+"""Characters of the name of a label's source."""
+MAX_ROLLOUTS = 16_384
+"""Largest number of rollouts of one prefix."""
+EXACT = (
+    "its decisions compute over all outcomes that are possible, in time that grows with the square "
+    "of the number. kind=fixed takes more"
+)
+KEPT = "the text of every one is held in memory until its block is committed"
+
+Follow = Literal["nothing", "known", "all"]
+"""Which prefixes of a rollout are reported to an estimator: none, those that are in the table of
+prefixes already, or all of them, with new ones added to the table."""
+
+
+class EstimatorSettings(ComponentSettings):
+    """Settings that every estimator has."""
+
+    component_kind: ClassVar[str] = "estimators"
+
+    truncated: TruncatedPolicy = "wrong"
+    """Whether a rollout truncated at `policy.max_tokens` counts as a wrong answer, or not at all.
+    `exclude` biases values upwards."""
+
+    @property
+    def summary(self) -> str:
+        """A short description of what is rolled out, for display."""
+        return self.kind
+
+
+class RolloutSettings(EstimatorSettings):
+    """Settings of estimators that sample rollouts."""
+
+    rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(16, ge=1)
+    """Maximum number of rollouts from each prefix. The estimators fixed, first_error and tree
+    always sample all of them; the others may stop earlier."""
+
+    @property
+    def summary(self) -> str:
+        """A short description of what is rolled out, for display."""
+        return f"{self.kind}, at most {self.rollouts} per prefix"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """An estimator's labels of one solution."""
+
+    hard: Many[bool | None]
+    """One label per step: whether the policy still recovers from it; None where there is no
+    verdict."""
+    sources: Many[Annotated[LabelSource, Field(min_length=1, max_length=MAX_SOURCE)]]
+    """One name per step: how the label came about."""
+    first_error: Index | None
+    """Index of the first wrong step; None where no step is wrong, or where it is not decided: then
+    some step has no verdict."""
+    estimates: Many[StepEstimate]
+    """One per step: its value and interval under the rule that stopped its rollouts."""
+    posterior: Many[Chance] | None = None
+    """For each step, the probability that it is the first wrong one; the last entry is the
+    probability that no step is wrong."""
+    root: StepEstimate | None = None
+    """Value of the bare problem, if its rollouts were stopped depending on their outcomes. None if
+    the fraction of right answers among its rollouts and sampled solutions is unbiased."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the labels say where the first error is, or that there is none."""
+        return self.first_error is not None or all(self.hard[:-1])
+
+
+class Knowledge(Protocol):
+    """What an estimator has learned from other problems of a run.
+
+    Derive from it for the id.
+    """
+
+    @property
+    def id(self) -> str:
+        """A hash of the content, which names the file `priors/ID.json` of the run."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:ID_LENGTH]
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """The content, as the file holds it."""
+        ...
+
+
+class RunLearner(Protocol):
+    """Learns over the problems of a run what later ones begin with. Every engine has its own.
+
+    Derive from it for the defaults.
+    """
+
+    @property
+    @abstractmethod
+    def knowledge(self) -> Knowledge:
+        """The knowledge that the next problem starts from."""
+        ...
+
+    @property
+    def min_gain_per_token(self) -> float | None:
+        """The minimum expected gain per token for rollouts of the next problem.
+
+        It is stored with the problem's labels. None where the estimator has no such rate.
+        """
+        return None
+
+    @property
+    def num_pilot(self) -> int:
+        """Solutions that an engine labels before it learns anything; 0 if it began with some."""
+        return 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough evidence has been recorded to call `fit`."""
+        return False
+
+    @abstractmethod
+    def record(self, problem: ProblemPaths, estimator: Any, *, num_tokens: int) -> None:
+        """Record the evidence that an estimator has on a finished problem.
+
+        Args:
+            problem: that the estimator labelled.
+            estimator: when it is done.
+            num_tokens: of the problem's rollouts.
+        """
+        ...
+
+    def fit(self) -> None:
+        """Learn from what was recorded; this may take seconds."""
+
+    def adopt(self, content: str) -> None:
+        """Take over the knowledge of another engine or an earlier run if it has more evidence.
+
+        Args:
+            content: as the other's `Knowledge.to_json` wrote it.
+        """
+
+
+class Estimator(Protocol):
+    """Decides which prefix of a problem to roll out next, and when to stop.
+
+    Derive from it for the defaults. `Settings` is the class of its settings; a configuration that
+    names the estimator by `kind` holds the others beside it.
+    """
+
+    Settings: ClassVar[type[EstimatorSettings]] = EstimatorSettings
+    follow: ClassVar[Follow] = "nothing"
+    """Which of the prefixes that a rollout passes through are reported to the estimator."""
+    replayable: ClassVar[bool] = True
+    """Whether recorded rollouts can be replayed to it with different verdicts, as `regrade`
+    does."""
+    takes_all: ClassVar[bool] = False
+    """Whether it is also given rollouts on record that it does not ask for, as evidence."""
+    joint: ClassVar[bool] = False
+    """Whether one instance serves all completers of a problem. Otherwise each completer has an
+    instance of its own, which knows of no other, and their judgements are combined."""
+    simulated: ClassVar[Mapping[str, Any]] = {}
+    """Non-default settings with which `mclabel simulate` compares it to other estimators."""
+
+    def __init__(self, settings: Any, problem: ProblemPaths) -> None:
+        """Begin with a problem.
+
+        Args:
+            settings: an instance of `Settings`.
+            problem: with the paths of its solutions.
+        """
+
+    @classmethod
+    def begin(
+        cls,
+        settings: Any,
+        problem: ProblemPaths,
+        *,
+        knowledge: Any = None,
+        min_gain_per_token: float | None = None,
+    ) -> Self:
+        """Make the estimator of a problem.
+
+        Args:
+            settings: an instance of `Settings`.
+            problem: with the paths of its solutions.
+            knowledge: of the run's learner, where the estimator has one.
+            min_gain_per_token: of the same.
+        """
+        return cls(settings, problem)
+
+    @classmethod
+    def learner(cls, settings: Any, read: Callable[[str], str]) -> RunLearner | None:
+        """Make the learner of a run; None if problems are labelled independently.
+
+        Args:
+            settings: an instance of `Settings`.
+            read: gives the text of a file or URL that the settings name.
+        """
+        return None
+
+    @classmethod
+    def read_knowledge(cls, content: str) -> Any:
+        """Parse what `Knowledge.to_json` of the learner wrote.
+
+        Raises:
+            ValueError: the file holds something else.
+        """
+        raise ValueError("this estimator learns nothing over a run")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next `wanted` takes long enough to be worth `decide_together`."""
+        return False
+
+    @classmethod
+    def decide_together(cls, estimators: Sequence[Any]) -> None:
+        """Decide for many problems at once, if this is faster than one by one.
+
+        Each estimator then wants what it would have wanted alone.
+
+        Args:
+            estimators: of this class, for which `is_due` holds.
+        """
+
+    @abstractmethod
+    def wanted(self) -> Sequence[int | Probe]:
+        """Indices of the prefixes to sample rollouts from, one rollout for each entry.
+
+        A `joint` estimator names the completer, too, by a `Probe`. Each call returns only new
+        requests. An empty list means that the estimator waits for outstanding rollouts, or, if
+        there are none, that it is done.
+        """
+        ...
+
+    @abstractmethod
+    def record(self, rollout: RecordedRollout) -> None:
+        """Record the outcome of one rollout that `wanted` asked for."""
+        ...
+
+    @abstractmethod
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Label the solutions when the estimator is done: one judgement each, in order.
+
+        Args:
+            counts: outcomes so far, one per prefix index.
+        """
+        ...
+
+    def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
+        """Label the solutions by what all completers rolled out, where the estimator is `joint`.
+
+        Args:
+            counts: outcomes so far, of each completer one per prefix index.
+        """
+        raise NotImplementedError("a joint estimator writes judge_completers")
+
+
+def decide_together(estimators: Iterable[Estimator]) -> None:
+    """Let estimators of many problems, of any classes, decide at once where they are due."""
+    due: dict[type[Estimator], list[Estimator]] = defaultdict(list)
+    for estimator in estimators:
+        if estimator.is_due:
+            due[type(estimator)].append(estimator)
+    for kind, alike in due.items():
+        Boundary("estimators", kind).call("decide_together", kind.decide_together, alike)
+
+
+def outcome_label(outcome: Outcome) -> bool | None:
+    """The hard label of a solution's last step."""
+    return {Outcome.RIGHT: True, Outcome.WRONG: False}.get(outcome)
+
+
+def outcome_estimate(outcome: Outcome) -> StepEstimate:
+    """The value of a solution's last step: it is certain, and there is nothing to sample."""
+    label = outcome_label(outcome)
+    return NOTHING if label is None else StepEstimate(value=float(label), low=None, high=None)

@@ -1,0 +1,152 @@
+"""Binary search for the first error (OmegaPRM, arXiv 2406.06592), with early stops.
+
+Assumes that hard labels do not rise along a solution: once the policy no longer recovers, it
+never does later. Then a solution that ends right has no error to look for, and in one that
+ends wrong the first error is found in log2(steps) probes. A probe rolls a prefix out until the
+first right completion, at most `rollouts` times, in batches; what it proves for one solution
+holds for every solution of the problem that begins with the same prefix.
+
+The share of a probe that stopped at a success is biased, so steps get hard labels and exact
+intervals but no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from mclabel.core.records import Counts, LabelSource, Outcome
+from mclabel.core.settings import MAX_COUNT, at_most
+from mclabel.core.stats.lattice import first_success
+from mclabel.core.stats.values import NOTHING, estimate_stopped, first_error
+from mclabel.labeling.estimators.base import (
+    EXACT,
+    Estimator,
+    Judgement,
+    RolloutSettings,
+    outcome_estimate,
+)
+from mclabel.labeling.estimators.paths import ProblemPaths, RecordedRollout, SolutionPath
+
+
+class BisectEstimator(Estimator):
+    """Probes prefixes of wrong solutions until each first error is pinned down.
+
+    A solution whose outcome is unknown or was cut gets no labels: there is nothing to search
+    for without knowing that an error exists.
+    """
+
+    class Settings(RolloutSettings):
+        """First errors of wrong solutions by binary search; at most `rollouts` of a prefix."""
+
+        rollouts: Annotated[int, at_most(4_096, EXACT)] = Field(16, ge=1)
+        batch: int = Field(4, ge=1, le=MAX_COUNT)
+        """Number of rollouts started together from a prefix before the estimator decides again."""
+
+    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
+        """Begin with a problem; see `Estimator`."""
+        self._paths = problem.paths
+        self._max_rollouts, self._batch = settings.rollouts, settings.batch
+        self._truncated = settings.truncated
+        self._asked: dict[int, int] = {}
+        self._due: dict[int, int] = {}
+        self._failures: dict[int, int] = {}
+        self._recovers: dict[int, bool | None] = {}  # a probe's result, once it has one
+
+    def wanted(self) -> list[int]:
+        """The next batch of each probe, once all rollouts of the last ones are recorded."""
+        # A probe spares another solution its own, so which are made must not depend on which
+        # rollout arrives first: all of a round's are awaited.
+        if any(self._due.values()):
+            return []
+        requests: list[int] = []
+        for prefix in sorted({p for path in self._paths if (p := self._probe(path)) is not None}):
+            asked = self._asked.get(prefix, 0)
+            size = min(self._batch, self._max_rollouts - asked)
+            self._asked[prefix] = asked + size
+            self._due[prefix] = size
+            requests += [prefix] * size
+        return requests
+
+    def record(self, rollout: RecordedRollout) -> None:
+        """Note what it proves of its prefix."""
+        prefix, outcome = rollout.prefix, rollout.outcome
+        self._due[prefix] -= 1
+        if outcome is Outcome.RIGHT:
+            self._recovers[prefix] = True
+        elif outcome is Outcome.WRONG or (
+            outcome is Outcome.TRUNCATED and self._truncated == "wrong"
+        ):
+            self._failures[prefix] = self._failures.get(prefix, 0) + 1
+        exhausted = self._asked[prefix] == self._max_rollouts and self._due[prefix] == 0
+        if exhausted and prefix not in self._recovers:
+            # Rollouts that were all cut or ungraded prove nothing.
+            self._recovers[prefix] = False if self._failures.get(prefix) else None
+
+    def _probe(self, path: SolutionPath) -> int | None:
+        """The prefix to know next about a solution, or None when its search is over."""
+        if path.outcome is not Outcome.WRONG:
+            return None
+        low, high = self._bracket(path)
+        while high - low > 1:
+            middle = (low + high) // 2
+            prefix = path.prefixes[middle]
+            if prefix not in self._recovers:
+                return prefix
+            # A probe without a verdict cannot be searched past; look to its left.
+            low, high = (middle, high) if self._recovers[prefix] else (low, middle)
+        return None
+
+    def _bracket(self, path: SolutionPath) -> tuple[int, int]:
+        """Last step known to be sound (-1: the bare problem) and first known to be wrong."""
+        low, high = -1, len(path.prefixes)
+        for step, prefix in enumerate(path.prefixes):
+            known = self._recovers.get(prefix)
+            if known is True:
+                low = step
+            elif known is False and step < high:
+                high = step
+        return (low, high) if low < high else (self._before(path, high), high)
+
+    def _before(self, path: SolutionPath, high: int) -> int:
+        """Last sound step before the first wrong one, where probes contradict monotonicity."""
+        sound = [s for s in range(high) if self._recovers.get(path.prefixes[s])]
+        return sound[-1] if sound else -1
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Label by where each search has ended."""
+        return [self._judge(path, counts) for path in self._paths]
+
+    def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
+        boundary = first_success(batch=self._batch, cap=self._max_rollouts)
+        estimates = [
+            estimate_stopped(counts[p], boundary, truncated=self._truncated, soft=False)
+            if counts[p].num_rollouts
+            else NOTHING
+            for p in path.prefixes
+        ]
+        hard: list[bool | None]
+        if path.outcome is Outcome.RIGHT:
+            hard = [True] * path.num_steps
+        elif path.outcome is Outcome.WRONG:
+            low, high = self._bracket(path)
+            steps = range(path.num_steps)
+            hard = [True if t <= low else False if t >= high else None for t in steps]
+        else:
+            hard = [None] * path.num_steps
+        sources: list[LabelSource] = [
+            "first_success"
+            if counts[p].num_rollouts
+            else "implied"
+            if label is not None
+            else "none"
+            for p, label in zip(path.prefixes, hard, strict=False)
+        ]
+        return Judgement(
+            hard=tuple(hard),
+            sources=(*sources, "outcome"),
+            first_error=first_error(hard),
+            estimates=(*estimates, outcome_estimate(path.outcome)),
+        )

@@ -1,0 +1,122 @@
+"""Where an estimator's answers come in: all jobs ask through here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from mclabel.core.boundary import Boundary, miscounted, shown
+from mclabel.core.records import Counts
+from mclabel.labeling.estimators.base import (
+    MAX_ROLLOUTS,
+    Estimator,
+    EstimatorSettings,
+    Judgement,
+    RunLearner,
+)
+from mclabel.labeling.estimators.paths import Probe, ProblemPaths, RecordedRollout
+
+
+def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> RunLearner | None:
+    """Make what learns over a run, where the estimator has it.
+
+    Args:
+        settings: that name the estimator.
+        read: gives the text of a file or URL that the settings name.
+
+    Raises:
+        ComponentError: it cannot be made.
+    """
+    component = settings.component
+    around = Boundary("estimators", component)
+    learner: RunLearner | None = around.call("learner", component.learner, settings, read)
+    return learner
+
+
+class CheckedEstimator:
+    """An estimator behind its boundary."""
+
+    def __init__(self, estimator: Estimator, problem: ProblemPaths) -> None:
+        """Stand before an estimator.
+
+        Args:
+            estimator: of the problem, without any rollouts so far.
+            problem: with the paths of its solutions.
+        """
+        self.estimator, self.estimators = estimator, [estimator]
+        self.follow, self.takes_all = estimator.follow, estimator.takes_all
+        self._num_steps = [path.num_steps for path in problem.paths]
+        self._num_completers = len(problem.completers)
+        self._asked: Counter[Probe] = Counter()
+        self._around = Boundary("estimators", type(estimator))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its next decision is worth making with those of other problems."""
+        return self._around.call("is_due", lambda: self.estimator.is_due)
+
+    def wanted(self, num_prefixes: int) -> list[Probe]:
+        """What to start one more rollout of; see `Estimator.wanted`.
+
+        Args:
+            num_prefixes: that the problem has by now.
+
+        Raises:
+            ComponentError: it asks for something else, or without end.
+        """
+        wanted = self._around.call("wanted", self.estimator.wanted, must=Sequence[int | Probe])
+        probes = [Probe(one) if isinstance(one, int) else Probe(*one) for one in wanted]
+        self._asked.update(probes)
+        for probe in probes:
+            if fault := self._fault(probe, num_prefixes):
+                raise self._around.broken("wanted", fault)
+        return probes
+
+    def _fault(self, probe: Probe, num_prefixes: int) -> str | None:
+        if not 0 <= probe.prefix < num_prefixes:
+            rule = f"of a problem whose prefixes are 0 to {num_prefixes - 1}"
+            return f"asked for prefix {probe.prefix} {rule}"
+        if not 0 <= probe.completer < self._num_completers:
+            return f"asked completer {probe.completer}, must be 0 to {self._num_completers - 1}"
+        if self._asked[probe] > MAX_ROLLOUTS:
+            return f"asked for more than {MAX_ROLLOUTS:,} rollouts of prefix {probe.prefix}"
+        return None
+
+    def record(self, rollout: RecordedRollout) -> None:
+        """Give it the outcome of a rollout that was asked for."""
+        self._around.call("record", self.estimator.record, rollout)
+
+    def judge(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
+        """Label the solutions; see `Estimator.judge_completers`.
+
+        Raises:
+            ComponentError: it does not give one sound judgement a solution.
+        """
+        one = self.estimator
+        judge = (lambda: one.judge_completers(counts)) if one.joint else lambda: one.judge(*counts)
+        found = self._around.call("judge", judge, must=list[Judgement], rule=self._misjudged)
+        return list(found)
+
+    def _misjudged(self, found: Sequence[Judgement]) -> str | None:
+        if fault := miscounted("judgements of", found, "solution", len(self._num_steps)):
+            return fault
+        for number, (one, steps) in enumerate(zip(found, self._num_steps, strict=True)):
+            if fault := _misjudgement(one, steps):
+                return f"{fault} (solution {number}, {steps} steps, the last one included)"
+        return None
+
+    def learned_by(self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int) -> None:
+        """Let the run's learner record what the estimator has seen; see `RunLearner.record`."""
+        name, record = "the learner's record", learner.record
+        self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
+
+
+def _misjudgement(one: Judgement, steps: int) -> str | None:
+    for name in ("hard", "sources", "estimates"):
+        if fault := miscounted(f"{name} of", getattr(one, name), "step", steps):
+            return fault
+    if one.first_error is not None and one.first_error >= steps:
+        return f"gave first_error={shown(one.first_error)}, must be an index of a step, or None"
+    if one.posterior is not None and len(one.posterior) != steps + 1:
+        return f"gave {len(one.posterior)} chances as posterior, must be one per step and one"
+    return None

@@ -1,0 +1,150 @@
+"""A problem and its rollouts as an estimator sees them: paths through a set of prefixes.
+
+A prefix has an index; the bare problem is prefix 0. An estimator sees no text and no token, only
+which solutions share which prefixes, how completions ended, and what they cost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mclabel.answers.reading.normalize import normalize, squeeze
+from mclabel.answers.values.literals import read_literal
+from mclabel.core.records import AUTHOR, Counts, Outcome
+
+ROOT = 0
+"""Index of the bare problem among the prefixes."""
+_BOOLEAN = {"yes", "no", "true", "false"}
+_CHOICE = re.compile(r"\(?[A-Ja-j]\)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolutionPath:
+    """A solution as an estimator sees it."""
+
+    prefixes: tuple[int, ...]
+    """`prefixes[t]` is the index of the prefix that ends with step t, for every step but the last:
+    after the last step nothing is left to roll out, and its label is the outcome. Solutions that
+    begin alike share prefix indices."""
+    outcome: Outcome
+    """How the solution itself ended."""
+    sampled: bool = True
+    """Whether the policy sampled the solution under the rollouts' sampling parameters, and it was
+    not chosen by its outcome: then the outcome is a free rollout of each of its prefixes."""
+    step_tokens: tuple[int, ...] = ()
+    """Number of tokens of each step; empty where they are unknown."""
+    step_keys: tuple[str, ...] = ()
+    """Content of each step as a key: steps with the same content have equal keys
+    (`mclabel.answers.step_keys`)."""
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps, the last one included."""
+        return len(self.prefixes) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completer:
+    """A model that rolls out, as an estimator sees it."""
+
+    name: str = AUTHOR
+    cost: float = 1.0
+    """Of one of its tokens, relative to the cheapest completer's."""
+
+    @property
+    def is_author(self) -> bool:
+        """Whether it is the model that wrote the solutions."""
+        return self.name == AUTHOR
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemPaths:
+    """A problem as an estimator sees it."""
+
+    paths: Sequence[SolutionPath]
+    """One path per solution, in order."""
+    answer_class: str = ""
+    """Kind of the problem's gold answer, by which luck differs: a result of `answer_class`."""
+    completers: Sequence[Completer] = (Completer(),)
+    """The models that can roll out, by index."""
+
+
+class Probe(NamedTuple):
+    """What an estimator that serves several completers asks for: one rollout."""
+
+    prefix: int
+    """Index of the prefix."""
+    completer: int = 0
+    """Index of the completer in `ProblemPaths.completers`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRollout:
+    """One rollout's outcome, as an estimator receives it."""
+
+    prefix: int
+    """Index of the prefix it was rolled out from."""
+    outcome: Outcome
+    """How the completion ended."""
+    num_tokens: int = 0
+    """Number of sampled tokens."""
+    path: tuple[int, ...] = ()
+    """Prefixes that the rollout went through after its own, in order. They are those of the table
+    where the estimator follows `known` ones, and every step's but the last where it follows
+    `all`."""
+    step_keys: tuple[str, ...] = ()
+    """Content of each of its steps, as in `SolutionPath.step_keys`."""
+    step_tokens: tuple[int, ...] = ()
+    """Number of tokens of each of its steps, where the estimator follows `all`."""
+    completer: int = 0
+    """Index of the completer that sampled it."""
+    asked: bool = True
+    """Whether the estimator asked for it; else it was on record before."""
+
+
+def strongest(completers: Sequence[Completer]) -> int:
+    """Index of the strongest completer, as far as costs tell: the first of the most costly.
+
+    The author is not it if another costs as much.
+    """
+
+    def order(number: int) -> tuple[float, bool]:
+        return completers[number].cost, not completers[number].is_author
+
+    return max(range(len(completers)), key=order)
+
+
+def distinct_prefixes(paths: Sequence[SolutionPath]) -> list[int]:
+    """List the prefixes of these solutions, rising; the bare problem is not among them."""
+    return sorted({prefix for path in paths for prefix in path.prefixes})
+
+
+def sibling_counts(paths: Sequence[SolutionPath]) -> Counts:
+    """Count the outcomes of the solutions that are free rollouts of the bare problem."""
+    counts = Counts()
+    for path in paths:
+        if path.sampled:
+            counts = counts.plus(path.outcome)
+    return counts
+
+
+def answer_class(answer: str) -> str:
+    """The kind of a gold answer, by which it depends how often luck finds it.
+
+    Returns:
+        `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number` or
+        `text`.
+    """
+    plain = normalize(answer)
+    if plain.casefold() in _BOOLEAN:
+        return "boolean"
+    if _CHOICE.fullmatch(plain):
+        return "choice"
+    literal = read_literal(squeeze(plain))
+    if literal is None:
+        return "text"
+    number = literal.value
+    return "digit" if number.denominator == 1 and abs(number) < 10 else "number"

@@ -1,0 +1,287 @@
+"""The posterior over the first error from every piece of evidence, and the next best probe.
+
+After each batch the chains of the problem's solutions are inferred again, and the prefix whose
+probe has the highest expected gain per token is rolled out next, until no gain reaches
+`min_gain_per_token`. This limit is the same for all problems of a run, so tokens are spent where
+labels are least certain, and hopeless cases, from which nothing can be learned, cost nothing.
+
+One prefix of a problem is rolled out at a time, so that what is asked does not depend on the
+order in which rollouts arrive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field
+
+from mclabel.core.errors import ConfigError
+from mclabel.core.records import Counts, Outcome
+from mclabel.core.settings import (
+    CONTENT,
+    MAX_AMOUNT,
+    MAX_COUNT,
+    MAX_TOKENS,
+    MAX_TOTAL,
+    at_most,
+    rule,
+)
+from mclabel.labeling.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
+from mclabel.labeling.estimators.paths import (
+    ROOT,
+    Probe,
+    ProblemPaths,
+    RecordedRollout,
+    distinct_prefixes,
+    strongest,
+)
+from mclabel.labeling.estimators.posterior.fit import Readings
+from mclabel.labeling.estimators.posterior.judging import judge_solution
+from mclabel.labeling.estimators.posterior.learner import PriorLearner
+from mclabel.labeling.estimators.posterior.plan import make_plans
+from mclabel.labeling.estimators.posterior.priors import Priors, wide_priors
+from mclabel.labeling.estimators.posterior.views import (
+    CompleterView,
+    Family,
+    best_probes,
+    plan_together,
+    tell_agreement,
+)
+
+
+class PosteriorEstimator(Estimator):
+    """Rolls out the prefix with the highest expected gain per token, in small batches."""
+
+    class Settings(RolloutSettings):
+        """Finds first errors with few tokens; at most `rollouts` from each prefix."""
+
+        rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
+        batch: int = Field(4, ge=1, le=MAX_COUNT)
+        """Number of rollouts started together from a prefix before the estimator decides again."""
+        min_gain_per_token: float = Field(5e-5, gt=0, le=MAX_AMOUNT)
+        """Rollouts of a problem stop when the expected gain per token falls below this. The gain is
+        roughly the probability of locating one more first error. A lower value costs more tokens
+        and locates more first errors."""
+        every: int = Field(0, ge=0, le=MAX_COUNT)
+        """Number of rollouts sampled from every prefix before the search for the first error
+        begins, so that every step gets a soft value. 0 samples only where the search needs it."""
+        max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
+        """Maximum number of rollout tokens for a problem. A batch whose expected length would
+        exceed it is not started. null sets no limit."""
+        tokens_per_solution: float | None = Field(None, gt=0, le=MAX_TOKENS)
+        """Target for the average number of rollout tokens per solution. `min_gain_per_token` is
+        adjusted during the run to meet it. null keeps `min_gain_per_token` fixed."""
+        agreement: bool = True
+        """Whether to use the steps that several solutions to the same problem have in common as
+        evidence about the correctness of steps."""
+        min_belief: float = Field(0.5, ge=0, le=1)
+        """Minimum probability of the most likely first error. Below it, a solution is undecided:
+        it has no first error, and steps that are not sound with this probability have no hard
+        label."""
+        pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
+            100, ge=1
+        )
+        """Number of solutions that each engine labels with uninformative priors before it fits
+        priors to the run."""
+        priors: Annotated[str | None, CONTENT] = None
+        """File of fitted priors to start from, such as priors/ID.json of another run; null fits
+        priors after the first `pilot` solutions."""
+
+        @rule
+        def _ordered(self) -> str | None:
+            if self.every > self.rollouts:
+                return (
+                    f"every={self.every:,} must be at most rollouts={self.rollouts:,}, the "
+                    "maximum per prefix. Raise rollouts, or lower every"
+                )
+            return None
+
+    follow: ClassVar[Follow] = "known"
+    joint: ClassVar[bool] = True
+    takes_all: ClassVar[bool] = True
+    simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64, "min_gain_per_token": 1e-3}
+
+    def __init__(
+        self,
+        settings: Settings,
+        problem: ProblemPaths,
+        *,
+        priors: Priors | None = None,
+        min_gain_per_token: float | None = None,
+    ) -> None:
+        """Begin with a problem.
+
+        Args:
+            settings: of the estimator.
+            problem: with the paths of its solutions.
+            priors: of the run; None takes wide ones.
+            min_gain_per_token: in place of the settings'.
+        """
+        self._paths, self._completers = problem.paths, problem.completers
+        self._min_gain = min_gain_per_token or settings.min_gain_per_token
+        self._max_rollouts, self._batch = settings.rollouts, settings.batch
+        self._tokens_left: float = settings.max_tokens or math.inf
+        self._truncated, self._min_belief = settings.truncated, settings.min_belief
+        priors = priors or wide_priors()
+        self._outcomes = Family(problem, priors, agreement=False, truncated=settings.truncated)
+        self._agreeing: Family | None = None
+        if settings.agreement:
+            own = priors.agreement or wide_priors()
+            self._agreeing = Family(problem, own, agreement=True, truncated=settings.truncated)
+        self._asked = self._outcomes.asked
+        self._num_due, self._every = 0, settings.every
+        self._done = not self._paths
+
+    @classmethod
+    def begin(
+        cls,
+        settings: Settings,
+        problem: ProblemPaths,
+        *,
+        knowledge: Priors | None = None,
+        min_gain_per_token: float | None = None,
+    ) -> Self:
+        """Make the estimator of a problem, with the priors of the run; see `Estimator`."""
+        return cls(settings, problem, priors=knowledge, min_gain_per_token=min_gain_per_token)
+
+    @classmethod
+    def learner(cls, settings: Settings, read: Callable[[str], str]) -> PriorLearner:
+        """Make the learner of a run's priors; see `Estimator`.
+
+        Raises:
+            ConfigError: the file of priors holds none.
+        """
+        priors = None
+        if settings.priors is not None:
+            try:
+                priors = Priors.from_json(read(settings.priors))
+            except (ValueError, RecursionError) as error:
+                raise ConfigError(
+                    f"estimator.priors={settings.priors!r}: not readable as priors ({error}). Give "
+                    "a file priors/ID.json of a run labelled with estimator.kind=posterior"
+                ) from error
+        return PriorLearner(
+            min_gain_per_token=settings.min_gain_per_token,
+            pilot=settings.pilot,
+            tokens_per_solution=settings.tokens_per_solution,
+            priors=priors,
+        )
+
+    @classmethod
+    def read_knowledge(cls, content: str) -> Priors:
+        """Read the priors in a file of a run; see `Estimator`."""
+        return Priors.from_json(content)
+
+    @classmethod
+    def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
+        """Plan for many problems at once; each then wants what it would have wanted alone."""
+        pairs = [(one._outcomes, one._agreeing) for one in estimators]
+        tell_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
+        plan_together([own.views for own, _ in pairs])
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next `wanted` has to infer again."""
+        return self._outcomes.is_changed and not (self._done or self._num_due or self._every)
+
+    def wanted(self) -> Sequence[int | Probe]:
+        """The most promising batches, once all rollouts of the previous ones are recorded."""
+        if self._done or self._num_due:
+            return []
+        if self._every:
+            size, self._every = self._every, 0
+            prefixes = distinct_prefixes(self._paths)
+            if prefixes:
+                return self._ask(
+                    [
+                        (view, one, size - view.num_asked.get(one, 0))
+                        for view in self._asked
+                        for one in prefixes
+                        if view.num_asked.get(one, 0) < size
+                    ]
+                )
+        if self._outcomes.is_changed:
+            self.decide_together([self])
+        choices = best_probes(
+            self._asked,
+            min_gain=self._min_gain,
+            batch=self._batch,
+            max_rollouts=self._max_rollouts,
+            tokens_left=self._tokens_left,
+        )
+        self._done = not choices
+        return self._ask(choices)
+
+    def record(self, rollout: RecordedRollout) -> None:
+        """Take its outcome as evidence."""
+        view = self._asked[rollout.completer]
+        view.record(rollout)
+        if self._agreeing is not None:
+            self._agreeing.asked[rollout.completer].record(rollout)
+        if rollout.asked:
+            self._num_due -= 1
+            self._tokens_left -= rollout.num_tokens
+        else:
+            view.ask(rollout.prefix, 1, self._max_rollouts)
+
+    def evidence(self) -> Readings:
+        """The evidence so far, for fitting priors."""
+        return Readings(
+            outcomes=self._outcomes.evidence(),
+            once={view.completer.name: view.evidence_once() for view in self._outcomes.views},
+            agreement=None if self._agreeing is None else self._agreeing.evidence(),
+        )
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Label every solution by the mode of its posterior."""
+        return self.judge_completers([counts])
+
+    def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
+        """Label every solution by the mode of the posterior over all completers.
+
+        Values are those of the strongest completer.
+        """
+        if not self._paths:
+            return []
+        number = strongest(self._completers)
+        families = {False: self._outcomes}
+        if self._agreeing is not None:
+            families[True] = self._agreeing
+        plans = {kind: one.judged(number) for kind, one in families.items()}
+        view = self._outcomes.asked[number]
+        by_outcomes = make_plans([view.values_request()])[0].mean
+        means = [by_outcomes[view.table.chain_of]]
+        if self._agreeing is not None:
+            chains = self._agreeing.asked[number].table.chain_of
+            means.append(plans[True].mean[chains][:, : means[0].shape[1]])
+        recovered = {
+            prefix for own in counts for prefix, count in enumerate(own) if count.num_right
+        }
+        if any(path.sampled and path.outcome is Outcome.RIGHT for path in self._paths):
+            recovered.add(ROOT)
+        chances = {kind: one.first_errors(plans[kind], number) for kind, one in families.items()}
+        return [
+            judge_solution(
+                path,
+                counts[number],
+                chances={kind: own[solution] for kind, own in chances.items()},
+                means=sum(own[solution] for own in means) / len(means),
+                recovered=recovered,
+                min_belief=self._min_belief,
+                min_gain_per_token=self._min_gain,
+                max_rollouts=self._max_rollouts,
+                truncated=self._truncated,
+            )
+            for solution, path in enumerate(self._paths)
+        ]
+
+    def _ask(self, choices: Sequence[tuple[CompleterView, int, int]]) -> list[int | Probe]:
+        asked: list[int | Probe] = []
+        for view, prefix, size in choices:
+            view.ask(prefix, size, self._max_rollouts)
+            self._num_due += size
+            one = prefix if len(self._asked) == 1 else Probe(prefix, view.number or 0)
+            asked += [one] * size
+        return asked

@@ -1,0 +1,220 @@
+"""Collects the evidence of samples on a problem's solutions: outcomes and agreement, by prefix.
+
+Samples are the other solutions, from the bare problem, and rollouts, from where they started. A
+sample's outcome is a rollout of the prefix it started from, for every solution that holds this
+prefix. How the way that it took is used depends on the setting `agreement`.
+
+With agreement, prefixes are the same when all their steps have the same content
+(`mclabel.answers.step_keys`), so that it works on free text, and the step at which a sample parts
+from a solution shows how many agree on each of the solution's steps.
+
+Without it prefixes are the same when their tokens are. Then a sample is a rollout of the last
+prefix that it shares with a solution, too; and a right one from further on a branch of its own
+counts as one of the prefix where the branch begins, which still leads to right answers. Both count
+an outcome twice, at two prefixes: fitted priors make up for that, and labels of the same accuracy
+cost about half. On top of agreement, which is better evidence of the same, both do harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.core.records import Outcome
+from mclabel.core.stats.values import TruncatedPolicy
+from mclabel.labeling.estimators.paths import ROOT, RecordedRollout, SolutionPath
+from mclabel.labeling.estimators.posterior.chain import Evidence
+
+Floats = NDArray[np.float64]
+
+
+class EvidenceTable:
+    """Evidence of one problem's solutions, growing with every rollout.
+
+    Solutions with the same content and the same outcome are one chain: they have the same evidence.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[SolutionPath],
+        *,
+        agreement: bool,
+        truncated: TruncatedPolicy,
+        is_author: bool = True,
+    ) -> None:
+        """Begin with the evidence of the solutions on one another.
+
+        Args:
+            paths: of the problem's solutions.
+            agreement: whether steps are compared.
+            truncated: how a truncated rollout counts.
+            is_author: whether what rolls out wrote the solutions. Else their ends show nothing of
+                its chance, and neither do the steps that they share.
+        """
+        self._agreement, self._truncated = agreement, truncated
+        names = [(*self._states(path), path.outcome, path.sampled) for path in paths]
+        chains = {name: chain for chain, name in enumerate(dict.fromkeys(names))}
+        self.chain_of = np.array([chains[name] for name in names], dtype=np.intp)
+        """[solution]: index of its chain."""
+        self.copies = np.bincount(self.chain_of, minlength=len(chains))
+        """[chain]: number of solutions that are it."""
+        self.paths = [paths[names.index(name)] for name in chains]
+        """[chain]: one of its solutions."""
+        self.num_steps = np.array([path.num_steps for path in self.paths])
+        """[chain]: number of steps."""
+        width = int(self.num_steps.max(initial=1)) + 1
+        self.counts = np.zeros((4, len(chains), width))
+        """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
+        self._right, self._wrong, self._same, self._others = self.counts
+        # Of right and wrong: outcomes that are counted at another prefix, too.
+        self._again = np.zeros((2, len(chains), width))
+        ends = [_end(path.outcome) for path in self.paths]
+        self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
+        """[chain, 2]: likelihood of the solution's own end, as in `Evidence.outcome`."""
+        if not is_author:
+            self.outcome[:] = 1.0
+        self.holders: dict[int, list[tuple[int, int]]] = {}
+        """By prefix: each chain that holds it, and after how many steps."""
+        self._reached: dict[int, list[tuple[int, int]]] = {}
+        self._hold(paths)
+        for index, (name, path) in enumerate(zip(names, paths, strict=True)):
+            if path.sampled and is_author:
+                # A chain counts its copies but one as samples: a solution is no sample of itself.
+                own = chains[name] if names.index(name) == index else None
+                others = [(chain, 0) for chain in range(len(chains)) if chain != own]
+                self._add(others, path.prefixes, path.step_keys, path.outcome)
+
+    def record(self, rollout: RecordedRollout) -> set[int]:
+        """Add a rollout from one of the prefixes; returns the chains whose evidence it changes."""
+        holders = self.holders[rollout.prefix]
+        self._add(holders, rollout.path, rollout.step_keys, rollout.outcome)
+        changed = {chain for chain, _ in holders}
+        if rollout.outcome is Outcome.RIGHT:
+            for chain, depth in self._reached.get(rollout.prefix, ()):
+                to_go = self.num_steps[chain] - depth
+                self._right[chain, to_go] += 1
+                self._again[0, chain, to_go] += 1
+                changed.add(chain)
+        return changed
+
+    def evidence(self, counts: Floats, elsewhere: Floats) -> Evidence:
+        """The evidence as a batch, a row per solution.
+
+        Args:
+            counts: this table's, or those of `once`.
+            elsewhere: [chain, R + 1], as in `Evidence.elsewhere`.
+        """
+        right, wrong, same, others = counts[:, self.chain_of]
+        return Evidence(
+            num_steps=self.num_steps[self.chain_of],
+            right=right,
+            wrong=wrong,
+            same=same,
+            others=others,
+            outcome=self.outcome[self.chain_of],
+            elsewhere=elsewhere[self.chain_of],
+        )
+
+    def once(self) -> Floats:
+        """Copy `counts` with outcomes only where their samples started: more would bias values."""
+        counts = self.counts.copy()
+        counts[:2] -= self._again
+        return counts
+
+    def _states(self, path: SolutionPath) -> tuple[object, ...]:
+        """Identities of each prefix of a solution, and of the whole, by which they are compared."""
+        if self._agreement and path.step_keys:
+            return (*(path.step_keys[:depth] for depth in range(path.num_steps)), path.step_keys)
+        return (ROOT, *path.prefixes)
+
+    def _hold(self, paths: Sequence[SolutionPath]) -> None:
+        holders: dict[object, dict[tuple[int, int], None]] = {}
+        prefixes: dict[int, object] = {}
+        for chain, path in zip(self.chain_of.tolist(), paths, strict=True):
+            for depth, (prefix, state) in enumerate(
+                zip((ROOT, *path.prefixes), self._states(path), strict=False)
+            ):
+                holders.setdefault(state, {})[chain, depth] = None
+                prefixes.setdefault(prefix, state)
+        self.holders = {prefix: list(holders[state]) for prefix, state in prefixes.items()}
+        if not self._agreement:
+            for prefix, held in self.holders.items():
+                self._reached[prefix] = self._branches(*held[0], {chain for chain, _ in held})
+
+    def _branches(self, chain: int, depth: int, held: set[int]) -> list[tuple[int, int]]:
+        """List the chains that leave this one before a prefix, and after how many steps (>= 1).
+
+        Args:
+            chain: holds the prefix.
+            depth: of the prefix.
+            held: all chains that hold it.
+        """
+        way = self.paths[chain].prefixes[:depth]
+        parts = [
+            (other, _num_shared(way, path.prefixes))
+            for other, path in enumerate(self.paths)
+            if other not in held
+        ]
+        return [(other, shared) for other, shared in parts if shared]
+
+    def _add(
+        self,
+        holders: Iterable[tuple[int, int]],
+        prefixes: Sequence[int],
+        keys: Sequence[str],
+        outcome: Outcome,
+    ) -> None:
+        right = outcome is Outcome.RIGHT
+        wrong = outcome is Outcome.WRONG or (
+            outcome is Outcome.TRUNCATED and self._truncated == "wrong"
+        )
+        for chain, begin in holders:
+            path = self.paths[chain]
+            to_go = path.num_steps - begin
+            self._right[chain, to_go] += right
+            self._wrong[chain, to_go] += wrong
+            if not self._agreement:
+                shared = _num_shared(path.prefixes[begin:], prefixes)
+                if shared:
+                    self._right[chain, to_go - shared] += right
+                    self._wrong[chain, to_go - shared] += wrong
+                    self._again[:, chain, to_go - shared] += right, wrong
+            elif path.step_keys:
+                shared = _num_shared(path.step_keys[begin:], keys)
+                parted = shared < min(to_go, len(keys))
+                self._others[chain, to_go - shared + 1 - parted : to_go + 1] += 1
+                self._same[chain, to_go - shared + 1 : to_go + 1] += 1
+
+
+def _num_shared(ours: Sequence[object], theirs: Sequence[object]) -> int:
+    """The length of the longest common beginning."""
+    parts = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+    return next(parts, min(len(ours), len(theirs)))
+
+
+def _end(outcome: Outcome) -> tuple[float, float]:
+    """Likelihoods of an end; one that was cut shows nothing of the steps before it."""
+    if outcome is Outcome.RIGHT:
+        return 0.0, 1.0
+    return 1.0, float(outcome is not Outcome.WRONG)
+
+
+def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
+    """Join several batches into one, padded to the longest solution."""
+    width = max(part.right.shape[1] for part in parts)
+
+    def padded(name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        arrays = [getattr(part, name) for part in parts]
+        return np.concatenate([np.pad(a, ((0, 0), (0, width - a.shape[1]))) for a in arrays])
+
+    return Evidence(
+        num_steps=np.concatenate([part.num_steps for part in parts]),
+        right=padded("right"),
+        wrong=padded("wrong"),
+        same=padded("same"),
+        others=padded("others"),
+        elsewhere=padded("elsewhere"),
+        outcome=np.concatenate([part.outcome for part in parts]),
+    )

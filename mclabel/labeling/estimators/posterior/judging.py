@@ -1,0 +1,124 @@
+"""A solution's labels from the posterior over its first error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.core.records import Counts, LabelSource, Outcome
+from mclabel.core.stats.values import TruncatedPolicy, estimate_anytime
+from mclabel.labeling.estimators.base import Judgement, outcome_estimate, outcome_label
+from mclabel.labeling.estimators.paths import ROOT, SolutionPath
+from mclabel.labeling.estimators.posterior.arithmetic import exp, log
+from mclabel.labeling.estimators.posterior.calibration import Kind, calibrated
+from mclabel.labeling.estimators.posterior.joint import LEAST
+
+Floats = NDArray[np.float64]
+
+
+def judge_solution(
+    path: SolutionPath,
+    counts: Sequence[Counts],
+    *,
+    chances: Mapping[bool, Floats],
+    means: Floats,
+    recovered: Set[int],
+    min_belief: float,
+    min_gain_per_token: float,
+    max_rollouts: int,
+    truncated: TruncatedPolicy,
+) -> Judgement:
+    """Label one solution by the mode of its posterior, if that is believed enough.
+
+    Args:
+        path: of the solution.
+        counts: outcomes of the completer whose values are estimated, one per prefix index.
+        chances: of each first error by steps to go, [R + 1], of the solution's chain: False on
+            outcomes alone, True with the agreement of other samples, where that is used.
+        means: [R + 1], expected values by steps to go.
+        recovered: prefixes from which a rollout or a sampled solution ended right.
+        min_belief: least chance of the likeliest first error that decides; under it, steps that
+            are not sound with this chance have no hard label.
+        min_gain_per_token: gain per token below which nothing was rolled out.
+        max_rollouts: largest number of rollouts that a prefix could have had.
+        truncated: what a rollout cut by its length counts as.
+    """
+    steps = path.num_steps
+    posterior = pooled(
+        [
+            calibrated(
+                np.append(own[steps:0:-1], own[0]),
+                agreement=agreement,
+                kind=_kind(path, recovered),
+                min_gain_per_token=min_gain_per_token,
+            )
+            for agreement, own in chances.items()
+        ]
+    )
+    error, is_sure = likeliest(posterior, path.outcome, min_belief)
+    hard: list[bool | None] = [error is None or t < error for t in range(steps - 1)]
+    if not is_sure:
+        still_sound = 1 - np.cumsum(posterior)
+        error = None
+        hard = [True if still_sound[t] >= min_belief else None for t in range(steps - 1)]
+    sources: list[LabelSource] = ["posterior"] * (steps - 1)
+    estimates = [
+        estimate_anytime(
+            counts[prefix],
+            horizon=max_rollouts,
+            truncated=truncated,
+            mean=float(means[steps - 1 - t]),
+        )
+        for t, prefix in enumerate(path.prefixes)
+    ]
+    return Judgement(
+        hard=(*hard, outcome_label(path.outcome)),
+        sources=(*sources, "outcome"),
+        first_error=error,
+        estimates=(*estimates, outcome_estimate(path.outcome)),
+        posterior=tuple(posterior.tolist()),
+    )
+
+
+def pooled(posteriors: Sequence[Floats]) -> Floats:
+    """One posterior of several that rest on the same evidence, read in different ways.
+
+    Their normalised geometric mean (a logarithmic opinion pool: Genest and Zidek 1986): where one
+    rules out a first error, so does the pool, and evidence that they share counts once.
+
+    Args:
+        posteriors: [steps + 1] each, summing to 1.
+    """
+    if len(posteriors) == 1:
+        return posteriors[0]
+    logs = [log(np.maximum(one, LEAST)) for one in posteriors]
+    mean = exp(np.mean(logs, axis=0))
+    return np.asarray(mean / mean.sum())
+
+
+def likeliest(posterior: Floats, outcome: Outcome, min_belief: float) -> tuple[int | None, bool]:
+    """The likeliest first error, None for none, and whether it is believed enough.
+
+    A last step is wrong only if the outcome is; and with a wrong outcome some step is wrong, at
+    the latest the last.
+
+    Args:
+        posterior: [steps + 1], the chance of none being the last.
+        outcome: of the solution.
+        min_belief: least chance.
+    """
+    last = len(posterior) - 2
+    # The last step and none say the same of all steps but the last, whose label is the outcome.
+    chances = np.append(posterior[:last], posterior[last] + posterior[last + 1])
+    mode = int(chances.argmax())
+    error = mode if mode < last or outcome is Outcome.WRONG else None
+    return error, bool(chances[mode] >= min_belief)
+
+
+def _kind(path: SolutionPath, recovered: Set[int]) -> Kind:
+    """The kind of the solution, on which `calibrated` depends."""
+    if path.outcome is Outcome.RIGHT:
+        return "right"
+    return "found" if not recovered.isdisjoint((ROOT, *path.prefixes)) else "lost"

@@ -1,0 +1,203 @@
+"""What each probe of a problem would be worth: its value of information, for many problems.
+
+A probe of a prefix is a macro: roll out until the first success, at most m times. Its worth to a
+solution is the expected rise of the largest posterior, which is the accuracy of the label, plus a
+small weight times the expected fall of entropy. Accuracy alone gives no credit to a first step
+towards an answer, and entropy alone never stops. `mclabel.labeling.estimators.posterior.candidates`
+chooses by this worth.
+
+Many problems are planned together, because one chain takes less time than the numpy calls for it.
+A problem's plan does not depend on the others in its batch, to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.labeling.estimators.posterior.arithmetic import combine, log, total
+from mclabel.labeling.estimators.posterior.chain import Beliefs, Evidence, infer
+from mclabel.labeling.estimators.posterior.priors import GRID, ClassPriors
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+DRAWS = (1, 4, 16)
+"""Maximum number of rollouts of each kind of probe."""
+ENTROPY_WEIGHT = 0.15
+"""Weight of the fall of entropy relative to the rise of the largest posterior."""
+MIN_BATCH = 32
+"""Fewest chains of one length that make a batch; fewer are padded to those that are longer."""
+MAX_BATCH = 96
+"""Most chains of a batch."""
+
+_NONE = (1 - GRID[:, None]) ** np.array(DRAWS)
+_DRAWS_AND_MEAN = np.concatenate([(1 - _NONE) / GRID[:, None], GRID[:, None]], axis=1)
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The worth of each probe of a problem's chains, and the current beliefs."""
+
+    table: Floats
+    """[chain, R + 1, ...] by steps to go: the gain of each probe, [len(DRAWS)]; the rollouts that
+    it would take, [len(DRAWS)]; the expected value; the chance that the next step is the first
+    wrong one. At 0 steps to go only the last is set: the chance of no error."""
+
+    @property
+    def mean(self) -> Floats:
+        """Expected values, [chain, R + 1]."""
+        return self.table[..., -2]
+
+    @property
+    def first_error(self) -> Floats:
+        """Chances of the first error, [chain, R + 1]."""
+        return self.table[..., -1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """Evidence of a problem's chains, from which its plan is computed."""
+
+    num_steps: NDArray[np.int64]
+    """[chain]"""
+    counts: Floats
+    """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
+    outcome: Floats
+    """[chain, 2], as in `Evidence.outcome`."""
+    elsewhere: Floats
+    """[chain, R + 1], as in `Evidence.elsewhere`."""
+    priors: ClassPriors
+    previous: Plan | None
+    """The problem's last plan."""
+    changed: Sequence[int]
+    """Chains that have new evidence since the last plan; all of them, if there was none."""
+
+
+def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
+    """Plan for many problems at once; each plan is what it would be alone."""
+    if not requests:
+        return []
+    width = max(request.counts.shape[2] for request in requests)
+    size = sum(len(request.changed) for request in requests)
+    table = np.zeros((size, width, 2 * len(DRAWS) + 2))
+    for rows, evidence, priors in _batches(requests, size, width):
+        beliefs = infer(evidence, priors)
+        wide = evidence.right.shape[1]
+        there = np.arange(1, wide) <= evidence.num_steps[:, None]
+        probes = np.concatenate([probe_gains(beliefs), combine(_DRAWS_AND_MEAN, beliefs.values)])
+        table[rows, 1:wide, :-1] = np.where(there[..., None], probes.T[: len(rows)], 0.0)
+        table[rows, :wide, -1] = beliefs.first_error.T[: len(rows)]
+    plans, begin = [], 0
+    for request in requests:
+        wide, end = request.counts.shape[2], begin + len(request.changed)
+        if request.previous is None:
+            whole = table[begin:end, :wide].copy()
+        else:
+            whole = request.previous.table.copy()
+            whole[request.changed] = table[begin:end, :wide]
+        plans.append(Plan(whole))
+        begin = end
+    return plans
+
+
+def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
+    """Chances of each first error of the chains that have changed, [changed, R + 1]."""
+    if not requests:
+        return []
+    width = max(request.counts.shape[2] for request in requests)
+    sizes = [len(request.changed) for request in requests]
+    found = np.zeros((sum(sizes), width))
+    for rows, evidence, priors in _batches(requests, len(found), width):
+        found[rows, : evidence.right.shape[1]] = infer(evidence, priors).first_error.T[: len(rows)]
+    ends = np.cumsum(sizes).tolist()
+    return [
+        found[begin:end, : request.counts.shape[2]]
+        for request, begin, end in zip(requests, [0, *ends], ends, strict=False)
+    ]
+
+
+def probe_gains(beliefs: Beliefs) -> Floats:
+    """The worth of each probe of each prefix, [len(DRAWS), R, batch].
+
+    Index 0 of R is one step to go.
+    """
+    joint, marginal = beliefs.joint, beliefs.first_error
+    num_errors, length, count = joint.shape[1:]
+    # By outcome of the probe, failure or success: with each first error, and last with any.
+    shape = (2, len(DRAWS), num_errors + 1, length, count)
+    # Logarithms of all of them, and of the marginal, are taken in one go.
+    everything = np.empty((math.prod(shape[:-1]) + num_errors, count))
+    everything[-num_errors:] = marginal
+    chances = everything[:-num_errors].reshape(shape)
+    by_error = chances[:, :, :-1]
+    combine(_NONE, joint, by_error[0])
+    np.subtract(marginal[:, None], by_error[0], out=by_error[1])
+    chances[:, :, -1] = total(by_error, axis=2)
+    rise = total(by_error.max(2)) - marginal.max(0)
+    # The sums of p log p, with each first error less with any, fall from before to after.
+    content = _xlogx(everything)
+    after = content[:-num_errors].reshape(shape)
+    known = total(total(after[:, :, :-1], axis=2) - after[:, :, -1])
+    fall = known - total(content[-num_errors:])
+    return np.asarray(rise + ENTROPY_WEIGHT * fall)
+
+
+def _batches(
+    requests: Sequence[PlanRequest], size: int, width: int
+) -> Iterator[tuple[Ints, Evidence, ClassPriors]]:
+    """Divide all chains into batches that are inferred together: row numbers, evidence, priors."""
+    counts = np.zeros((5, size, width))
+    classes: dict[int, tuple[ClassPriors, list[int]]] = {}
+    begin = 0
+    for request in requests:
+        changed, end = request.changed, begin + len(request.changed)
+        wide = request.counts.shape[2]
+        counts[:4, begin:end, :wide] = request.counts[:, changed]
+        counts[4, begin:end, :wide] = request.elsewhere[changed]
+        classes.setdefault(id(request.priors), (request.priors, []))[1].extend(range(begin, end))
+        begin = end
+    num_steps = np.concatenate([request.num_steps[request.changed] for request in requests])
+    outcome = np.concatenate([request.outcome[request.changed] for request in requests])
+    for priors, members in classes.values():
+        chains = np.array(members)
+        for rows in _alike(chains, num_steps[chains]):
+            longest = int(num_steps[rows].max()) + 1
+            right, wrong, same, others, elsewhere = counts[:, rows, :longest]
+            yield (
+                rows,
+                Evidence(
+                    num_steps=num_steps[rows],
+                    right=right,
+                    wrong=wrong,
+                    same=same,
+                    others=others,
+                    outcome=outcome[rows],
+                    elsewhere=elsewhere,
+                ),
+                priors,
+            )
+
+
+def _alike(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
+    """Divide chains into batches of about the same length, the longest first."""
+    order = np.argsort(-num_steps, kind="stable")
+    chains, num_steps = chains[order], num_steps[order]
+    begin = 0
+    cuts = np.flatnonzero(np.diff(num_steps)) + 1
+    for end in [*cuts.tolist(), len(chains)]:
+        if end - begin >= MIN_BATCH or end == len(chains):
+            for at in range(begin, end, MAX_BATCH):
+                yield chains[at : min(end, at + MAX_BATCH)]
+            begin = end
+
+
+def _xlogx(p: Floats) -> Floats:
+    found = log(np.maximum(p, _TINY))
+    found *= p
+    return found

@@ -1,0 +1,332 @@
+"""What one completer shows of a problem's solutions, and what it could be asked next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.core.stats.values import TruncatedPolicy
+from mclabel.labeling.estimators.paths import Completer, ProblemPaths, RecordedRollout, SolutionPath
+from mclabel.labeling.estimators.posterior.candidates import find_candidates, gain_rates
+from mclabel.labeling.estimators.posterior.chain import Evidence
+from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
+from mclabel.labeling.estimators.posterior.fit import ByCompleter
+from mclabel.labeling.estimators.posterior.joint import bare_errors, elsewhere, likelihoods
+from mclabel.labeling.estimators.posterior.plan import Plan, PlanRequest, error_beliefs, make_plans
+from mclabel.labeling.estimators.posterior.priors import ClassPriors, Priors
+
+Floats = NDArray[np.float64]
+
+
+class CompleterView:
+    """The chains of one completer: its evidence, what is known elsewhere, and its plan.
+
+    All views of a problem have the same chains. The author has one even where it rolls nothing out:
+    its solutions are evidence on one another.
+    """
+
+    def __init__(
+        self,
+        completer: Completer,
+        paths: Sequence[SolutionPath],
+        *,
+        number: int | None,
+        priors: ClassPriors,
+        value_priors: ClassPriors,
+        agreement: bool,
+        truncated: TruncatedPolicy,
+    ) -> None:
+        """Begin with what the solutions show.
+
+        Args:
+            completer: whose view it is.
+            paths: of the problem's solutions.
+            number: of the completer, by which it is asked; None of an author that rolls out
+                nothing.
+            priors: of its chains.
+            value_priors: the same for evidence in which every outcome counts once.
+            agreement: whether steps are compared.
+            truncated: how a truncated rollout counts.
+        """
+        self.completer, self.number = completer, number
+        self.priors, self._value_priors = priors, value_priors
+        self.table = EvidenceTable(
+            paths, agreement=agreement, truncated=truncated, is_author=completer.is_author
+        )
+        self.candidates = find_candidates(self.table, cost=completer.cost)
+        self.num_asked: dict[int, int] = {}
+        self.full: set[int] = set()
+        """Candidates that may not be asked for again."""
+        everything = range(len(self.table.num_steps))
+        self.changed = set(everything)
+        """Chains with other evidence, here or elsewhere, than the plan was made with."""
+        self.unheard = set(everything)
+        """Chains whose own evidence the other views have not heard of."""
+        self.elsewhere = np.ones(self.table.counts.shape[1:])
+        """[chain, R + 1]: what the other views show, as in `Evidence.elsewhere`."""
+        self.agreed = np.ones_like(self.elsewhere)
+        """[chain, R + 1]: what agreement shows, in the same way; it counts for plans alone."""
+        self.beliefs = np.ones_like(self.elsewhere)
+        """[chain, R + 1]: chances of each first error, where no plan is made."""
+        self.own: Floats | None = None
+        """[chain, R + 1]: chances of each first error from this view alone."""
+        self.plan: Plan | None = None
+        self.rates: Floats | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the completer can be asked for rollouts."""
+        return self.number is not None
+
+    def record(self, rollout: RecordedRollout) -> None:
+        """Take a rollout's outcome as evidence."""
+        changed = self.table.record(rollout)
+        self.changed |= changed
+        self.unheard |= changed
+
+    def evidence(self) -> Evidence:
+        """Everything it has seen itself so far, for fitting priors."""
+        return self.table.evidence(self.table.counts, np.ones_like(self.elsewhere))
+
+    def evidence_once(self) -> Evidence:
+        """The same with every outcome counted once."""
+        return self.table.evidence(self.table.once(), np.ones_like(self.elsewhere))
+
+    def bare(self) -> Floats:
+        """Chances of each first error before anything was seen, [chain, R + 1]."""
+        width = self.elsewhere.shape[1]
+        return bare_errors(self.table.num_steps, self.priors, width)
+
+    def hear(self, known: Floats) -> None:
+        """Take over what the other views show."""
+        moved = np.flatnonzero((known != self.elsewhere).any(-1))
+        self.changed |= set(moved.tolist())
+        self.elsewhere = known
+
+    def hear_agreed(self, known: Floats) -> None:
+        """Take over what agreement shows."""
+        moved = np.flatnonzero((known != self.agreed).any(-1))
+        self.changed |= set(moved.tolist())
+        self.agreed = known
+
+    def request(self) -> PlanRequest:
+        """What the next plan is made from."""
+        return PlanRequest(
+            num_steps=self.table.num_steps,
+            counts=self.table.counts,
+            outcome=self.table.outcome,
+            elsewhere=self.elsewhere * self.agreed,
+            priors=self.priors,
+            previous=self.plan,
+            changed=sorted(self.changed),
+        )
+
+    def whole_request(self) -> PlanRequest:
+        """What labels are inferred from: all chains, by this reading of the evidence alone."""
+        everything = range(len(self.table.num_steps))
+        return replace(self.request(), elsewhere=self.elsewhere, previous=None, changed=everything)
+
+    def own_request(self) -> PlanRequest:
+        """What this view alone shows is inferred from, of the chains where that is new."""
+        return replace(
+            self.request(),
+            elsewhere=np.ones_like(self.elsewhere),
+            previous=None,
+            changed=sorted(self.unheard),
+        )
+
+    def values_request(self) -> PlanRequest:
+        """What expected values are computed from where outcomes count more than once."""
+        return replace(
+            self.request(),
+            counts=self.table.once(),
+            priors=self._value_priors,
+            previous=None,
+            changed=range(len(self.table.num_steps)),
+        )
+
+    def open_rates(self) -> Floats:
+        """Rates of the candidates; -1 of those that may not be asked for again."""
+        assert self.rates is not None, "plan first"
+        if not self.full:
+            return self.rates
+        rates = self.rates.copy()
+        rates[list(self.full)] = -1.0
+        return rates
+
+    def ask(self, prefix: int, size: int, max_rollouts: int) -> None:
+        """Count rollouts that are asked for, or on record."""
+        self.num_asked[prefix] = self.num_asked.get(prefix, 0) + size
+        candidates = self.candidates.prefixes
+        if self.num_asked[prefix] >= max_rollouts and prefix in candidates:
+            self.full.add(candidates.index(prefix))
+
+
+class Family:
+    """The views of all who can roll out, and of the author, under one reading of the evidence."""
+
+    def __init__(
+        self,
+        problem: ProblemPaths,
+        priors: Priors,
+        *,
+        agreement: bool,
+        truncated: TruncatedPolicy,
+    ) -> None:
+        """Begin with what the solutions show.
+
+        Args:
+            problem: with the paths of its solutions.
+            priors: of the run, for this reading.
+            agreement: whether steps are compared.
+            truncated: how a truncated rollout counts.
+        """
+        completers = problem.completers
+        numbers = {completer: number for number, completer in enumerate(completers)}
+        author = next((one for one in completers if one.is_author), Completer())
+        # Others show what is luck: the fit needs no help where they roll out.
+        alone = agreement and len(completers) == 1 and completers[0].is_author
+        self.views: list[CompleterView] = []
+        """The author's first."""
+        for completer in (author, *(one for one in completers if not one.is_author)):
+            own = priors.by(completer.name).of(problem.answer_class)
+            view = CompleterView(
+                completer,
+                problem.paths,
+                number=numbers.get(completer),
+                priors=own.with_rare_luck if alone else own,
+                value_priors=priors.by(completer.name).of_values(problem.answer_class),
+                agreement=agreement,
+                truncated=truncated,
+            )
+            self.views.append(view)
+        self.asked = sorted(
+            (view for view in self.views if view.is_asked), key=lambda view: view.number or 0
+        )
+        """Those that can be asked, by number."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is evidence that no plan has seen."""
+        return any(view.changed for view in self.asked)
+
+    def judged(self, number: int) -> Plan:
+        """What the evidence shows of every chain, by this reading alone.
+
+        Args:
+            number: of the completer whose values are estimated; first errors rest on everybody's
+                evidence.
+        """
+        if len(self.views) > 1:
+            _tell_each_other([self.views])
+        return make_plans([self.asked[number].whole_request()])[0]
+
+    def first_errors(self, plan: Plan, number: int) -> Floats:
+        """Chances of each first error, [solution, R + 1] by steps to go, from a plan."""
+        return plan.first_error[self.asked[number].table.chain_of]
+
+    def evidence(self) -> ByCompleter:
+        """The evidence so far."""
+        return {view.completer.name: view.evidence() for view in self.views}
+
+
+def tell_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
+    """Let plans by outcomes know what agreement shows, of many problems at once.
+
+    Both readings rest on the same outcomes, so what agreement shows counts half: as the square
+    root of its likelihood of each first error.
+
+    Args:
+        problems: of each, the reading of outcomes and that with agreement.
+    """
+    _tell_each_other([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
+    views = [agreeing.asked[0] for _, agreeing in problems]
+    due = [view for view in views if view.changed]
+    for view, found in zip(due, error_beliefs([view.request() for view in due]), strict=True):
+        view.beliefs[sorted(view.changed)] = found
+        view.changed.clear()
+    for (outcomes, agreeing), view in zip(problems, views, strict=True):
+        likely = likelihoods(view.beliefs, agreeing.views[0].bare())
+        for own in outcomes.asked:
+            first = [own.table.chain_of.tolist().index(n) for n in range(len(own.table.paths))]
+            own.hear_agreed(np.sqrt(likely[view.table.chain_of[first], : own.agreed.shape[1]]))
+
+
+def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
+    """Plan for many problems at once; each then wants what it would have wanted alone.
+
+    Args:
+        problems: of each, all views, the author's first.
+    """
+    _tell_each_other([views for views in problems if len(views) > 1])
+    due = [view for views in problems for view in views if view.is_asked and view.changed]
+    plans = make_plans([view.request() for view in due])
+    pairs = [(view.candidates, plan) for view, plan in zip(due, plans, strict=True)]
+    for view, plan, rates in zip(due, plans, gain_rates(pairs), strict=True):
+        view.plan, view.rates = plan, rates
+        view.changed.clear()
+
+
+def _tell_each_other(problems: Sequence[Sequence[CompleterView]]) -> None:
+    """Bring up to date what each view knows of the others'."""
+    due = [view for views in problems for view in views if view.unheard]
+    for view, found in zip(due, error_beliefs([view.own_request() for view in due]), strict=True):
+        own = np.zeros_like(view.elsewhere) if view.own is None else view.own.copy()
+        own[sorted(view.unheard)] = found
+        view.own = own
+        view.unheard.clear()
+    for views in problems:
+        likely = [np.ones_like(view.elsewhere) if view.own is None else view.own for view in views]
+        bare = [view.bare() for view in views[1:]]
+        for view, known in zip(views, elsewhere(likely, bare), strict=True):
+            if view.is_asked:
+                view.hear(known)
+
+
+def best_probes(
+    views: Sequence[CompleterView],
+    *,
+    min_gain: float,
+    batch: int,
+    max_rollouts: int,
+    tokens_left: float,
+) -> list[tuple[CompleterView, int, int]]:
+    """Choose the best prefix of each solution and who rolls it out, if it is worth its tokens.
+
+    Rollouts of one solution's prefix are evidence on others only in what they share, so prefixes
+    that no solution has both of are rolled out side by side: fewer rounds, the same rollouts.
+
+    Args:
+        views: of a problem that can be asked, with plans.
+        min_gain: rate below which nothing is rolled out.
+        batch: maximum number of rollouts from a prefix that are started together.
+        max_rollouts: maximum number of rollouts from a prefix by one completer.
+        tokens_left: that may be spent.
+
+    Returns:
+        Views, prefixes, and how many rollouts of each.
+    """
+    chosen: list[tuple[CompleterView, int, int]] = []
+    options = [(view, number) for view in views for number in range(len(view.candidates.prefixes))]
+    free = set().union(*(chains for view in views for chains in view.candidates.chains))
+    rates = np.concatenate([view.open_rates() for view in views])
+    for option in np.argsort(-rates, kind="stable").tolist():
+        if not free or rates[option] <= min_gain:
+            break
+        view, number = options[option]
+        candidates = view.candidates
+        if not free.issuperset(candidates.chains[number]):
+            continue
+        prefix = candidates.prefixes[number]
+        asked = view.num_asked.get(prefix, 0)
+        # The first rollouts carry the most evidence: begin with one, and double.
+        size = min(batch, max(1, asked), max_rollouts - asked)
+        tokens_left -= size * candidates.tokens[number]
+        if tokens_left < 0:
+            break
+        chosen.append((view, prefix, size))
+        free -= candidates.chains[number]
+    return chosen

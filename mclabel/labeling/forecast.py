@@ -1,0 +1,311 @@
+"""What a labelling job will cost: a pilot of it, and a forecast from the blocks that are done."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+import pyarrow as pa
+
+from mclabel.core.records import AUTHOR
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.estimators import RunLearner
+from mclabel.labeling.given import open_source
+from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.inputs import load_inputs
+from mclabel.labeling.job import label
+from mclabel.labeling.journal import may_mend
+from mclabel.labeling.policy import PreparedModels
+from mclabel.labeling.problem import run_learner
+from mclabel.labeling.task import LABEL_OUTPUTS
+from mclabel.run.blocks import JobBlocks
+from mclabel.run.budget import read_spent
+from mclabel.run.forecast import Interval, pilot_blocks, predict
+from mclabel.run.run import Run
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.priors import FOLDER as PRIORS
+from mclabel.run.shards.priors import priors_name
+from mclabel.run.shards.shard import read_shard
+from mclabel.run.shards.store import Store
+from mclabel.run.sizes import Size
+from mclabel.run.tally import JobReport, JobState
+
+MIN_BLOCKS = 8
+"""Of a pilot, where the user does not say: fewer say little of the spread."""
+NUM_PROBLEMS = 96
+"""Of a pilot, where the user does not say."""
+_MARGIN = 1.25
+"""Of what is first learned from, as some solutions have no steps."""
+MAX_BLOCKS = 500
+"""That a forecast looks at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a job will cost in all, what is spent already included."""
+
+    num_blocks: int
+    num_blocks_done: int
+    num_blocks_seen: int
+    """Number of finished blocks that the forecast is based on."""
+    num_problems: int
+    num_rollouts: Interval
+    num_tokens: Interval
+    """Sampled tokens, of solutions and rollouts together."""
+    hours: Interval | None
+    """Hours with the number of engines that have run so far; None if no engine ran long enough to
+    measure its speed."""
+    shares: dict[str, float]
+    """Share of the tokens so far of the solutions, under `solutions`, and of each completer's
+    rollouts; empty where rollouts of another run were taken over."""
+    num_engines: int
+    tokens_per_engine_s: float | None
+    gpu_hours: Interval | None
+    """GPU hours; None if the engines use no GPU."""
+    money: Interval | None
+    """Cost in the currency of the configured prices; None if no price is set."""
+    still_learning: bool
+    """Whether all finished blocks were labelled before the estimator learned from the run; later
+    blocks will then cost less."""
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What to show: names and what is forecast."""
+        lines = [
+            (
+                "forecast",
+                f"from {self.num_blocks_seen:,} blocks; {self.num_blocks_done:,} of "
+                f"{self.num_blocks:,} are done; 95% intervals",
+            ),
+            ("rollouts in all", _shown(self.num_rollouts)),
+            ("tokens in all", _shown(self.num_tokens)),
+        ]
+        if self.shares:
+            so_far = ", ".join(f"{one} {share:.0%}" for one, share in self.shares.items())
+            lines.append(("of them so far", so_far))
+        if self.hours is not None:
+            engines = f"{self.num_engines} engine" + ("" if self.num_engines == 1 else "s")
+            speed = f"{self.tokens_per_engine_s:,.0f} tokens/s"
+            lines.append(("hours in all", f"{_shown(self.hours)}, {engines} of {speed}"))
+        if self.gpu_hours is not None:
+            lines.append(("GPU hours in all", _shown(self.gpu_hours)))
+        if self.money is not None:
+            lines.append(("price in all", _shown(self.money)))
+        if self.still_learning and self.num_blocks_done < self.num_blocks:
+            lines.append(
+                (
+                    "note",
+                    "priors were not learned yet: most of the job costs less. Take a larger pilot",
+                )
+            )
+        return lines
+
+
+def run_pilot(
+    config: LabelConfig,
+    on_state: Callable[[JobState], None],
+    *,
+    num_problems: int | None = None,
+    accept_changes: bool = False,
+) -> JobReport:
+    """Label a few blocks of a job, chosen over all lengths; the job will find them done.
+
+    Args:
+        config: of the job.
+        on_state: called often with the state of the pilot.
+        num_problems: about. Those that an estimator first learns from come on top.
+        accept_changes: as in `label`.
+    """
+    wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
+    learner = run_learner(config)
+    if learner is not None and learner.num_pilot and not _learned(config.out, learner):
+        # What is begun before anything is learned costs more than all that comes later.
+        first = _MARGIN * learner.num_pilot / config.solutions.per_problem
+        alone = config.ray.model_copy(update={"min_engines": 1, "max_engines": 1})
+        before = config.model_copy(update={"ray": alone})
+        few = _choice(config, ceil(first), seed=config.seed)
+        label(before, on_state, choose=few, accept_changes=accept_changes)
+    chosen = _choice(config, wanted, seed=config.seed + 1)
+    return label(config, on_state, choose=chosen, accept_changes=accept_changes)
+
+
+def _choice(
+    config: LabelConfig, wanted: int, *, seed: int
+) -> Callable[[JobBlocks], frozenset[str]]:
+    def choose(blocks: JobBlocks) -> frozenset[str]:
+        sizes = {block.id: block.size for block in blocks.blocks()}
+        ids = [block_id for block_id, _ in blocks.sizes()]
+        count = ceil(wanted / config.block_problems)
+        chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=seed)
+        return frozenset(ids[number] for number in chosen)
+
+    return choose
+
+
+def _learned(out: str, learner: RunLearner) -> bool:
+    """Whether a run has learned more than it began with."""
+    if "://" not in out and not Path(out).is_dir():
+        return False
+    names = set(Store(out).names(PRIORS))
+    return bool(names - {priors_name(learner.knowledge.id)})
+
+
+def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
+    """What a job will cost, from its blocks that are done; None if there are none.
+
+    Args:
+        config: of the job.
+        accept_changes: as in `label`.
+
+    Raises:
+        ShardError: the output belongs to another configuration, or to other problems.
+    """
+    models = PreparedModels.of(config)
+    config = models.settled(config)
+    run = Run.look(config.out)
+    semantic = semantic_config(config, models)
+    run.check(semantic, may_mend)
+    if (store := run.store) is None:
+        return None
+    inputs = load_inputs(config, open_source(config, semantic))
+    catalog = read_catalog(store)
+    done: dict[str, Size] = {}
+    size_left = Size()
+    blocks = run.blocks(
+        inputs.items,
+        LABEL_OUTPUTS,
+        block_items=config.block_problems,
+        accept_changes=accept_changes,
+    )
+    for block in blocks.blocks():
+        size = block.size
+        if block.id in catalog.blocks:
+            done[block.id] = size
+        else:
+            size_left += size
+    files = sorted({catalog.blocks[block].file for block in done})
+    learner = run_learner(config)
+    beginning = learner.knowledge.id if learner is not None and learner.num_pilot else None
+    seen = list(_seen(store, catalog.by_file(), files, done, beginning=beginning, seed=config.seed))
+    if not seen:
+        return None
+    learned = [one for one in seen if not one.learning]
+    chosen = learned if len(learned) >= MIN_BLOCKS // 2 else seen
+    spent = read_spent(store)
+
+    def left(costs: list[int]) -> Interval:
+        rows = [(one.size, cost) for one, cost in zip(chosen, costs, strict=True)]
+        return predict(rows, size_left, seed=config.seed)
+
+    tokens_left = left([one.num_tokens for one in chosen])
+    scale = len(done) / max(1, sum(one.num_blocks for one in seen))
+    rollouts_done = scale * sum(one.num_rollouts for one in seen)
+    gpus = models.resources(config.ray).total_gpus
+    speed = spent.tokens_per_engine_s
+    engine_hours = None if speed is None else tokens_left.times(1 / speed / 3600)
+    engines = max(1, spent.num_engines)
+    tokens = tokens_left.times(1, spent.num_tokens)
+    gpu_hours = engine_hours.times(gpus, spent.gpu_hours) if engine_hours and gpus else None
+    return Forecast(
+        num_blocks=len(blocks),
+        num_blocks_done=len(done),
+        num_blocks_seen=sum(one.num_blocks for one in chosen),
+        num_problems=len(inputs.problems),
+        num_rollouts=left([one.num_rollouts for one in chosen]).times(1, rollouts_done),
+        num_tokens=tokens,
+        shares=_shares([one.tokens_by_role for one in seen]) if inputs.sampled_here else {},
+        hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),
+        num_engines=engines,
+        tokens_per_engine_s=speed,
+        gpu_hours=gpu_hours,
+        money=_money(config, tokens, gpu_hours),
+        still_learning=not learned,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What the blocks of one labels shard cost."""
+
+    num_blocks: int
+    size: Size
+    num_tokens: int
+    num_rollouts: int
+    tokens_by_role: Counter[str]
+    learning: bool
+    """Labels among them rest on what a run begins with."""
+
+
+def _seen(
+    store: Store,
+    by_file: dict[str, list[str]],
+    files: list[str],
+    done: dict[str, Size],
+    *,
+    beginning: str | None,
+    seed: int,
+) -> Iterator[_Seen]:
+    """What files of labels cost; `beginning` is the id of what a run knows before it learns."""
+    if len(files) > MAX_BLOCKS:
+        files = random.Random(seed).sample(files, MAX_BLOCKS)
+    for file in files:
+        metadata, table = read_shard(store, file, "labels")
+        sizes = [done[block] for block in by_file[file] if block in done]
+        if metadata.get("cost") is None or len(sizes) < len(by_file[file]):
+            continue
+        priors = table["priors"].unique().to_pylist()
+        yield _Seen(
+            num_blocks=len(sizes),
+            size=sum(sizes, Size()),
+            num_tokens=metadata["cost"]["num_tokens"],
+            num_rollouts=metadata["cost"]["num_rollouts"],
+            tokens_by_role=_by_role(table),
+            learning=beginning is not None and beginning in priors,
+        )
+
+
+def _by_role(table: pa.Table) -> Counter[str]:
+    """Tokens of the solutions, and of each completer's rollouts; shared prefixes count once."""
+    found: Counter[str] = Counter()
+    counted: dict[tuple[str, str], int] = {}
+    names = ["problem_id", "origin", "solution_ids", "root", "steps", "completers"]
+    for row in table.select(names).to_pylist():
+        found["solutions"] += len(row["solution_ids"]) * (row["origin"] == "sampled")
+        alone = {"name": AUTHOR, "root": row["root"], "steps": row["steps"]}
+        for one in row["completers"] or [alone]:
+            counted[one["name"], row["problem_id"]] = one["root"]["num_tokens"]
+            for step, counts in zip(row["steps"], one["steps"], strict=True):
+                counted[one["name"], step["prefix_id"]] = counts["num_tokens"]
+    for (name, _), num_tokens in counted.items():
+        found[f"rollouts by {name}"] += num_tokens
+    return found
+
+
+def _shares(parts: Sequence[Counter[str]]) -> dict[str, float]:
+    total = sum(parts, Counter())
+    return {name: count / max(1, total.total()) for name, count in total.items()}
+
+
+def _money(config: LabelConfig, tokens: Interval, gpu_hours: Interval | None) -> Interval | None:
+    prices = config.budget
+    by_tokens = by_hours = None
+    if prices.price_per_million_tokens is not None:
+        by_tokens = tokens.times(prices.price_per_million_tokens / 1e6)
+    if prices.price_per_gpu_hour is not None and gpu_hours is not None:
+        by_hours = gpu_hours.times(prices.price_per_gpu_hour)
+    if by_tokens is None or by_hours is None:
+        return by_tokens or by_hours
+    return Interval(
+        expected=by_tokens.expected + by_hours.expected,
+        low=by_tokens.low + by_hours.low,
+        high=by_tokens.high + by_hours.high,
+    )
+
+
+def _shown(amount: Interval) -> str:
+    digits = 0 if amount.expected >= 100 else 2
+    expected, low, high = (f"{x:,.{digits}f}" for x in (amount.expected, amount.low, amount.high))
+    return f"{expected} [{low} to {high}]"

@@ -1,0 +1,237 @@
+"""What a labelling job would find: its inputs read, its model looked at, and no engine started."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import isinf
+
+from mclabel.checkers import Checker, make_checker
+from mclabel.core.errors import ConfigError, MclabelError
+from mclabel.core.records import AUTHOR, Problem
+from mclabel.data.readers.rows import row_place
+from mclabel.engines import PolicyPreview, PolicySettings
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.given import open_source
+from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.inputs import load_inputs
+from mclabel.labeling.policy import PreparedModels
+from mclabel.run.outputs import check_places
+from mclabel.run.places import RUN
+from mclabel.run.shards.rejects import Reject, bounded
+
+NUM_GOLDS = 2000
+"""Whose answers are shown to the checker."""
+MAX_SHOWN = 3000
+"""Characters of a prompt that are printed."""
+NUM_LONGEST = 64
+"""Problems that are tokenised, from the longest text on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a job's files hold."""
+
+    num_problems: int
+    num_solutions: int | None
+    """Given ones; None where the policy samples them."""
+    rejects: Counter[str]
+    """Rows and problems that cannot be used, by reason."""
+    first_reject: Reject | None
+    num_golds: int
+    """Shown to the checker."""
+    unparsed: Sequence[str]
+    """Golds among these that the checker does not understand."""
+    longest: Sequence[str]
+    """Texts of the longest problems, falling."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What to show."""
+        given = "" if self.num_solutions is None else f", {self.num_solutions:,} given solutions"
+        yield "input", f"{self.num_problems:,} problems{given}"
+        if (first := self.first_reject) is not None:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejects.items())
+            place = (
+                f"problem {first.problem_id}"
+                if first.row is None
+                else row_place(str(first.source), first.row)
+            )
+            yield (
+                "left out",
+                f"{self.rejects.total():,} of {self._num_rows:,} rows or problems: {reasons}; the "
+                f"first: {place}: {bounded(first.detail)}",
+            )
+        if self.unparsed:
+            shown = ", ".join(repr(bounded(gold)) for gold in self.unparsed[:3])
+            yield (
+                "golds",
+                f"the answer checker does not understand {len(self.unparsed):,} of the first "
+                f"{self.num_golds:,}, such as {shown}: their problems will be rejected",
+            )
+        if (warning := self._warning()) is not None:
+            yield "WARNING", warning
+
+    @property
+    def _num_rows(self) -> int:
+        """Of the problems' file and of the given solutions', used or not."""
+        return self.num_problems + (self.num_solutions or 0) + self.rejects.total()
+
+    def _warning(self) -> str | None:
+        """That most of the input is of no use, which is seldom meant; None if it is of use.
+
+        Rows that repeat another one, and problems without a given solution, are not held against
+        the input.
+        """
+        num_harmless = self.rejects["duplicate"] + self.rejects["no_solution"]
+        if 2 * (self.rejects.total() - num_harmless) > self._num_rows - num_harmless:
+            return (
+                "more than half of the input cannot be used. Check that problems.source, "
+                "problems.problem_column, problems.answer_column and solutions.path are right"
+            )
+        if 2 * len(self.unparsed) > self.num_golds:
+            return (
+                "the checker understands less than half of the golds. Check "
+                "problems.answer_column, or choose another checker"
+            )
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What a model's configuration and tokenizer say."""
+
+    tokenizer: str
+    prompt: str
+    ends: Sequence[str]
+    max_context: float
+    max_tokens: int
+    num_longest: int
+    """Tokens of the longest prompt seen."""
+    num_too_long: int
+    """Prompts that leave no room, among those that were tokenised."""
+    shown_prompt: str | None
+    """A whole prompt with its control tokens marked; None without problems."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What to show."""
+        ends = ", ".join(self.ends) or "nothing: every completion runs to policy.max_tokens"
+        yield "tokenizer", f"{self.tokenizer}; the prompt is {self.prompt}; ends at {ends}"
+        if self.shown_prompt is not None:
+            shown = repr(self.shown_prompt)  # on one line, control characters escaped
+            if len(shown) > MAX_SHOWN:
+                shown = f"{shown[: MAX_SHOWN // 2]} … {shown[-MAX_SHOWN // 2 :]}"
+            yield "a prompt, ⟦control tokens⟧ marked", shown
+        limit = "any number" if isinf(self.max_context) else f"{self.max_context:,.0f}"
+        room = self.max_context - self.num_longest
+        text = f"a prompt of {self.num_longest:,} tokens; the model takes {limit}"
+        if self.num_too_long:
+            more = " or more" if self.num_too_long == NUM_LONGEST else ""
+            text += (
+                f"; {self.num_too_long:,}{more} of the problems leave no room for a solution and "
+                "will be rejected"
+            )
+        elif room < self.max_tokens:
+            text += (
+                f"; its solutions are cut at {room:,.0f} tokens, not at policy.max_tokens="
+                f"{self.max_tokens:,}"
+            )
+        yield "longest problem", text
+
+
+def preview(config: LabelConfig) -> list[tuple[str, str]]:
+    """Read a job's inputs and look at its model; what to show of them.
+
+    Raises:
+        ConfigError: says all that would stop the job: missing or unusable files, a model that is
+            none or cannot be had, an output that cannot be written to.
+    """
+    faults: list[str] = []
+    lines: list[tuple[str, str]] = []
+    longest: Sequence[str] = ()
+    try:
+        check_places(config.out, RUN)
+    except MclabelError as error:
+        faults.append(str(error))
+    try:
+        inputs = read_inputs(config)
+        lines += inputs.lines()
+        longest = inputs.longest
+    except MclabelError as error:
+        faults.append(str(error))
+    try:
+        models = PreparedModels.of(config)
+        for name, policy in models.all.items():
+            if (shown := policy.engine.preview()) is not None:
+                facts = model_facts(policy.settings, shown, longest).lines()
+                whose = "" if name == AUTHOR else f"{name}'s "
+                lines += [(f"{whose}{what}", text) for what, text in facts]
+    except MclabelError as error:
+        faults.append(str(error))
+    if faults:
+        raise ConfigError("\n".join(["this job would not run:", *faults]))
+    return lines
+
+
+def read_inputs(config: LabelConfig) -> Inputs:
+    """Go through all problems of a job, and its given solutions.
+
+    Raises:
+        DataError: a file is missing or unreadable, or none of its rows can be used; if strict, one
+            cannot.
+    """
+    source = None
+    if config.solutions.run is not None:
+        source = open_source(config, semantic_config(config))
+    work = load_inputs(config, source)
+    rejects: Counter[str] = Counter()
+    first: Reject | None = None
+    for reject in work.rejects():
+        first = first or reject
+        rejects[reject.reason] += 1
+    checker = make_checker(config.checker)
+    first_problems = list(islice(work.problems, NUM_GOLDS))
+    texts = (problem.text for problem in work.problems)
+    return Inputs(
+        num_problems=len(work.problems),
+        num_solutions=None if work.given is None else sum(map(len, work.given.values())),
+        rejects=rejects,
+        first_reject=first,
+        num_golds=len(first_problems),
+        unparsed=asyncio.run(_refused(checker, first_problems)),
+        longest=heapq.nlargest(NUM_LONGEST, texts, key=len),
+    )
+
+
+async def _refused(checker: Checker, problems: Sequence[Problem]) -> list[str]:
+    """Golds by which no completion could be graded."""
+    return [problem.answer for problem in problems if await checker.refuse(problem) is not None]
+
+
+def model_facts(
+    policy: PolicySettings, shown: PolicyPreview, problems: Sequence[str]
+) -> ModelFacts:
+    """What a policy's small files show, with the prompts of problems that are to fit.
+
+    Args:
+        policy: resolved.
+        shown: by its engine.
+        problems: texts.
+    """
+    most = shown.max_context * shown.max_token_chars
+    prompts = [shown.prompt_ids(text) for text in problems if len(text) <= most]
+    lengths = [len(ids) for ids in prompts]
+    num_too_long = sum(length >= shown.max_context for length in lengths)
+    return ModelFacts(
+        tokenizer=shown.tokenizer,
+        prompt=shown.prompt,
+        ends=[*map(repr, policy.stop), *shown.ends],
+        max_context=shown.max_context,
+        max_tokens=policy.max_tokens,
+        num_longest=max(lengths, default=0),
+        num_too_long=num_too_long + len(problems) - len(lengths),
+        shown_prompt=shown.marked(min(prompts, key=len)) if prompts else None,
+    )

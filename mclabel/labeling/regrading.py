@@ -1,0 +1,234 @@
+"""Labels from rollouts on record, graded again: no engine is needed.
+
+The estimator of the run is asked again, and given the recorded rollouts with their new verdicts:
+with the same verdicts it goes the same way, and gives the same labels. With others it may want
+rollouts that were not sampled. Then it judges with what there is, and the rows count how many were
+missing. What it does not want any more is left out, so that counts remain those of its rule; the
+posterior alone takes everything, since what is evidence to it does not depend on why it was drawn.
+
+Two things stay what they were: the priors of `posterior`, which the run had fitted on the verdicts
+of then, and the verdicts on solutions that were sampled and not kept (`solutions.balance`), whose
+texts are not on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from mclabel.answers.golds import Gold
+from mclabel.checkers import Grade, GradeItem
+from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
+from mclabel.core.stats.values import TruncatedPolicy
+from mclabel.labeling.estimators import (
+    Completer,
+    CompleterRule,
+    EstimatorSettings,
+    ProblemEstimator,
+    ProblemPaths,
+    answer_class,
+    begin_estimator,
+)
+from mclabel.labeling.grading import grade_recorded
+from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
+from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.rollouts import EstimatorRun, replay
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regraded:
+    """A block's labels and the rollouts that they rest on."""
+
+    labeled: list[LabeledSolution]
+    rollouts: list[Rollout]
+    num_rollouts: int
+    """On record; those that no label rests on any more included."""
+    num_changed: int
+    """Of these, with another outcome than before."""
+    num_missing: int
+    """Rollouts wanted and not there."""
+
+
+def regrade_block(
+    rows: Sequence[LabeledSolution],
+    rollouts: Sequence[Rollout],
+    *,
+    settings: EstimatorSettings,
+    rule: CompleterRule,
+    golds: Mapping[str, Gold],
+    read_knowledge: Callable[[str], Any],
+    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
+) -> Regraded:
+    """Grade the solutions and rollouts of whole problems again, and judge them again.
+
+    Args:
+        rows: labelled solutions, those of a problem next to each other.
+        rollouts: that their labels rest on.
+        settings: of the estimator that asked for the rollouts.
+        rule: by which judgements on several completers are combined.
+        golds: by problem id, in place of those on record.
+        read_knowledge: what the estimator had learned over the run, by its id.
+        grade: of the checker.
+    """
+    problems = {row.problem.id: _with_gold(row.problem, golds.get(row.problem.id)) for row in rows}
+    by_problem: dict[str, list[LabeledSolution]] = {name: [] for name in problems}
+    for row, solution in zip(rows, _solutions(rows, problems, grade), strict=True):
+        by_problem[row.problem.id].append(replace(row, solution=solution))
+    tables = {
+        name: PrefixTable(
+            problems[name],
+            [row.solution for row in mine if row.solution.steps],
+            free_outcomes=not mine[0].chosen_by_outcome,
+            completers=[one.name for one in _completers(mine[0])],
+        )
+        for name, mine in by_problem.items()
+    }
+    recorded: dict[str, dict[tuple[str, str, int], Rollout]] = {name: {} for name in problems}
+    graded = _rollouts(rollouts, problems, tables, grade)
+    for rollout in graded:
+        key = rollout.prefix_id, rollout.completer, rollout.index
+        recorded[rollout.problem_id][key] = rollout
+    before = {row.solution.id: row.solution.outcome for row in rows}
+    labeled: list[LabeledSolution] = []
+    used: list[Rollout] = []
+    num_missing = 0
+    for name, mine in by_problem.items():
+        again, theirs, missing = _judge(
+            problems[name],
+            mine,
+            tables[name],
+            recorded[name],
+            partial(begin_estimator, settings, rule=rule),
+            read_knowledge,
+            before,
+            settings.truncated,
+        )
+        labeled += again
+        used += theirs
+        num_missing += missing
+    return Regraded(
+        labeled=labeled,
+        rollouts=used,
+        num_rollouts=len(rollouts),
+        num_changed=sum(a.outcome is not b.outcome for a, b in zip(rollouts, graded, strict=True)),
+        num_missing=num_missing,
+    )
+
+
+def _solutions(
+    rows: Sequence[LabeledSolution],
+    problems: Mapping[str, Problem],
+    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
+) -> list[Solution]:
+    solutions = [row.solution for row in rows]
+    found = grade_recorded(
+        [(problems[s.problem_id], s.text, s.finish_reason) for s in solutions], grade
+    )
+    return [
+        replace(solution, prediction=now.prediction, outcome=now.outcome)
+        for solution, now in zip(solutions, found, strict=True)
+    ]
+
+
+def _rollouts(
+    rollouts: Sequence[Rollout],
+    problems: Mapping[str, Problem],
+    tables: Mapping[str, PrefixTable],
+    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
+) -> list[Rollout]:
+    texts = {p.id: p.text for table in tables.values() for p in table.prefixes}
+    found = grade_recorded(
+        [(problems[r.problem_id], texts[r.prefix_id] + r.text, r.finish_reason) for r in rollouts],
+        grade,
+    )
+    return [
+        rollout
+        if rollout.finish_reason == "failed"  # there is nothing to grade, and the reason stands
+        else replace(rollout, prediction=now.prediction, outcome=now.outcome, reason=now.reason)
+        for rollout, now in zip(rollouts, found, strict=True)
+    ]
+
+
+def _judge(
+    problem: Problem,
+    rows: Sequence[LabeledSolution],
+    table: PrefixTable,
+    recorded: dict[tuple[str, str, int], Rollout],
+    begin: Callable[..., ProblemEstimator],
+    read_knowledge: Callable[[str], Any],
+    before: Mapping[str, Outcome],
+    truncated: TruncatedPolicy,
+) -> tuple[list[LabeledSolution], list[Rollout], int]:
+    first = rows[0]
+    completers = _completers(first)
+    paths = ProblemPaths(
+        paths=table.paths,
+        answer_class=answer_class(problem.answer),
+        completers=completers,
+    )
+    estimator = begin(
+        paths,
+        knowledge=None if first.priors is None else read_knowledge(first.priors),
+        min_gain_per_token=first.min_gain_per_token,
+    )
+    run = EstimatorRun(estimator, table, None)
+    missing = replay(run, recorded)
+    judgements = run.judge()
+    solutions = [row.solution for row in rows]
+    labeled = labeled_solutions(
+        problem,
+        first.prompt_ids,
+        solutions,
+        table,
+        judgements,
+        sampling=_sampling(rows, solutions, before),
+        completers=completers,
+        values_of=first.values_of,
+        priors=first.priors,
+        min_gain_per_token=first.min_gain_per_token,
+        truncated=truncated,
+        num_missing=missing,
+    )
+    return labeled, run.rollouts, missing
+
+
+def _completers(row: LabeledSolution) -> list[Completer]:
+    """Who rolled out; the author alone in rows of a time before there were others."""
+    return [Completer(name=one.name, cost=one.cost) for one in row.completers] or [Completer()]
+
+
+def _sampling(
+    rows: Sequence[LabeledSolution], solutions: Sequence[Solution], before: Mapping[str, Outcome]
+) -> Sampling:
+    """Counts of a problem's samples, with new verdicts on those that are on record."""
+    row = rows[0]
+    siblings, num_right = row.siblings, row.num_sampled_right
+    observed = siblings.num_rollouts  # the first ones drawn
+    for solution in solutions:
+        if solution.origin == "given":
+            continue
+        then, now = before[solution.id], solution.outcome
+        if solution.sample_index < observed:
+            siblings = _moved(siblings, then, now)
+        num_right += (now is Outcome.RIGHT) - (then is Outcome.RIGHT)
+    return Sampling(
+        siblings=siblings,
+        num_sampled=row.num_sampled,
+        num_sampled_right=num_right,
+        chosen_by_outcome=row.chosen_by_outcome,
+        probabilities=selection_probabilities(rows),
+    )
+
+
+def _moved(counts: Counts, then: Outcome, now: Outcome) -> Counts:
+    """Counts in which one rollout of outcome `then` has outcome `now`."""
+    of_then = f"num_{then.value}"
+    return replace(counts, **{of_then: getattr(counts, of_then) - 1}).plus(now)
+
+
+def _with_gold(problem: Problem, gold: Gold | None) -> Problem:
+    if gold is None:
+        return problem
+    return replace(problem, answer=gold.answer, answer_is_json=gold.is_json)

@@ -1,0 +1,199 @@
+"""Problems with known values: how the value moves along a solution, and where the error is.
+
+A profile is a way in which values answer to an error. `sharp`: they fall to nothing. `decay`: they
+melt away step by step, errors take half. `recovery`: they fall, and the policy finds back. `lucky`:
+wrong ways lead to the right answer as often as with multiple choice. `hopeless`: the bare problem
+is hardly ever solved. `measured` takes values, shared prefixes and lengths from a pool of rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.core.records import Outcome
+from mclabel.labeling.estimators import Probe, RecordedRollout, SolutionPath
+from mclabel.labeling.simulation.replay import Case
+
+Profile = Literal["sharp", "decay", "recovery", "lucky", "hopeless"]
+PROFILES: tuple[Profile, ...] = ("sharp", "decay", "recovery", "lucky", "hopeless")
+STEP_TOKENS = 10
+"""Number of tokens of every step."""
+DRAWN_ROLLOUTS = 64
+"""Rollouts of every prefix that are drawn with a case; more are drawn when they are asked for."""
+
+
+def simulated_cases(
+    profile: Profile,
+    count: int,
+    *,
+    seed: int = 0,
+    num_solutions: int = 2,
+) -> Iterator[Case]:
+    """Simulate cases of a profile; solutions of a problem share their beginning.
+
+    Args:
+        profile: how values answer to errors.
+        count: of problems.
+        seed: cases are a function of it and of the other arguments.
+        num_solutions: of a problem.
+    """
+    key = [seed, PROFILES.index(profile)]
+    rng = np.random.default_rng(key)
+    for number in range(count):
+        root = float(rng.beta(1.0, 30.0) if profile == "hopeless" else rng.beta(1.2, 1.0))
+        values, paths, truth = [root], [], []
+        first: tuple[list[float], list[int], int | None] | None = None
+        for _ in range(num_solutions):
+            steps = int(rng.integers(3, 9))
+            trace, error = _trace(profile, root, steps, rng)
+            shared = 0 if first is None else int(rng.integers(0, min(len(first[1]), steps - 1) + 1))
+            prefixes = [] if first is None else first[1][:shared]
+            if first is not None and shared:
+                trace[:shared] = first[0][:shared]
+                known = first[2]
+                if known is not None and known < shared:
+                    error = known
+                else:
+                    error = error if error is None or error >= shared else shared
+                    trace[shared:] = _onwards(profile, trace[shared - 1], error, shared, steps, rng)
+            for value in trace[shared:]:
+                prefixes = [*prefixes, len(values)]
+                values.append(value)
+            right = bool(rng.random() < (trace[-1] if trace else root))
+            if error is None and not right:
+                error = steps - 1
+            paths.append(_path(prefixes, right, steps))
+            truth.append(error)
+            first = first or (trace, prefixes, error)
+        right_draws = rng.random((len(values), DRAWN_ROLLOUTS)) < np.array(values)[:, None]
+        yield Case(
+            id=f"{profile}-{number}",
+            paths=tuple(paths),
+            num_prefixes=len(values),
+            answer_class="number",
+            truth=tuple(truth),
+            draw=_draws(right_draws, values, _to_go(paths, len(values)), [*key, number]),
+            values=tuple(values),
+            group=profile,
+        )
+
+
+def resampled_cases(pool: Sequence[Case], count: int, *, seed: int = 0) -> Iterator[Case]:
+    """Simulate cases with a pool's prefixes, outcomes and truth, its shares taken for values."""
+    key = [seed, len(PROFILES)]
+    rng = np.random.default_rng(key)
+    for number in range(count):
+        case = pool[int(rng.integers(len(pool)))]
+        values = np.nan_to_num(np.array(case.values))
+        draws = rng.random((case.num_prefixes, DRAWN_ROLLOUTS)) < values[:, None]
+        yield Case(
+            id=f"measured-{number}",
+            paths=case.paths,
+            num_prefixes=case.num_prefixes,
+            answer_class=case.answer_class,
+            truth=case.truth,
+            draw=_draws(
+                draws, values.tolist(), _to_go(case.paths, case.num_prefixes), [*key, number]
+            ),
+            values=tuple(values.tolist()),
+            group="measured",
+        )
+
+
+def _trace(
+    profile: Profile, root: float, steps: int, rng: np.random.Generator
+) -> tuple[list[float], int | None]:
+    """Values after each step but the last, and the first error."""
+    hazard = 1 - max(root, 0.02) ** (1 / steps)
+    wrong = rng.random(steps) < hazard
+    error = int(np.argmax(wrong)) if wrong.any() else None
+    return _onwards(profile, root, error, 0, steps, rng), error
+
+
+def _onwards(
+    profile: Profile,
+    value: float,
+    error: int | None,
+    begin: int,
+    steps: int,
+    rng: np.random.Generator,
+) -> list[float]:
+    """Values after the steps from `begin` to the last but one."""
+    values = []
+    for step in range(begin, steps - 1):
+        if error is None or step < error:
+            to_go = steps - step
+            value = min(0.999, value ** ((to_go - 1) / to_go) * float(np.exp(rng.normal(0, 0.1))))
+            if profile == "decay":
+                value *= float(rng.uniform(0.8, 1.0))
+        elif step == error:
+            value = _fall(profile, value, rng)
+        elif profile == "recovery":
+            value = min(0.95, value * float(rng.uniform(1.0, 1.8)))
+        elif profile == "decay":
+            value *= float(rng.uniform(0.5, 0.9))
+        values.append(value)
+    return values
+
+
+def _fall(profile: Profile, value: float, rng: np.random.Generator) -> float:
+    if profile == "decay":
+        return value * 0.5
+    if profile == "recovery":
+        return value * float(rng.uniform(0.1, 0.5))
+    if profile == "lucky":
+        return float(rng.uniform(0.15, 0.5))
+    return 0.0 if rng.random() < 0.8 else float(rng.beta(1, 30))
+
+
+def _path(prefixes: Sequence[int], right: bool, steps: int) -> SolutionPath:
+    return SolutionPath(
+        prefixes=tuple(prefixes),
+        outcome=Outcome.RIGHT if right else Outcome.WRONG,
+        step_tokens=(STEP_TOKENS,) * steps,
+    )
+
+
+def _to_go(paths: Sequence[SolutionPath], num_prefixes: int) -> list[int]:
+    """Tokens of a rollout from each prefix."""
+    tokens = [0] * num_prefixes
+    for path in paths:
+        left = sum(path.step_tokens)
+        tokens[0] = max(tokens[0], left)
+        for prefix, step in zip(path.prefixes, path.step_tokens, strict=False):
+            left -= step
+            tokens[prefix] = max(tokens[prefix], left)
+    return tokens
+
+
+def _draws(
+    right: NDArray[np.bool_], values: Sequence[float], tokens: Sequence[int], key: Sequence[int]
+) -> Callable[[Probe, int], RecordedRollout]:
+    """Make the function that draws a case's rollouts.
+
+    Args:
+        right: [prefix, index], whether the first rollouts end right.
+        values: [prefix], chance that a later one does.
+        tokens: [prefix], of a rollout.
+        key: seed of later rollouts.
+    """
+    outcomes = (Outcome.WRONG, Outcome.RIGHT)
+    rollouts = [
+        [RecordedRollout(prefix=prefix, outcome=outcome, num_tokens=cost) for outcome in outcomes]
+        for prefix, cost in enumerate(tokens)
+    ]
+    ends: list[list[bool]] = right.tolist()
+
+    def draw(probe: Probe, index: int) -> RecordedRollout:
+        prefix = probe.prefix
+        known = ends[prefix]
+        while index >= len(known):
+            rng = np.random.default_rng([*key, prefix, len(known)])
+            known += (rng.random(DRAWN_ROLLOUTS) < values[prefix]).tolist()
+        return rollouts[prefix][known[index]]
+
+    return draw

@@ -1,0 +1,123 @@
+"""Configuration of training jobs: the settings of all that training uses, side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, rule
+from mclabel.engines.devices import AUTO
+from mclabel.prm.examples.build import ExampleSettings
+from mclabel.prm.examples.encode import TextSettings
+from mclabel.prm.examples.targets import target_of
+from mclabel.prm.model.settings import HEADS, ModelSettings
+from mclabel.prm.training.settings import TrainerSettings
+from mclabel.run.settings import RayConfig
+
+
+class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings):
+    """Training of a PRM or an ORM on labels.
+
+    The keys of model, data and trainer have no prefix, as in `target=soft`.
+    """
+
+    out: Annotated[str, OPERATIONAL]
+    """Output folder for checkpoints, log and model. The same folder resumes an interrupted run."""
+    labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
+    """Folders or URLs of runs of `mclabel label` to train on. A resumed run must have the same
+    labels."""
+    device: Annotated[str, OPERATIONAL] = AUTO
+    """PyTorch device of each worker, such as cpu or cuda. `auto` takes cuda if the machine on which
+    the command runs has a GPU."""
+    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
+    """Number of CPU threads that PyTorch uses in each worker. More than one helps only if nothing
+    else runs on the machine."""
+    workers: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_COUNT)
+    """Number of processes that share each batch. More than one uses Ray Train."""
+    shard: Annotated[bool, OPERATIONAL] = False
+    """Whether to shard weights, gradients and optimizer state over the workers (FSDP), for a base
+    that is too large to be trained on one device."""
+    ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
+    """Where the workers run if there is more than one; `num_cpus` and `num_gpus` are reserved for
+    each worker."""
+
+    @rule
+    def _classes_fit_the_head(self) -> str | None:
+        if target_of(self.target).has_neutral and not HEADS[self.head].is_token_classifier:
+            return (
+                f"head={self.head}: target={self.target} has three classes, which only head=token "
+                "can learn. Use it, or choose another target"
+            )
+        return None
+
+    @rule
+    def _classes_fit_the_loss(self) -> str | None:
+        if target_of(self.target).has_neutral and self.loss != "cross_entropy":
+            return (
+                f"loss={self.loss}: target={self.target} has three classes, which only "
+                "loss=cross_entropy can learn. Use it, or choose another target"
+            )
+        return None
+
+    @rule
+    def _counts_fit_loss_and_weights(self) -> str | None:
+        if not target_of(self.target).has_counts:
+            return None
+        if self.loss != "cross_entropy":
+            return (
+                f"loss={self.loss}: target={self.target} is learned by its own likelihood of the "
+                "counts. Remove loss, or choose another target"
+            )
+        if self.weights in ("rollouts", "interval"):
+            return (
+                f"weights={self.weights}: target={self.target} already counts each step's "
+                "rollouts, so they would count twice. Remove weights, or choose another target"
+            )
+        return None
+
+    @rule
+    def _a_step_token_is_of_a_classifier(self) -> str | None:
+        if self.step_token is not None and not HEADS[self.head].is_token_classifier:
+            return (
+                f"step_token={self.step_token!r}: head={self.head} scores each step at its last "
+                "token and uses no step token. Remove step_token"
+            )
+        return None
+
+    @rule
+    def _adapters_are_trained(self) -> str | None:
+        if self.lora_rank is not None and self.backbone_lr == 0:
+            return (
+                f"lora_rank={self.lora_rank}: adapters are trained at the rate backbone_lr, which "
+                "must be above 0 but is 0. Set it, or remove lora_rank"
+            )
+        return None
+
+    @rule
+    def _patience_has_a_validation(self) -> str | None:
+        if self.patience is not None and not self.validation:
+            return (
+                f"patience={self.patience}: early stopping needs validation problems, but "
+                "validation=0. Set validation above 0, such as 0.1, or remove patience"
+            )
+        return None
+
+    @rule
+    def _a_trained_body_is_split(self) -> str | None:
+        if self.shard and (self.workers == 1 or self.backbone_lr == 0):
+            return (
+                "shard=true: shards a trained base over several workers, but "
+                f"workers={self.workers} and backbone_lr={self.backbone_lr}. Set workers to 2 or "
+                "more and backbone_lr above 0, or remove shard"
+            )
+        return None
+
+    @rule
+    def _workers_share_a_batch(self) -> str | None:
+        if self.batch_size % self.workers:
+            return (
+                f"batch_size={self.batch_size}: must be a multiple of workers={self.workers}. "
+                "Change one of them"
+            )
+        return None

@@ -1,0 +1,293 @@
+"""Training of a PRM or an ORM: read labels, choose and encode examples, fit, save, describe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mclabel.core.errors import DataError
+from mclabel.core.plain_files import check_plain
+from mclabel.core.records import LabeledSolution
+from mclabel.core.seeds import content_id
+from mclabel.core.settings import read_record
+from mclabel.data.leaks import leak_keys
+from mclabel.engines.devices import check_device
+from mclabel.engines.hub import weights_fingerprint
+from mclabel.prm.config import TrainConfig
+from mclabel.prm.examples.targets import target_of, without_truncated
+from mclabel.prm.new_scorer import NewScorer, base_model
+from mclabel.prm.report import TrainReport
+from mclabel.run.places import TRAINING
+from mclabel.run.run import Run
+from mclabel.run.shards.labels import committed_blocks, read_labels
+from mclabel.run.shards.manifest import MANIFEST, Semantic, claimed_config
+from mclabel.run.shards.store import Store
+from mclabel.run.trainings import MODEL, check_finished, model_remedy
+from mclabel.run.versions import versions
+
+if TYPE_CHECKING:
+    from mclabel.prm.examples.build import Examples
+    from mclabel.prm.training.preflight import Preflight
+    from mclabel.prm.training.validation import Validation
+
+OnProgress = Callable[[int, int, str], None]
+OnPreflight = Callable[["Preflight"], None]
+
+
+def train(
+    config: TrainConfig,
+    on_progress: OnProgress,
+    on_preflight: OnPreflight = lambda figures: None,
+) -> TrainReport:
+    """Train a PRM or an ORM. Run again, it resumes; when it has ended, it does nothing.
+
+    Labelling may still be under way: a run is trained on what was committed when it began.
+
+    Args:
+        config: what to train.
+        on_progress: called with optimizer steps done and in all, and the loss.
+        on_preflight: called with figures of the data, before training begins.
+    """
+    out = Path(config.out)
+    run = Run.look(config.out, TRAINING)
+    blocks = chosen_blocks(config)
+    run.check(semantic_config(config, blocks))
+    if (report := _finished(out)) is not None:
+        return report
+    scorer = NewScorer.begin(config)
+    examples = read_examples(scorer, blocks)
+    figures = _preflight(scorer, examples)
+    on_preflight(figures)
+    figures.check_differ()
+    run.claim({"versions": versions(), "blocks": blocks})
+    if config.workers == 1:
+        fit(scorer, examples, on_progress)
+    else:
+        from mclabel.prm.training.distributed import run_workers
+
+        run_workers(
+            partial(_work, config, blocks),
+            address=config.ray.address,
+            num_workers=config.workers,
+            num_cpus=1.0 if config.ray.num_cpus is None else config.ray.num_cpus,
+            num_gpus=_num_gpus(scorer.config),
+            storage=out / "ray",
+        )
+    report = _finished(out)
+    assert report is not None
+    return report
+
+
+def preflight(config: TrainConfig) -> Preflight:
+    """Check the data of a training run; nothing is written."""
+    scorer = NewScorer.begin(config)
+    return _preflight(scorer, read_examples(scorer, chosen_blocks(config)))
+
+
+def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
+    """Read labels, choose what is trained on, encode it, and keep a share for validation."""
+    from mclabel.prm.examples.build import make_examples
+
+    check_device(scorer.config.device)
+    return make_examples(_rows(scorer.config, blocks), scorer.encoder, scorer.config)
+
+
+def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
+    """Train the network, and save it; of several workers, the first saves.
+
+    Args:
+        scorer: to be trained.
+        examples: to train on and to validate with.
+        on_progress: called with optimizer steps done and in all, and the loss.
+    """
+    import torch
+    import transformers
+
+    from mclabel.prm.training.distributed import is_first, shard, whole_state
+    from mclabel.prm.training.trainer import train_step_model
+
+    config, out = scorer.config, Path(scorer.config.out)
+    torch.set_num_threads(config.threads)
+    transformers.set_seed(config.seed)
+    model = scorer.model()
+    if config.shard:
+        bf16 = config.mixes_precision(config.device)
+        shard(model, torch.device(config.device).type, bf16=bf16)
+    else:
+        model.to(config.device)
+    validation = train_step_model(
+        model,
+        examples.train,
+        examples.validation,
+        out,
+        settings=config,
+        on_progress=on_progress,
+    )
+    weights = whole_state(model) if config.shard else None
+    if not is_first():
+        return
+    if weights is not None:
+        model = scorer.model()
+        model.load_state_dict(weights)
+    report = _report(out, examples, validation)
+    scorer.save(
+        model,
+        out / "model",
+        beside={
+            "README.md": model_card(config, report),
+            "report.json": json.dumps(asdict(report), indent=1) + "\n",
+        },
+    )
+
+
+def _work(config: TrainConfig, blocks: Blocks) -> None:
+    """Each of several workers reads the data and trains on its share of every batch."""
+    scorer = NewScorer.begin(config)
+    fit(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
+
+
+def _num_gpus(config: TrainConfig) -> float:
+    """GPUs of each worker."""
+    given = config.ray.num_gpus
+    return float(config.device != "cpu") if given is None else given
+
+
+def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
+    has_counts = target_of(config.target).has_counts
+    for run, names in zip(config.labels, blocks, strict=True):
+        rows = read_labels(Store(run), set(names))
+        yield from map(without_truncated, rows) if has_counts and _leaves_out_cuts(run) else rows
+
+
+def _leaves_out_cuts(run: str) -> bool:
+    """Whether the estimator of a run counts no rollouts that were cut; most count them as wrong."""
+    config = claimed_config(Store(run), MANIFEST) or {}
+    return bool(config.get("estimator", {}).get("truncated") == "exclude")
+
+
+def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
+    from mclabel.prm.training.preflight import preflight as check_examples
+
+    found = check_examples(
+        examples,
+        target=scorer.config.target,
+        step_id=scorer.step_id,
+        decode=scorer.text.decode,
+    )
+    return replace(found, fitting=_fitting(scorer.config))
+
+
+def _fitting(config: TrainConfig) -> str:
+    """What null and `auto` stand for in a training, in a line."""
+    rank, device = config.lora_rank, config.device
+    rate = config.body_rate(has_adapters=rank is not None)
+    body = "the base's weights" if rank is None else f"LoRA adapters of rank {rank}"
+    trained = (
+        f"{body} at {rate:g}, the head at {config.head_lr:g}"
+        if rate
+        else (f"the head alone at {config.head_lr:g}")
+    )
+    dtype = config.weights_dtype(device, trains_weights=rate > 0 and rank is None)
+    mixed = " and mixed precision (bfloat16)" if config.mixes_precision(device) else ""
+    return f"trains {trained}; on {device}, with the base in {dtype}{mixed}"
+
+
+def _report(out: Path, examples: Examples, validation: Validation) -> TrainReport:
+    return TrainReport(
+        model=str(out / "model"),
+        num_solutions=len(examples.train),
+        num_validation=len(examples.validation),
+        num_unlabeled=examples.num_unlabeled,
+        num_leaked=examples.num_leaked,
+        num_too_long=examples.num_too_long,
+        num_cut=examples.num_cut,
+        num_refused=examples.num_refused,
+        first_refused=examples.first_refused,
+        validation=asdict(validation),
+    )
+
+
+def _finished(out: Path) -> TrainReport | None:
+    """The report of a training that has ended."""
+    path = out / MODEL / "report.json"
+    if not path.parent.is_dir():
+        return None
+    check_finished(out)
+    try:
+        return read_record(TrainReport, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: damaged ({error}). {model_remedy(out)}") from error
+
+
+Blocks = list[list[str]]
+"""Ids of the blocks of labels that are trained on, one list a run."""
+
+
+def chosen_blocks(config: TrainConfig) -> Blocks:
+    """The blocks to train on: those of the run's claim while all are there, else all that are."""
+    now = [sorted(committed_blocks(Store(run))) for run in config.labels]
+    then = _claimed_blocks(Path(config.out) / str(TRAINING.manifest))
+    if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
+        return then
+    return now
+
+
+def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
+    """What the weights depend on: semantic fields, the base's weights, the labels' content."""
+    base = base_model(config)
+    content: dict[str, Any] = {"labels": content_id(blocks)}
+    if Path(base).is_dir():
+        content["base"] = f"weights:{weights_fingerprint(Path(base))}"
+    if config.evaluation:
+        content["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
+    return Semantic(
+        identity={**config.identity(), **content}, config={**config.semantic(), **content}
+    )
+
+
+def _claimed_blocks(path: Path) -> Blocks:
+    check_plain(path, DataError)
+    try:
+        return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return []  # `Run.look` reports what is wrong with a manifest
+
+
+def model_card(config: TrainConfig, report: TrainReport) -> str:
+    """The card of a scorer: how it was trained, what its scores mean, figures on validation.
+
+    Args:
+        config: of its training.
+        report: of the same.
+    """
+    figures = "\n".join(
+        f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"
+        for name, value in report.validation.items()
+    )
+    kind = "An outcome" if target_of(config.target).is_outcome else "A process"
+    base = config.base.replace("\n", " ")
+    return f"""---
+library_name: mclabel
+tags: [process-reward-model]
+---
+{kind} reward model, trained by mclabel on {report.num_solutions} solutions
+({config.target} labels), head `{config.head}`, from `{base}`.
+
+What a score means is what the labels mean: with labels from rollouts, how likely the labelling
+policy is to end right from a step on (soft), or whether it still can (hard). It is not a proof that
+the step is right.
+
+```python
+from mclabel.prm import PRM
+
+PRM.load("…").score([problem], [solution])  # one number in [0, 1] for each step
+```
+
+| validation, on problems held out of training | |
+|---|---|
+{figures}
+"""

@@ -1,0 +1,155 @@
+"""The scorer that a training makes: its text, its network before training, and its files after."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mclabel.core.errors import ConfigError
+from mclabel.core.settings import MAX_TOKENS
+from mclabel.engines.devices import resolve_device
+from mclabel.engines.hub import model_source, resolve_model
+from mclabel.engines.pretrained import check_weights, load_model_config
+from mclabel.engines.text import PolicyText
+from mclabel.prm.config import TrainConfig
+from mclabel.prm.examples.encode import StepEncoder
+from mclabel.prm.examples.targets import target_of
+from mclabel.prm.model.settings import HEADS
+from mclabel.prm.scoring.manifest import PrmManifest, step_encoder
+from mclabel.run.trainings import mark_finished
+
+if TYPE_CHECKING:
+    from mclabel.prm.model.network import StepModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewScorer:
+    """A scorer as far as it is known before its network is loaded."""
+
+    config: TrainConfig
+    """Its device is that which `auto` stands for here."""
+    base: str
+    """Folder or Hugging Face name."""
+    text: PolicyText
+    manifest: PrmManifest
+    encoder: StepEncoder
+    step_id: int | None
+    """Id of the step token; None if steps are scored at their own last tokens."""
+
+    @classmethod
+    def begin(cls, config: TrainConfig) -> NewScorer:
+        """Load the text of the base, and settle how solutions are encoded.
+
+        Raises:
+            EngineError: the base cannot be had, or its files are no good.
+            ConfigError: its tokenizer has no step token.
+        """
+        config = config.model_copy(update={"device": resolve_device(config.device)})
+        base = base_model(config)
+        text = PolicyText.load(
+            base,
+            revision=config.revision,
+            template=config.template,
+            system=config.system,
+            trust_remote_code=config.trust_remote_code,
+            key="base",
+        )
+        if Path(base).is_dir():
+            check_weights(base, key="base")
+        own = load_model_config(
+            base, revision=config.revision, trust_remote_code=config.trust_remote_code, key="base"
+        ).get_text_config()
+        ends = text.end_ids(own.bos_token_id, own.eos_token_id, own.pad_token_id)
+        manifest = PrmManifest(
+            kind="orm" if target_of(config.target).is_outcome else "prm",
+            head=config.head,
+            has_concentration=target_of(config.target).has_counts,
+            step_token=_step_token(config, text, ends),
+            template=config.template,
+            system=config.system,
+            max_tokens=min(config.max_tokens or MAX_TOKENS, own.max_position_embeddings),
+        )
+        return cls(
+            config=config,
+            base=base,
+            text=text,
+            manifest=manifest,
+            encoder=step_encoder(text, manifest, ends=ends),
+            step_id=None if manifest.step_token is None else text.token_id(manifest.step_token),
+        )
+
+    def model(self) -> StepModel:
+        """The network, with a fresh head and what else is trained beside the base's weights."""
+        from mclabel.prm.model.loading import start_step_model
+        from mclabel.prm.model.lora import add_adapters
+        from mclabel.prm.model.token_head import prepare_step_token
+
+        config = self.config
+        model = start_step_model(
+            config.model_copy(update={"base": self.base}),
+            has_neutral=target_of(config.target).has_neutral,
+            has_concentration=target_of(config.target).has_counts,
+            trains_body=config.backbone_lr != 0,
+            device=config.device,
+        )
+        if self.step_id is not None:
+            prepare_step_token(model.network, self.step_id, self.text.num_tokens)
+        if config.lora_rank is not None:
+            add_adapters(model.network, rank=config.lora_rank, alpha=config.lora_alpha)
+        if config.gradient_checkpointing:
+            model.network.gradient_checkpointing_enable({"use_reentrant": False})
+        return model
+
+    def save(self, model: StepModel, folder: Path, *, beside: dict[str, str]) -> None:
+        """Write a PRM that was trained, whole or not at all.
+
+        Args:
+            model: that `model` gave, trained; its adapters are merged.
+            folder: that must not be there.
+            beside: contents of further files, by their names.
+        """
+        from mclabel.prm.model.lora import merge_adapters
+        from mclabel.prm.training.checkpoint import writing
+
+        merge_adapters(model.network)
+        partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        with writing(partial):
+            partial.mkdir()
+            model.save(partial)
+            self.text.save(partial)
+            self.manifest.save(partial)
+            for name, content in beside.items():
+                (partial / name).write_text(content)
+            mark_finished(folder.parent, partial)
+            partial.rename(folder)
+
+
+def base_model(config: TrainConfig) -> str:
+    """Folder or Hugging Face name of the base.
+
+    Raises:
+        ConfigError: there is no bundled model of that name.
+        EngineError: it is a folder without a model.
+    """
+    return model_source(resolve_model(config.base, key="base"), key="base")
+
+
+def _step_token(config: TrainConfig, text: PolicyText, ends: Collection[int]) -> str | None:
+    if not HEADS[config.head].is_token_classifier:
+        return None
+    token = config.step_token or text.step_token
+    if token is None:
+        unused = ", ".join(text.unused_tokens(ends)[:8])
+        remedy = f"Name a special token without a use with step_token=… ({unused}), or add"
+        raise ConfigError(
+            f"base={config.base!r}: its tokenizer reserves no step token. "
+            f"{remedy if unused else 'Add'} one with step_token=… add_step_token=true, or use "
+            "head=likelihood, which needs none"
+        )
+    if config.add_step_token:
+        text.add_token(token)
+    return token

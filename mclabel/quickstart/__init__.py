@@ -1,0 +1,1 @@
+"""`mclabel quickstart`: labels, trains and evaluates with bundled models."""

@@ -1,0 +1,131 @@
+"""`mclabel quickstart --model smollm2:135m`: the same way with a real language model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.records import Outcome
+from mclabel.engines.hub import resolve_model
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.evaluate.best_of_n.job import best_of_n
+from mclabel.evaluate.best_of_n.tables import best_of_n_table
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.job import label
+from mclabel.quickstart.config import Size
+from mclabel.quickstart.toy import by_size, check_quickstart_places, less, timed, train_all
+from mclabel.report.page.report import write_report
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
+from mclabel.show.progress import EvaluationProgress, StageProgress, job_progress
+from mclabel.show.solutions import show_solution
+
+LABEL: dict[Size, list[str]] = {
+    "small": ["problems.limit=5", "solutions.per_problem=2", "estimator.rollouts=4"],
+    "full": ["estimator.min_gain_per_token=0.0006"],
+}
+EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=5", "samples=4"], "full": []}
+SCORERS: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}
+"""What is trained, by name: overrides of configs/train/quickstart-smollm2.yaml."""
+SHOWN = {
+    "random": "random",
+    "majority": "majority",
+    "likelihood:policy:sum": "the model's likelihood",
+    "orm": "ORM",
+    "prm:last": "PRM, last step",
+    "prm:product": "PRM, product",
+    "vote:prm": "vote weighted by PRM",
+    "pass": "some sample is right",
+}
+AGAINST = ("majority", "likelihood:policy:sum")
+
+
+def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
+    """Label word problems with SmolLM2-135M, train a PRM by LoRA, choose answers with it.
+
+    Run again after an interruption, it resumes. Writes what `run_quickstart` does, but for figures
+    and pictures that need the truth of every step.
+
+    Args:
+        size: `small` for a test, `full` for a first look: even that proves nothing about quality.
+        out: folder for all results.
+        console: progress, tables and messages go there.
+
+    Raises:
+        EngineError: the packages of the model are not installed.
+    """
+    run = out / "labels"
+    check_quickstart_places(out, run, SCORERS)
+    resolve_model("smollm2:words")
+    seconds: dict[str, float] = {}
+    config = load_config(
+        LabelConfig, bundled_config("label/quickstart-smollm2.yaml"), [f"out={run}", *LABEL[size]]
+    )
+    console.print(
+        f"SmolLM2-135M writes {config.solutions.per_problem} solutions of each of "
+        f"{config.problems.limit} word problems, and rollouts from their step prefixes "
+        f"({config.estimator.summary}). An adapter of this package brings the problems within its "
+        "reach; it has not seen stories like these.",
+        highlight=False,
+    )
+    with timed(seconds, "label"), job_progress(console, "label") as job:
+        label(config, job)
+    rows = list(read_labels(Store(str(run))))
+    console.print()
+    wrong = next((row for row in rows if row.first_error), rows[0])
+    show_solution(console, wrong)
+    console.print(
+        "\nTraining a PRM and an ORM by LoRA on these labels, then choosing among solutions of "
+        "other problems.",
+        highlight=False,
+    )
+    with timed(seconds, "train"), StageProgress(console, "train", "steps", is_forecast=True) as bar:
+        train_all("train/quickstart-smollm2.yaml", SCORERS, out, run, bar)
+    with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
+        scorers = {name: str(out / name) for name in SCORERS}
+        evaluation = best_of_n(
+            load_config(
+                BestOfNConfig,
+                bundled_config("eval/quickstart-smollm2.yaml"),
+                [
+                    f"out={out / 'best-of-n'}",
+                    f"scorers={json.dumps(scorers)}",
+                    f"exclude={json.dumps([str(run)])}",
+                    *EVALUATE[size],
+                ],
+            ),
+            on_state=progress.on_state,
+            on_score=progress.on_score,
+        )
+    best = evaluation.result
+    console.print()
+    console.print(best_of_n_table(best, SHOWN, against=AGAINST))
+    summary = {
+        "model": "smollm2:words",
+        "size": size,
+        "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
+        "policy_pass_at_1": sum(row.solution.outcome is Outcome.RIGHT for row in rows) / len(rows),
+        "best_of_n_problems": best.num_problems,
+        "best_of_n": by_size(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": by_size(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": less(best, "majority"),
+    }
+    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write_report([str(out)], str(out / "report.html"))
+    console.print(
+        f"\n{best.num_problems} problems prove nothing about quality: the intervals above are "
+        "wide.\n\n"
+        f"  labels    {run}\n"
+        f"  PRM       {out}/prm\n"
+        f"  figures   {out}/summary.json\n\n"
+        "Next: your own model and problems, docs/labelling.md.\n\n"
+        f"All of it on one page: {out}/report.html",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    return summary

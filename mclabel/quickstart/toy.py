@@ -1,0 +1,294 @@
+"""`mclabel quickstart`: labels, a PRM and better answers, all measured where the truth is known."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.stats.bootstrap import Estimate
+from mclabel.evaluate.best_of_n.choosing import MAJORITY
+from mclabel.evaluate.best_of_n.config import BestOfNConfig
+from mclabel.evaluate.best_of_n.figures import BestOfN
+from mclabel.evaluate.best_of_n.job import best_of_n
+from mclabel.evaluate.best_of_n.picture import draw_labels
+from mclabel.evaluate.best_of_n.tables import best_of_n_table
+from mclabel.evaluate.grouping import by_meta, solution_meta
+from mclabel.evaluate.labels.quality import (
+    LabelCost,
+    LabelQuality,
+    exact_first_error,
+    label_cost,
+    label_quality,
+)
+from mclabel.evaluate.labels.run_tables import quality_table
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.job import label
+from mclabel.prm.config import TrainConfig
+from mclabel.quickstart.beside import train_beside
+from mclabel.quickstart.config import Size
+from mclabel.report.page.report import write_report
+from mclabel.run.outputs import check_places
+from mclabel.run.places import BEST_OF_N, QUICKSTART, RUN, TRAINING
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
+from mclabel.show.progress import EvaluationProgress, StageProgress, job_progress
+from mclabel.show.solutions import show_solution
+
+LABEL: dict[Size, list[str]] = {
+    "small": ["problems.limit=16", "estimator.rollouts=8", "block_problems=4"],
+    "full": [],
+}
+EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=24", "samples=8"], "full": []}
+SCORERS: dict[str, list[str]] = {
+    "prm": [],
+    "orm": ["target=outcome"],
+    "exact": ["target=exact"],
+}
+"""What is trained, by name: overrides of configs/train/quickstart.yaml."""
+SHOWN = {
+    "random": "random",
+    MAJORITY: "majority",
+    "likelihood:policy:sum": "policy's likelihood",
+    "orm": "ORM",
+    "prm:last": "PRM, last step",
+    "prm:product": "PRM, product",
+    "vote:prm": "vote weighted by PRM",
+    "exact:last": "PRM on exact labels",
+    "likelihood:strong:sum": "strong's likelihood",
+    "pass": "some sample is right",
+}
+"""Methods of the table, and what they are called there; best_of_n.json has all."""
+AGAINST = (MAJORITY, "likelihood:policy:sum")
+_MEASURED = (
+    "first_error_accuracy",
+    "first_error_accuracy_wrong",
+    "precision",
+    "recall",
+    "f1",
+    "false_positive_rate",
+    "right_through_wrong",
+)
+
+
+def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
+    """Label arith problems, train PRMs on the labels, choose answers with them; measure it all.
+
+    Run again after an interruption, it resumes. Writes `labels/` (the run), `prm/` and the other
+    scorers, `best-of-n/`, pictures, `summary.json` and `report.html` under `out`; returns what
+    summary.json holds.
+
+    Args:
+        size: `small` for a first look or a test, `full` for figures worth reading.
+        out: folder for all results.
+        console: progress, tables and messages go there.
+    """
+    run = out / "labels"
+    check_quickstart_places(out, run, SCORERS)
+    config = load_config(
+        LabelConfig, bundled_config("label/quickstart.yaml"), [f"out={run}", *LABEL[size]]
+    )
+    seconds: dict[str, float] = {}
+    console.print(
+        f"Sampling {config.solutions.per_problem} solutions of each of {config.problems.limit} "
+        f"problems, and rollouts from every step prefix ({config.estimator.summary}).",
+        highlight=False,
+    )
+    with timed(seconds, "label"), job_progress(console, "label") as job:
+        label(config, job)
+    with timed(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
+        rows = list(read_labels(Store(str(run))))
+        groups = {"all": rows, **by_meta(rows, "answer_type", solution_meta)}
+        quality: dict[str, LabelQuality] = {}
+        for number, (name, group) in enumerate(groups.items(), 1):
+            quality[name] = label_quality(group)
+            stage.update(number, len(groups))
+        cost = label_cost(rows)
+    with timed(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
+        draw_labels(rows, out / "labels.png")
+        stage.update(1, 1)
+    console.print()
+    wrong = next((row for row in rows if row.first_error), rows[0])
+    show_solution(console, wrong, exact_first_error(wrong))
+    console.print(quality_table(quality))
+    console.print(
+        f"\nTraining {len(SCORERS)} scorers from the policy, side by side (a PRM and an ORM on "
+        "these labels, a PRM on exact ones), then choosing among solutions of other problems.",
+        highlight=False,
+    )
+    with (
+        timed(seconds, "train"),
+        StageProgress(console, "train", "steps", is_forecast=True) as stage,
+    ):
+        train_all("train/quickstart.yaml", SCORERS, out, run, stage)
+    with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
+        scorers = {name: str(out / name) for name in SCORERS}
+        evaluation = best_of_n(
+            load_config(
+                BestOfNConfig,
+                bundled_config("eval/quickstart.yaml"),
+                [
+                    f"out={out / 'best-of-n'}",
+                    f"scorers={json.dumps(scorers)}",
+                    'references=["exact", "strong"]',
+                    f"exclude={json.dumps([str(run)])}",
+                    *EVALUATE[size],
+                ],
+            ),
+            on_state=progress.on_state,
+            on_score=progress.on_score,
+        )
+    console.print()
+    console.print(best_of_n_table(evaluation.result, SHOWN, against=AGAINST))
+    summary = _summary(size, seconds, quality, cost, evaluation.result)
+    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write_report([str(out)], str(out / "report.html"))
+    _say_what_next(console, out, run)
+    return summary
+
+
+def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> None:
+    """Find what stands in the way of any stage before the first.
+
+    Raises:
+        OutputError: a folder holds something else.
+    """
+    check_places(str(out), QUICKSTART)
+    check_places(str(run), RUN)
+    for name in scorers:
+        check_places(str(out / name), TRAINING)
+    check_places(str(out / "best-of-n"), BEST_OF_N)
+    check_places(str(out / "best-of-n" / "samples"), RUN)
+
+
+def train_all(
+    name: str, scorers: Mapping[str, list[str]], out: Path, run: Path, stage: StageProgress
+) -> None:
+    """Train scorers side by side, and show how far all are.
+
+    Args:
+        name: of the bundled configuration.
+        scorers: by name, what each changes in it.
+        out: folder of their folders.
+        run: the labels.
+        stage: shows the steps.
+    """
+    configs = {
+        scorer: load_config(
+            TrainConfig,
+            bundled_config(name),
+            [f"out={out / scorer}", f"labels={json.dumps([str(run)])}", *changes],
+        )
+        for scorer, changes in scorers.items()
+    }
+    done = dict.fromkeys(configs, (0, 0))
+    began: tuple[float, int] | None = None  # when all had begun, and how far they were
+
+    def on_progress(name: str, step: int, total: int) -> None:
+        nonlocal began
+        done[name] = (step, total)
+        if not all(total for _, total in done.values()):
+            return
+        steps, in_all = (sum(part) for part in zip(*done.values(), strict=True))
+        now = time.monotonic()
+        began = began or (now, steps)
+        fresh = steps - began[1]
+        eta_s = (in_all - steps) * (now - began[0]) / fresh if fresh else None
+        stage.update(steps, in_all, eta_s=eta_s)
+
+    train_beside(configs, on_progress)
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the seconds of a stage."""
+    started = time.monotonic()
+    yield
+    seconds[stage] = round(time.monotonic() - started, 1)
+
+
+def _summary(
+    size: Size,
+    seconds: dict[str, float],
+    quality: dict[str, LabelQuality],
+    cost: LabelCost,
+    best: BestOfN,
+) -> dict[str, Any]:
+    overall = quality["all"]
+    return {
+        "size": size,
+        "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
+        "policy_pass_at_1": overall.pass_at_1.value,
+        "policy_pass_at_1_interval": [overall.pass_at_1.low, overall.pass_at_1.high],
+        "labels": {
+            **_figures(overall),
+            **asdict(cost),
+            "by_answer_type": {k: _figures(q) for k, q in quality.items() if k != "all"},
+        },
+        "best_of_n_problems": best.num_problems,
+        "best_of_n": by_size(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": by_size(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": less(best, MAJORITY),
+        "best_of_n_minus_policy_likelihood": less(best, "likelihood:policy:sum"),
+        "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
+        "pair_accuracy_intervals": {
+            name: [e.low, e.high] for name, e in best.pair_accuracy.items()
+        },
+    }
+
+
+def less(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
+    """Differences of all methods to another, by N: value, low, high."""
+    return {
+        method: {
+            str(n): [d.value, d.low, d.high]
+            for n in by_size
+            if (d := best.less(method, other, n)) is not None
+        }
+        for method, by_size in best.accuracy.items()
+    }
+
+
+def by_size(
+    table: Mapping[str, Mapping[int, Estimate]], of: Callable[[Estimate], Any]
+) -> dict[str, dict[str, Any]]:
+    """A table by method and N, each cell as `of` has it."""
+    return {method: {str(n): of(e) for n, e in row.items()} for method, row in table.items()}
+
+
+def _figures(quality: LabelQuality) -> dict[str, Any]:
+    estimates = {name: getattr(quality, name) for name in _MEASURED}
+    return {
+        "problems": quality.num_problems,
+        "solutions": quality.num_solutions,
+        "left_out": quality.num_left_out,
+        **{name: estimate.value for name, estimate in estimates.items()},
+        "intervals": {name: [e.low, e.high] for name, e in estimates.items()},
+    }
+
+
+def _say_what_next(console: Console, out: Path, run: Path) -> None:
+    console.print(
+        f'\n  labels    {run} (in Python: mclabel.load_labels("{run}"))\n'
+        f"  PRM       {out}/prm\n"
+        f"  pictures  {out}/labels.png, {out}/best-of-n/best_of_n.png\n"
+        f"  figures   {out}/summary.json\n\n"
+        "Next:\n"
+        f"  mclabel view {out}               look at solutions, steps and rollouts in the browser\n"
+        f"  mclabel show {run} --wrong        solutions with their step values\n"
+        f"  mclabel labels {run}              counts, cost, quality\n"
+        f"  mclabel label configs/label/arith-bisect.yaml out={out}/bisect\n"
+        "                                    the same problems by binary search\n"
+        f"  mclabel score {out}/prm FILE      step scores of your own solutions\n\n"
+        f"All of it on one page: {out}/report.html",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,1 +1,0 @@
-"""Pictures that are written to files."""

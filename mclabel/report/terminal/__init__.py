@@ -1,1 +1,0 @@
-"""What is printed: tables, solutions with their values, progress."""

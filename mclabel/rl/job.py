@@ -1,0 +1,267 @@
+"""Reinforcement learning from its configuration: a policy in, the trained policy out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mclabel.checkers import make_checker
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import Problem
+from mclabel.core.seeds import content_id
+from mclabel.data.boundaries import SPLITTER_VERSION
+from mclabel.data.readers.problems import read_problems
+from mclabel.engines.devices import check_device, resolve_device
+from mclabel.engines.hub import fetch_model, resolve_model
+from mclabel.labeling.policy import PreparedPolicy, prepare_policy
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder, weights_of
+from mclabel.rl.config import RLConfig
+from mclabel.rl.credits.base import CheckedCredit
+from mclabel.rl.hacking import changes
+from mclabel.run.places import REINFORCED
+from mclabel.run.run import Run
+from mclabel.run.shards.manifest import Semantic
+from mclabel.run.trainings import check_finished
+from mclabel.run.versions import versions
+
+OnProgress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLPlan:
+    """What a training would do."""
+
+    run: Run
+    policy: PreparedPolicy
+    prover: PreparedPolicy | None
+    problems: list[Problem]
+    others: list[Problem]
+
+    def lines(self, config: RLConfig) -> list[str]:
+        """The plan in words."""
+        credit = CheckedCredit(config.credit)
+        solutions = config.problems_per_step * config.group_size
+        size = self.policy.engine.num_parameters()
+        device = resolve_device(config.device)
+        needs = " and ".join(sorted(credit.needs)) or "nothing beside outcomes"
+        found = [
+            f"policy: {config.policy.model}, {size or 0:,} parameters, on {device}",
+            f"problems: {len(self.problems):,} to train on, {len(self.others):,} to measure on",
+            f"credit: {config.credit.kind}, needs {needs}",
+            f"steps: {config.steps:,} of {solutions:,} solutions "
+            f"({config.problems_per_step} problems x {config.group_size})",
+        ]
+        if credit.needs & {"values"} or (credit.needs & {"first_error"} and config.prm is None):
+            found.append(f"values: estimator {config.estimator.summary}")
+        if config.prover is not None:
+            found.append(f"prover: {config.prover.model}")
+        if config.prm is not None:
+            found.append(f"PRM: {config.prm}")
+        return found
+
+
+def plan_rl(config: RLConfig) -> RLPlan:
+    """Check everything that a training needs; nothing is loaded or written.
+
+    Raises:
+        ConfigError: a component or the output is no good, or there are too few problems.
+        DataError: problems or the PRM cannot be read, or problems are also measured on.
+        EngineError: the policy cannot be had.
+    """
+    run = Run.look(config.out, REINFORCED)
+    CheckedCredit(config.credit)
+    policy = prepare_policy(config.policy)
+    policy.engine.check_model()
+    if policy.engine.num_parameters() is None:
+        raise ConfigError(
+            f"policy.engine.kind={config.policy.engine.kind}: has no weights to train. Choose hf "
+            "or vllm"
+        )
+    prover = None if config.prover is None else prepare_policy(config.prover)
+    if prover is not None:
+        prover.engine.check_model()
+    if config.prm is not None:
+        PrmManifest.read(model_folder(config.prm))
+    problems = list(read_problems(config.problems, strict=True))
+    others = [] if config.measured is None else list(read_problems(config.measured, strict=True))
+    if len(problems) < config.problems_per_step:
+        raise ConfigError(
+            f"problems_per_step={config.problems_per_step}: there are only {len(problems)} "
+            "problems to train on. Lower it, or give more problems"
+        )
+    if leaked := {one.text for one in problems} & {one.text for one in others}:
+        raise DataError(
+            f"measured: {len(leaked)} of its problems are also trained on, such as "
+            f"{min(leaked)[:80]!r}. Give other problems"
+        )
+    return RLPlan(run=run, policy=policy, prover=prover, problems=problems, others=others)
+
+
+def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: None) -> Path:
+    """Train a policy. Run again, it resumes; when it has ended, it does nothing.
+
+    Args:
+        config: what to train, and how.
+        on_progress: called with optimizer steps done and in all, and a line of figures.
+
+    Returns:
+        The folder of the trained policy.
+
+    Raises:
+        ConfigError: as `plan_rl`, or the extra `rl` is not installed.
+        TrainingError: a checkpoint is damaged, or the loss is not finite.
+        EngineError: the policy cannot be had, or its engine died.
+    """
+    check_installed()
+    config = config.model_copy(update={"device": check_device(config.device)})
+    plan = plan_rl(config)
+    plan.run.check(_semantic(config, plan))
+    out = Path(config.out)
+    model = out / "model"
+    if model.is_dir():
+        check_finished(out)
+        return model
+    packages = (*config.policy.engine.component.packages, "trl")
+    plan.run.claim({"versions": versions(packages)})
+    _train(config, plan, on_progress)
+    return model
+
+
+def rl_lines(out: str) -> list[str]:
+    """What a training has come to, in words.
+
+    Raises:
+        DataError: a measurement cannot be read.
+    """
+    from mclabel.rl.training.record import read_measured
+
+    found = read_measured(Path(out))
+    lines = []
+    for step in sorted({min(found), max(found)} if found else ()):
+        figures = found[step].summary()
+        shown = ", ".join(
+            f"{name.replace('_', ' ')} {value:.3g}" for name, value in figures.items()
+        )
+        lines.append(f"after {step} steps, on {len(found[step].problems)} problems: {shown}")
+    if len(found) > 1:
+        moved = [
+            one for one in changes(found[min(found)], found[max(found)]).values() if one.is_bad
+        ]
+        lines += [f"the reward may be hacked: {one}" for one in moved]
+    return lines
+
+
+def _figure(name: str) -> str:
+    """A figure's name as it is read: `pass@1`, `solutions sound`."""
+    return name.replace("pass_at_", "pass@").replace("_", " ")
+
+
+def check_installed() -> None:
+    """See that TRL can be imported.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        import mclabel.rl.training.trl  # noqa: F401
+    except (ImportError, RuntimeError) as error:  # transformers' lazy modules raise the latter
+        raise ConfigError(
+            f"mclabel rl needs TRL, which cannot be imported ({error}). Install it: pip install "
+            "'mclabel[rl]'"
+        ) from error
+
+
+def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
+    """Load model, engine and PRM, train, and save."""
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM
+
+    from mclabel.engines.loading import quiet_transformers
+    from mclabel.engines.pretrained import load_model, load_tokenizer
+    from mclabel.prm.scoring.score import PRM
+    from mclabel.rl.training.crediting import Crediting
+    from mclabel.rl.training.engine import LiveEngine
+    from mclabel.rl.training.rollouts import StepRollouts
+    from mclabel.rl.training.trainer import Training, save_policy, train_policy
+
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its word on `rollout_func`
+    policy = plan.policy.settings
+    trust = policy.trust_remote_code
+    folder = fetch_model(resolve_model(policy.model), revision=policy.revision, code=trust)
+    quiet_transformers()
+    transformers.set_seed(config.seed)
+    on_progress(0, config.steps, "loading")
+    load_first: Callable[[], Any] = partial(
+        load_model,
+        AutoModelForCausalLM,
+        folder,
+        trust_remote_code=trust,
+        dtype=getattr(torch, config.dtype),
+    )
+    model = load_first().to(config.device)
+    tokenizer = load_tokenizer(folder, trust_remote_code=trust)
+    if (end_id := tokenizer.eos_token_id) is None:
+        raise ConfigError(
+            f"policy.model={policy.model!r}: its tokenizer names no end token (eos_token), with "
+            "which a trained solution ends. Name it in the model's tokenizer_config.json"
+        )
+    prm = None
+    if config.prm is not None:
+        prm = PRM.load(config.prm, device=config.device, threads=config.threads)
+    prover = None if plan.prover is None else plan.prover.maker(config.seed)()
+    with LiveEngine(plan.policy.maker(config.seed)(), config, prover=prover) as live:
+        torch.set_num_threads(config.threads)  # which an engine sets for itself
+        rollouts = StepRollouts(
+            live,
+            Crediting(config, live, prm),
+            plan.problems,
+            group_size=config.group_size,
+            end_id=end_id,
+            stop=policy.stop,
+            seed=config.seed,
+        )
+        training = Training(
+            model=model,
+            tokenizer=tokenizer,
+            policy=policy,
+            engine=live,
+            rollouts=rollouts,
+            problems=plan.problems,
+            others=plan.others,
+            settings=config,
+            measuring=config.measuring,
+            out=Path(config.out),
+            load_first=load_first,
+            bf16=config.bf16,
+            on_cpu=torch.device(config.device).type == "cpu",
+        )
+        train_policy(training, on_progress)
+    save_policy(model, Path(folder), Path(config.out) / "model")
+
+
+def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
+    """What the trained weights depend on."""
+    checker = make_checker(config.checker)
+    known = {
+        "checker": {"kind": checker.name, "version": checker.version},
+        "split": {"version": SPLITTER_VERSION},
+        "policy": {"model": plan.policy.engine.model_identity()},
+    }
+    content = {
+        "task": "rl",
+        "problems": content_id([(one.text, one.answer) for one in plan.problems]),
+        "measured": content_id([(one.text, one.answer) for one in plan.others]),
+        "prm": None if config.prm is None else weights_of(config.prm) or config.prm,
+    }
+    if plan.prover is not None:
+        known["prover"] = {"model": plan.prover.engine.model_identity()}
+    trees = []
+    for tree in (config.identity(), config.semantic()):
+        merged = {name: {**tree.get(name, {}), **more} for name, more in known.items()}
+        trees.append({**tree, **merged, **content})
+    return Semantic(identity=trees[0], config=trees[1])

@@ -1,0 +1,196 @@
+"""What a job will cost, from blocks of it that are done.
+
+A block's cost is taken to be a base for each item, an amount for each character of their texts and
+one for the squares of their lengths: lengths are known of every item without an engine, and
+where costs vary a lot they vary with length. The three are fitted by weighted least squares, none
+negative, and the fit is scaled to what was seen in all (a ratio estimator, Cochran 1977, chapter
+6). The pilot is stratified by length, so that long blocks are in it in proportion. Intervals:
+bootstrap over blocks, widened to Student's t, for what the fit takes of few blocks, and for the
+luck of those that are left, where they are few.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.special import ndtri, stdtrit
+
+from mclabel.run.sizes import Size
+
+Floats = NDArray[np.float64]
+
+RESAMPLES = 1000
+LEVEL = 0.95
+NUM_COEFFICIENTS = 3
+
+
+class CostModel:
+    """Fits cost to the sizes of blocks; of constant size itself, however many are added."""
+
+    def __init__(self) -> None:
+        self._terms = np.zeros(_NUM_TERMS)
+
+    def add(self, size: Size, cost: float) -> None:
+        """Record a block's cost, whose variance is taken to rise with the number of its items."""
+        self._terms += _terms(size, cost)
+
+    def predict(self, size: Size) -> float | None:
+        """Expected cost of items of this size; None before any block."""
+        return _predicted(self._terms, _row(size)) if self._terms.any() else None
+
+
+class Remainder:
+    """Forecasts what a running job has yet to spend, in tokens."""
+
+    def __init__(self, *, num_items: int, size: Size | None = None) -> None:
+        """Begin with nothing done.
+
+        Args:
+            num_items: to be done by this run.
+            size: of all items of the job, of which these are a share like any other; None where
+                it is not known.
+        """
+        self._num_items, self._size = num_items, size
+        self._committed, self._model = Size(), CostModel()
+        self._committed_tokens = 0
+
+    def commit(self, size: Size, num_tokens: int) -> None:
+        """Record the size and cost of a committed block."""
+        self._committed += size
+        self._committed_tokens += num_tokens
+        self._model.add(size, num_tokens)
+
+    def left(
+        self, *, num_done: int, num_open: int, done_tokens: int, open_tokens: int
+    ) -> float | None:
+        """Expected tokens; None before the first item is done.
+
+        Of items that were begun together, those that end first cost little: their mean is too
+        low, while all tokens over the items that have ended (which would be right were costs
+        exponential) are too high where costs are alike. Until half of what is done is committed,
+        an item that is not begun is taken to cost the geometric mean of the two, later what the
+        fit to the blocks says. An item that is begun has a share of the mean cost left that falls
+        as more of those that are begun are done, and at least what the mean exceeds its cost by.
+
+        Args:
+            num_done: items done by this run, those of running blocks included.
+            num_open: items that are begun and not done.
+            done_tokens: that the items that are done have cost.
+            open_tokens: that the running blocks have cost so far.
+        """
+        if not num_done:
+            return None
+        others = max(0, self._committed_tokens + open_tokens - done_tokens)
+        begun = num_done + num_open
+        share = float((num_open / begun) ** _AGEING)
+        mean = (done_tokens + others) / (begun - share * num_open)
+        of_open = max(max(share, _RESIDUE) * mean * num_open, mean * num_open - others)
+        of_new = sqrt(done_tokens * (done_tokens + others)) / num_done
+        num_committed = self._committed.num_items
+        if self._size is not None and 2 * num_committed >= num_done:
+            whole, committed = (self._model.predict(s) for s in (self._size, self._committed))
+            if whole is not None and committed is not None:
+                rest = whole * self._num_items / self._size.num_items - committed
+                of_new = max(0.0, rest) / max(1, self._num_items - num_committed)
+        return of_open + of_new * max(0, self._num_items - begun)
+
+
+_AGEING = 1.5
+"""By how much what is left of an open item falls with the items that are done: 0 would be that of
+exponential costs. 1.5 was chosen by hand on one recorded run (`tests/run/test_eta.py`)."""
+_RESIDUE = 0.25
+"""Share of an item's mean cost that at least is left of one that is not done, on average over those
+that are running: a forecast that was too low does not mean that nothing is left."""
+
+_NUM_TERMS = NUM_COEFFICIENTS * (NUM_COEFFICIENTS + 2) + 1
+
+
+def _row(size: Size) -> Floats:
+    return np.array([size.num_items, size.num_chars, size.num_squares], dtype=np.float64)
+
+
+def _terms(size: Size, cost: float) -> Floats:
+    """What a block adds to the normal equations of the fit, and to the sums it is scaled to."""
+    row = _row(size)
+    weighted = row / size.num_items
+    return np.concatenate([np.outer(weighted, row).ravel(), weighted * cost, row, [cost]])
+
+
+def _predicted(terms: Floats, row: Floats) -> float:
+    k = NUM_COEFFICIENTS
+    gram, right = terms[: k * k].reshape(k, k), terms[k * k : k * k + k]
+    sums, cost = terms[-k - 1 : -1], terms[-1]
+    # Least squares without the rows: a square root of their Gram matrix has the same solution.
+    scale = 1 / np.maximum(sums, 1e-300)
+    values, vectors = np.linalg.eigh(gram * np.outer(scale, scale))
+    roots = np.sqrt(np.maximum(values, 0))
+    kept = roots > 1e-7 * roots.max()
+    root = roots[kept, None] * vectors.T[kept]
+    fit = nnls(root, (vectors.T[kept] @ (right * scale)) / roots[kept])[0] * scale
+    seen = float(fit @ sums)
+    return float(fit @ row) * float(cost) / seen if seen else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """An expected amount, and where it lies with 95%."""
+
+    expected: float
+    low: float
+    high: float
+
+    def times(self, factor: float, plus: float = 0.0) -> Interval:
+        """This amount times a number, and another one on top."""
+        ends = (self.expected, self.low, self.high)
+        expected, low, high = (factor * end + plus for end in ends)
+        return Interval(expected=expected, low=low, high=high)
+
+
+def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) -> Interval:
+    """Cost of items that are not done, from blocks that are.
+
+    Args:
+        seen: size and cost of each block, at least one.
+        left: size of what is left.
+        seed: of the bootstrap.
+    """
+    count, row = len(seen), _row(left)
+    terms = np.stack([_terms(size, cost) for size, cost in seen])
+    expected = _predicted(terms.sum(0), row)
+    if count == 1:
+        return Interval(expected=expected, low=0.0, high=float("inf"))
+    rng = np.random.default_rng(seed)
+    draws = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    totals = [_predicted(drawn, row) for drawn in draws @ terms]
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(totals, [tail, 1 - tail])
+    wider = float(stdtrit(count - 1, 1 - tail) / ndtri(1 - tail))
+    wider *= (count / max(1, count - NUM_COEFFICIENTS)) ** 0.5
+    num_seen = sum(size.num_items for size, _ in seen)
+    wider *= (1 + num_seen / max(1, left.num_items)) ** 0.5
+    return Interval(
+        expected=expected,
+        low=max(0.0, expected - wider * (expected - float(low))),
+        high=expected + wider * (float(high) - expected),
+    )
+
+
+def pilot_blocks(sizes: Sequence[Size], count: int, *, seed: int) -> frozenset[int]:
+    """Numbers of the blocks of a pilot: one of each of so many parts of all, from short to long.
+
+    Args:
+        sizes: of all blocks of the job.
+        count: blocks of the pilot, at most all.
+        seed: of which ones.
+    """
+    order = sorted(range(len(sizes)), key=lambda number: sizes[number].num_chars)
+    count, rng = min(count, len(order)), random.Random(seed)
+    cuts = [len(order) * i // max(1, count) for i in range(count + 1)]
+    return frozenset(order[rng.randrange(a, b)] for a, b in pairwise(cuts))

@@ -1,0 +1,208 @@
+"""The driver of a job: resumes, leases blocks out, keeps to the budget, reports.
+
+Rerunning a job resumes it: blocks whose output exists are done, the others are run, and what was
+done of them before is taken from their journals. An output belongs to one configuration, which
+`run.json` holds, and to the items of its plan (`blocks`).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+
+from mclabel.core.stop import deferred
+from mclabel.run.blocks import JobBlocks
+from mclabel.run.budget import FILE as SPENT
+from mclabel.run.budget import Ledger, Limits
+from mclabel.run.drivers import DriverSign
+from mclabel.run.fleet import Fleet, FleetProgress
+from mclabel.run.leases import LeaseBook
+from mclabel.run.progress_log import PROGRESS_FILE, ProgressLog
+from mclabel.run.shards.finished import write_finished
+from mclabel.run.shards.journal import delete_journal, journaled_blocks
+from mclabel.run.shards.rejects import FILE as REJECTS
+from mclabel.run.shards.rejects import Reject, write_rejects
+from mclabel.run.shards.store import Store
+from mclabel.run.sizes import Size
+from mclabel.run.tally import JobReport, JobState, Tally
+from mclabel.run.task import CommittedBlocks, Outputs
+
+logger = logging.getLogger(__name__)
+
+_MAX_NAMED = 3
+"""Foreign files that a warning names."""
+
+
+def run_job(
+    blocks: JobBlocks,
+    outputs: Outputs,
+    fleet: Fleet,
+    store: Store,
+    *,
+    on_state: Callable[[JobState], None] = lambda state: None,
+    limits: Limits | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    only: Collection[str] | None = None,
+    size: Size | None = None,
+    rejects: Callable[[], Iterable[Reject]] = tuple,
+    prepare: Callable[[], None] = lambda: None,
+) -> JobReport:
+    """Run every item whose block the store does not hold yet.
+
+    What the job has spent, its progress and its rejects are written also if it is stopped. On
+    reaching a limit of the budget no more blocks are begun, those that are running leave journals.
+
+    Args:
+        blocks: of the whole job.
+        outputs: of the task that the fleet runs.
+        fleet: where the blocks run.
+        store: of the output, which was claimed for the job's configuration.
+        on_state: called often with the state of the job.
+        limits: of the budget, over all runs of the job.
+        should_stop: asked often; once it is true no block is begun, and those that are running
+            leave their journals.
+        only: ids of the blocks to run; None runs all.
+        size: of all items, for the forecast; None makes none.
+        rejects: what of the input is no item.
+        prepare: called before the fleet is given work; not at all where none is left.
+
+    Raises:
+        ShardError: the store fails.
+        EngineError: engines cannot be loaded or kept alive.
+        Stopped: a signal asked for the end; what was whole is committed.
+    """
+    limits = limits or Limits()
+    log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())
+    if limits.reached(ledger.spent):
+        only = ()
+
+    def is_enough(state: JobState) -> bool:
+        log(state)
+        on_state(state)
+        spent = ledger.update(state, time.monotonic())
+        return should_stop() or limits.reached(spent) is not None
+
+    num_left = None
+    try:
+        try:
+            report = _run_blocks(
+                blocks, outputs, fleet, store, is_enough, prepare, only=only, size=size
+            )
+        finally:
+            ledger.write(time.monotonic())
+            num_rejected = write_rejects(store, chain(rejects(), outputs.set_aside(store)))
+        num_left = report.num_blocks_left
+        if not num_left:
+            there = (SPENT, REJECTS, PROGRESS_FILE)
+            write_finished(
+                store,
+                num_blocks=len(blocks),
+                num_plan_parts=blocks.num_plan_parts,
+                files=tuple(name for name in there if store.read(name) is not None),
+            )
+    finally:  # last, so that no log says that all is done before the record does
+        log.close(num_blocks_left=num_left)
+    stopped_by = limits.reached(ledger.spent) if report.num_blocks_left else None
+    return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
+
+
+def _run_blocks(
+    blocks: JobBlocks,
+    outputs: Outputs,
+    fleet: Fleet,
+    store: Store,
+    is_enough: Callable[[JobState], bool],
+    prepare: Callable[[], None],
+    *,
+    only: Collection[str] | None,
+    size: Size | None,
+) -> JobReport:
+    """Run what is missing, until all is done, a signal comes, or `is_enough` of a state."""
+    with DriverSign(store) as sign:
+        sign.warn()
+        committed = outputs.committed(store)
+        _warn_of_foreign(store, committed)
+        journaled = journaled_blocks(store)
+        for block_id in journaled & committed.blocks:  # left by an attempt that came too late
+            delete_journal(store, block_id)
+
+        todo, num_items_todo = set[str](), 0
+        num_resumed = num_items_resumed = 0
+        for block_id, count in blocks.sizes():
+            if block_id in committed.blocks:
+                num_resumed, num_items_resumed = num_resumed + 1, num_items_resumed + count
+            elif only is None or block_id in only:
+                todo.add(block_id)
+                num_items_todo += count
+        tally = Tally(
+            outputs,
+            num_blocks=len(blocks),
+            num_blocks_resumed=num_resumed,
+            num_items=num_items_resumed + num_items_todo,
+            num_items_resumed=num_items_resumed,
+            size=size if only is None else None,
+        )
+
+        def on_progress(progress: FleetProgress) -> None:
+            if is_enough(tally.state(progress)):
+                book.close()
+
+        stopped = False
+        if todo:
+            prepare()
+            wanted = blocks.blocks(lambda block_id: block_id in todo)
+            book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled, words=outputs.words)
+            if not book.finished:
+                with deferred(book.close), frozen_heap():
+                    for report in fleet.run(book, on_progress):
+                        tally.add(report)
+            stopped = book.closed and not book.finished
+        result = replace(tally.report(), changes=blocks.changes)
+        if stopped or only is not None:  # journals of other blocks are still of use
+            now = outputs.committed(store).blocks  # a last commit may go unreported
+            num_left = sum(block_id not in now for block_id, _ in blocks.sizes())
+            return replace(result, num_blocks_left=num_left)
+        if not sign.others():
+            outputs.sweep(store)
+            for block_id in journaled_blocks(store):
+                delete_journal(store, block_id)
+        return result
+
+
+def _warn_of_foreign(store: Store, committed: CommittedBlocks) -> None:
+    """Name files that lie among the outputs and are none."""
+    foreign = committed.foreign
+    if foreign:
+        shown = ", ".join(foreign[:_MAX_NAMED]) + (", …" if len(foreign) > _MAX_NAMED else "")
+        logger.warning(
+            "%s: %d files in %s/ belong to no block of this run and are not read (%s). Move them "
+            "away",
+            store.location,
+            len(foreign),
+            foreign[0].partition("/")[0],
+            shown,
+        )
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """While it lasts, the collector goes through newer objects alone.
+
+    A job makes and drops millions of items, and libraries' own objects are many: going through
+    those again and again is a third of the time of leasing blocks. Where somebody else has frozen
+    the heap, nothing is done. Nothing is collected before, as that takes longer than a small job:
+    what was garbage already is kept until the end.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

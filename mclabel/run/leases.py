@@ -1,0 +1,210 @@
+"""The lease book of a job: which worker runs which block, and what is left.
+
+Blocks are taken from a stream as workers want them; the book keeps only those that are running or
+were released, so a job of any length costs it the same. Those under which engines die again and
+again are leased alone, until it is known which of their items kills (`suspects`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Hashable, Iterable
+
+from mclabel.core.errors import EngineError
+from mclabel.run.suspects import MAX_SHARED_LOSSES, Lease, Suspect
+from mclabel.run.task import ANY_WORDS, Block, RunnerState, TaskWords
+
+MIN_LEASES, MAX_LEASES = 2, 64
+"""Blocks a worker runs at a time."""
+MAX_SET_ASIDE_IN_A_ROW = 3
+"""Items that kill engines, with nothing done between: then the engines are at fault."""
+LOGS = "With Ray, the engine's log is in its folder on the engine's node (session_latest/logs)"
+
+
+def num_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0) -> int:
+    """How many blocks to lease a worker that runs some.
+
+    Enough for as many requests to wait as are worked on. A task that asks for little at a time
+    needs many blocks for that; the engine works on the earliest ones first. And, where blocks end
+    faster than the worker is asked, twice as many as end until then.
+
+    Args:
+        num_running: blocks that it runs.
+        engine: as last seen.
+        num_ended: blocks that have ended since it was asked before.
+    """
+    pace = min(2 * num_ended, MAX_LEASES) - num_running
+    return max(0, pace, _num_short(num_running, engine))
+
+
+def _num_short(num_running: int, engine: RunnerState) -> int:
+    """Blocks that the engine's demand is short of."""
+    demand, wanted = engine.num_live + engine.num_waiting, 2 * engine.max_live
+    if num_running < MIN_LEASES:
+        return MIN_LEASES - num_running
+    if demand >= wanted:
+        return 0
+    more = math.ceil(num_running * (wanted / demand - 1)) if demand else num_running
+    # At most twice as many before looking again.
+    return min(more, num_running, MAX_LEASES - num_running)
+
+
+class LeaseBook:
+    """Blocks of a job, each leased until it is done."""
+
+    def __init__(
+        self,
+        blocks: Iterable[Block],
+        *,
+        num_blocks: int,
+        journaled: Collection[str] = (),
+        words: TaskWords = ANY_WORDS,
+    ) -> None:
+        """Open a book of blocks, none of which is leased yet.
+
+        Args:
+            blocks: to be done, with distinct ids.
+            num_blocks: how many those are, about.
+            journaled: ids of blocks that earlier runs have left journals of.
+            words: of the task.
+        """
+        self._blocks = iter(blocks)
+        self._num_left = num_blocks
+        self._journaled, self._words = journaled, words
+        self._released: deque[Block] = deque()
+        self._losses: dict[str, int] = {}
+        self._running: dict[str, Block] = {}
+        self._num_running: Counter[Hashable] = Counter()
+        self._ahead: Block | None = None
+        self._suspects: dict[str, Suspect] = {}
+        self._due_alone: deque[str] = deque()
+        """Suspects that wait for an engine of their own."""
+        self._examiner: Hashable | None = None
+        """The worker that is given no more, so that it can run the next suspect alone."""
+        self._examining: set[Hashable] = set()
+        """Workers that run a suspect alone."""
+        self._num_set_aside_in_a_row = 0
+        self.closed = False
+        """Whether no more blocks are leased: the job is to stop."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every block is done."""
+        if self._running or self._released or self._due_alone:
+            return False
+        self._ahead = self._next()
+        return self._ahead is None
+
+    @property
+    def num_unfinished(self) -> int:
+        """Blocks that are not done, about."""
+        waiting = len(self._released) + len(self._due_alone)
+        return self._num_left + waiting + len(self._running)
+
+    def num_running(self, worker: Hashable) -> int:
+        """Blocks that a worker runs."""
+        return self._num_running[worker]
+
+    def close(self) -> None:
+        """Lease no more blocks. From a signal's handler."""
+        self.closed = True
+
+    def take(
+        self, worker: Hashable, engine: RunnerState, *, num_workers: int = 1, num_ended: int = 0
+    ) -> list[Lease]:
+        """Lease a worker what keeps its engine full, or one block that is to be alone on it.
+
+        Args:
+            worker: that is to have them.
+            engine: of the worker, as last seen.
+            num_workers: that are ready; the last blocks are shared among them.
+            num_ended: blocks that have ended on the worker since it was asked before.
+        """
+        if self.closed or worker in self._examining:
+            return []
+        num_running = self._num_running[worker]
+        if self._due_alone and self._examiner in (None, worker):
+            self._examiner = worker
+            return [] if num_running else [self._lease_alone(worker)]
+        more = num_more_leases(num_running, engine, num_ended=num_ended)
+        # Each worker gets an even share of the unfinished blocks, running ones included, however
+        # often it asks.
+        share = max(1, math.ceil(self.num_unfinished / num_workers))
+        count = min(more, share - num_running)
+        leases: list[Lease] = []
+        while len(leases) < count and (block := self._next()) is not None:
+            replay = block.id in self._losses or block.id in self._journaled
+            leases.append(Lease(block=block, replay=replay))
+            self._running[block.id] = block
+            self._num_running[worker] += 1
+        if self._due_alone and not self._num_running[worker]:
+            return [self._lease_alone(worker)]
+        return leases
+
+    def done(self, worker: Hashable, block_id: str) -> None:
+        """Record that a worker has done what it was leased of a block."""
+        self._remove(worker, block_id)
+        self._num_set_aside_in_a_row = 0
+        suspect = self._suspects.get(block_id)
+        if suspect is not None and not suspect.passed():
+            self._due_alone.appendleft(block_id)
+            return
+        self._suspects.pop(block_id, None)
+        self._losses.pop(block_id, None)
+
+    def release(self, worker: Hashable, block_id: str, reason: str, *, counts: bool = True) -> None:
+        """Record that a worker died under a block: it is leased anew, before all others.
+
+        Args:
+            worker: that ran it.
+            block_id: of the block.
+            reason: why the worker died.
+            counts: False where the block cannot have been the cause.
+
+        Raises:
+            EngineError: engines die whatever they are given.
+        """
+        block = self._remove(worker, block_id)
+        if worker == self._examiner:
+            self._examiner = None
+        suspect = self._suspects.get(block_id)
+        if suspect is not None:
+            if counts and suspect.failed(reason):
+                self._num_set_aside_in_a_row += 1
+                if self._num_set_aside_in_a_row >= MAX_SET_ASIDE_IN_A_ROW:
+                    raise EngineError(
+                        f"engines died twice under each of {self._num_set_aside_in_a_row} "
+                        f"{self._words.items} in a row and completed nothing in between: the last "
+                        f"in block {block_id}; the last time: {reason}. {LOGS}"
+                    )
+            self._due_alone.appendleft(block_id)
+            return
+        self._losses[block_id] = self._losses.get(block_id, 0) + counts
+        if self._losses[block_id] >= MAX_SHARED_LOSSES:
+            self._suspects[block_id] = Suspect(block, self._words)
+            self._due_alone.append(block_id)
+        else:
+            self._released.append(block)
+
+    def _lease_alone(self, worker: Hashable) -> Lease:
+        lease = self._suspects[self._due_alone.popleft()].lease()
+        self._examining.add(worker)
+        self._examiner = None
+        self._running[lease.block.id] = lease.block
+        self._num_running[worker] += 1
+        return lease
+
+    def _remove(self, worker: Hashable, block_id: str) -> Block:
+        self._num_running[worker] -= 1
+        self._examining.discard(worker)
+        return self._running.pop(block_id)
+
+    def _next(self) -> Block | None:
+        if self._released:
+            return self._released.popleft()
+        if self._ahead is not None:
+            block, self._ahead = self._ahead, None
+            return block
+        self._num_left = max(0, self._num_left - 1)
+        return next(self._blocks, None)

@@ -1,0 +1,215 @@
+"""A run's plan in memory: which item belongs to which block, and how an input differs from it.
+
+Of each item 28 bytes are kept: hashes of its id and contents, and the number of its block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mclabel.run.shards.plan import CONTENT_BYTES, META_BYTES, read_parts
+from mclabel.run.shards.store import Store
+from mclabel.run.task import Item, Items
+
+CHUNK = 4096
+"""Items that are looked up together."""
+MAX_NAMED = 5
+"""Items that a message names."""
+
+Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputChanges:
+    """How the input differs from what the run was begun with."""
+
+    num_added: int = 0
+    num_changed: int = 0
+    """Items with another content (a problem's text, gold or given solution)."""
+    num_gone: int = 0
+    num_other_meta: int = 0
+    """Items of which only other columns differ; their results keep the former ones."""
+    changed: tuple[str, ...] = ()
+    """Ids of the first changed items."""
+
+
+class PlanIndex:
+    """Every item that a plan has ever had, by a hash of its id, with its latest state."""
+
+    def __init__(self) -> None:
+        """Begin with no items."""
+        self.ids: Hashes = np.empty(0, np.uint64)
+        """Sorted hashes of ids."""
+        self.contents: Hashes = np.empty(0, np.uint64)
+        self.metas: Hashes = np.empty(0, np.uint64)
+        self.blocks: NDArray[np.int64] = np.empty(0, np.int64)
+        """Number of the block; -1 where the item was superseded and not planned anew."""
+        self.order: NDArray[np.int64] = np.empty(0, np.int64)
+        """Position in the plan."""
+        self.names: list[str] = []
+        """Ids of the blocks, by number."""
+        self.num_parts = 0
+
+    @classmethod
+    def of(cls, parts: Iterable[pa.Table]) -> Self:
+        """The plan that some parts make."""
+        plan = cls()
+        columns: list[tuple[NDArray[Any], ...]] = []
+        for part in parts:
+            plan.num_parts += 1
+            columns.append(plan._columns(part))
+        if not columns:
+            return plan
+        ids, contents, metas, blocks = (np.concatenate(c) for c in zip(*columns, strict=True))
+        by_id = np.argsort(ids, kind="stable")
+        last = by_id[np.append(ids[by_id][1:] != ids[by_id][:-1], True)]
+        plan.ids, plan.contents, plan.metas = ids[last], contents[last], metas[last]
+        plan.blocks, plan.order = blocks[last], last
+        return plan
+
+    def find(self, ids: Hashes) -> NDArray[np.int64]:
+        """Places of items by the hashes of their ids; -1 where there is none."""
+        if not len(self.ids):
+            return np.full(len(ids), -1, np.int64)
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[places] == ids, places, -1)
+
+    def places(self, items: Items) -> NDArray[np.int64]:
+        """Places of the items of a whole input; -1 where there is none."""
+        chunks = [self.find(id_hashes(item.id for item in chunk)) for chunk in in_chunks(items)]
+        return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+
+    def _columns(self, part: pa.Table) -> tuple[NDArray[Any], ...]:
+        superseded = part.column("superseded").to_numpy()
+        named = part.column("block").combine_chunks().dictionary_encode()
+        blocks = named.indices.to_numpy() + len(self.names)
+        self.names += named.dictionary.to_pylist()
+        return (
+            id_hashes(part.column("item_id").to_pylist()),
+            _first_bytes(part.column("content"), CONTENT_BYTES),
+            _first_bytes(part.column("meta"), META_BYTES),
+            np.where(superseded, -1, blocks),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """An input beside a plan."""
+
+    places: NDArray[np.int64]
+    """Of each item of the input in the plan; -1 for a new one."""
+    is_new: NDArray[np.bool_]
+    """Of each item of the input: without a block yet."""
+    is_changed: NDArray[np.bool_]
+    gone: NDArray[np.int64]
+    """Places of items of the plan that the input lacks, in the order of the plan."""
+    num_other_meta: int
+    first_changed: tuple[str, ...]
+
+    @classmethod
+    def of(cls, items: Items, plan: PlanIndex) -> Self:
+        """Compare a whole input with a plan."""
+        if not plan.num_parts:
+            count = len(items)
+            return cls(
+                places=np.full(count, -1, np.int64),
+                is_new=np.ones(count, bool),
+                is_changed=np.zeros(count, bool),
+                gone=np.empty(0, np.int64),
+                num_other_meta=0,
+                first_changed=(),
+            )
+        places_of, changed_of, other_of = [], [], []
+        first: list[str] = []
+        for chunk in in_chunks(items):
+            places = plan.find(id_hashes(item.id for item in chunk))
+            digests = [item_digests(item) for item in chunk]
+            content = _numbers([content for content, _ in digests])
+            here = np.maximum(places, 0)
+            is_changed = (places >= 0) & (plan.blocks[here] >= 0) & (plan.contents[here] != content)
+            first += [chunk[i].id for i in np.flatnonzero(is_changed)[: MAX_NAMED - len(first)]]
+            places_of.append(places)
+            changed_of.append(is_changed)
+            other_of.append(_numbers([meta for _, meta in digests]) != plan.metas[here])
+        places, is_changed, is_other = map(np.concatenate, (places_of, changed_of, other_of))
+        is_new = (places < 0) | (plan.blocks[np.maximum(places, 0)] < 0)
+        is_gone = plan.blocks >= 0
+        is_gone[places[~is_new]] = False
+        gone = np.flatnonzero(is_gone)
+        return cls(
+            places=places,
+            is_new=is_new,
+            is_changed=is_changed,
+            gone=gone[np.argsort(plan.order[gone])],
+            num_other_meta=int((is_other & ~is_new & ~is_changed).sum()),
+            first_changed=tuple(first),
+        )
+
+    @property
+    def changes(self) -> InputChanges:
+        """How they differ, in numbers."""
+        return InputChanges(
+            num_added=int(self.is_new.sum()),
+            num_changed=int(self.is_changed.sum()),
+            num_gone=len(self.gone),
+            num_other_meta=self.num_other_meta,
+            changed=self.first_changed,
+        )
+
+
+def planned_ids(store: Store, hashes: Hashes) -> list[str]:
+    """Ids of items of a run's plan by their hashes, in the order of the hashes."""
+    names: dict[int, str] = {}
+    for part in read_parts(store):
+        found = id_hashes(part.column("item_id").to_pylist())
+        at = np.flatnonzero(np.isin(found, hashes))
+        texts = pc.take(part.column("item_id"), pa.array(at)).to_pylist()
+        names.update(zip(found[at].tolist(), texts, strict=True))
+    return [names[key] for key in hashes.tolist()]
+
+
+def item_digests(item: Item) -> tuple[bytes, bytes]:
+    """Digests of an item's content, and of its extras."""
+    return _digest(item.content(), CONTENT_BYTES), _digest(item.extras(), META_BYTES)
+
+
+def id_hashes(ids: Iterable[str]) -> Hashes:
+    """Hashes of items' ids, by Python's keyed SipHash: they hold within this process alone."""
+    return np.fromiter(map(hash, ids), np.int64).view(np.uint64)
+
+
+def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Items, some thousands at a time."""
+    stream = iter(items)
+    while chunk := list(islice(stream, CHUNK)):
+        yield chunk
+
+
+def _digest(texts: Iterable[str], size: int) -> bytes:
+    whole = hashlib.blake2b(digest_size=size)
+    for text in texts:
+        content = text.encode()
+        whole.update(len(content).to_bytes(8, "big"))
+        whole.update(content)
+    return whole.digest()
+
+
+def _numbers(digests: Sequence[bytes]) -> Hashes:
+    """The first eight bytes of each digest."""
+    return np.frombuffer(b"".join(digest[:8] for digest in digests), ">u8").astype(np.uint64)
+
+
+def _first_bytes(column: pa.ChunkedArray, width: int) -> Hashes:
+    whole = column.combine_chunks()
+    raw = np.frombuffer(whole.buffers()[1], np.uint8)
+    rows = raw.reshape(-1, width)[whole.offset : whole.offset + len(whole), :8]
+    return np.ascontiguousarray(rows).view(">u8").ravel().astype(np.uint64)

@@ -1,0 +1,114 @@
+"""A Ray cluster: to join it, what its nodes have, and which of them are about to go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Collection, Mapping
+
+from mclabel.core.errors import EngineError
+
+CONNECT_S = 5.0
+
+
+def connect(address: str) -> None:
+    """Connect this process to Ray, or start one.
+
+    Raises:
+        EngineError: nothing answers there, or it does not let us in.
+    """
+    if address == "local":
+        ask_for_tokens()
+    import ray
+
+    if ray.is_initialized():
+        return
+    # Ray would run engines at low priority even where the machine is theirs, and would hide
+    # GPUs from actors that ask for none, with a warning that it will stop doing so.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdigit():  # Ray itself would try for a minute
+            socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            include_dashboard=False if address == "local" else None,
+        )
+    except ray.exceptions.AuthenticationError as error:
+        raise EngineError(
+            f"ray.address={address!r}: the cluster requires an authentication token: "
+            f"{token_advice()}"
+        ) from error
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        raise EngineError(
+            f"ray.address={address!r}: cannot connect: {error}. Give the address of a running "
+            "cluster (`auto` on one of its nodes), or ray.address=local to start Ray on this "
+            f"machine. If the cluster requires an authentication token: {token_advice()}"
+        ) from error
+
+
+def ask_for_tokens() -> None:
+    """Ask for token authentication in a cluster that this process starts, unless the user chose.
+
+    Without a choice Ray takes tokens, too, and warns that one may decline. It reads the variable
+    when it is imported.
+    """
+    imported = sys.modules.get("ray")
+    if "RAY_AUTH_MODE" in os.environ or (imported is not None and imported.is_initialized()):
+        return
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if imported is not None:
+        # As ray.init does: there is no public way.
+        from ray._raylet import Config  # type: ignore[attr-defined]
+
+        Config.initialize("")
+
+
+def token_advice() -> str:
+    """What token this process has for a cluster, and what to do; never the token itself."""
+    # Ray has no public way to ask; its own command `get-auth-token` reads the same.
+    from ray._raylet import (  # type: ignore[attr-defined]
+        AuthenticationMode,
+        AuthenticationTokenLoader,
+        get_authentication_mode,
+    )
+    from ray.exceptions import AuthenticationError
+
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+    try:
+        has_token = AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+    except AuthenticationError:
+        has_token = False
+    if not has_token:
+        where = f": RAY_AUTH_TOKEN_PATH={path!r} is not a file that holds one" if path else ""
+        state = f"this command has none{where}"
+    elif get_authentication_mode() != AuthenticationMode.TOKEN:
+        mode = os.environ.get("RAY_AUTH_MODE", "")
+        state = f"this command has one, which RAY_AUTH_MODE={mode!r} keeps from being sent"
+    else:
+        state = "this command sends one, which must be the cluster's"
+    return (
+        f"{state}. Ray protects a cluster with a token unless it was started with "
+        "RAY_AUTH_MODE=disabled. `ray get-auth-token` on the head node prints the token: write it "
+        "to a file here, and set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file's name"
+    )
+
+
+def node_resources() -> list[Mapping[str, float]]:
+    """What each living node has."""
+    import ray
+
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def draining_nodes() -> Collection[str]:
+    """Ids of the nodes that Ray will take away."""
+    from ray._private.state import state  # as ray.train does: there is no public way
+
+    draining: Mapping[str, int] = state.get_draining_nodes()
+    return draining

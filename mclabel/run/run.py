@@ -1,0 +1,271 @@
+"""The output of a job, and the one recipe by which a task is run into it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from mclabel.core.errors import DataError
+from mclabel.engines.resources import EngineResources
+from mclabel.run.blocks import JobBlocks, plan_blocks
+from mclabel.run.budget import Limits
+from mclabel.run.fleets import LateFleet, from_anywhere, make_fleet
+from mclabel.run.job import run_job
+from mclabel.run.outputs import check_places
+from mclabel.run.places import RUN, Kind
+from mclabel.run.settings import BudgetConfig, RayConfig
+from mclabel.run.shards.manifest import (
+    Semantic,
+    amend_claim,
+    changed_fields,
+    claim,
+    other_configuration,
+    read_claim,
+)
+from mclabel.run.shards.rejects import Reject
+from mclabel.run.shards.restore import check_made_for, lost_id
+from mclabel.run.shards.store import Store
+from mclabel.run.sizes import Size
+from mclabel.run.tally import JobReport, JobState
+from mclabel.run.task import Items, Outputs, Task
+from mclabel.run.worker import JOURNAL_S, Worker
+
+logger = logging.getLogger(__name__)
+
+
+class Run:
+    """The output of a job: what it belongs to, and what is there. Its manifest is read once.
+
+    Nothing is written before `claim`, so that bad input leaves no file.
+    """
+
+    def __init__(self, out: str, kind: Kind) -> None:
+        """Look at an output; use `look`."""
+        self.out, self._name = out, str(kind.manifest)
+        self._store = Store(out) if "://" in out or Path(out).is_dir() else None
+        self._manifest = None if self._store is None else read_claim(self._store, self._name)
+        self._semantic = Semantic.of({})
+        self._is_amended = False
+
+    @classmethod
+    def look(cls, out: str, kind: Kind = RUN) -> Run:
+        """See what an output holds.
+
+        Args:
+            out: folder, which may be missing, or URL.
+            kind: of what is to be written there.
+
+        Raises:
+            ShardError: it holds something else, or cannot be written.
+            ConfigError: nothing can be written there.
+        """
+        check_places(out, kind)
+        return cls(out, kind)
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether a job has claimed it already."""
+        return self._manifest is not None
+
+    @property
+    def store(self) -> Store | None:
+        """Where it lies; None where there is nothing yet."""
+        return self._store
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """The configuration that it was claimed for; empty before."""
+        found: Mapping[str, Any] = {} if self._manifest is None else self._manifest["config"]
+        return found
+
+    def check(
+        self,
+        semantic: Semantic,
+        may_change: Callable[[Store, Sequence[str]], bool] = lambda store, changed: False,
+    ) -> None:
+        """Refuse an output of another configuration; else it is known as one of this.
+
+        Args:
+            semantic: of the job.
+            may_change: of the keys that have changed, whether the output may take them over.
+
+        Raises:
+            ShardError: its manifest, its plan or its shards are of another one.
+        """
+        self._semantic = semantic
+        if self._store is None:
+            return
+        if self._manifest is not None and (changed := changed_fields(self._manifest, semantic)):
+            if not may_change(self._store, changed):
+                raise other_configuration(self._store, self._manifest, semantic, changed)
+            self._is_amended = True
+        check_made_for(self._store, self._manifest, semantic)
+
+    def stamp(self, **provenance: Any) -> dict[str, Any]:
+        """Metadata of every shard: the configuration, and what is kept beside it."""
+        return {**provenance, **self._semantic.stamp()}
+
+    def claim(self, provenance: Mapping[str, Any]) -> Store:
+        """Write the manifest, if there is none yet.
+
+        Args:
+            provenance: versions and the like, kept beside the configuration and not compared.
+
+        Returns:
+            The store, which is there now.
+
+        Raises:
+            ShardError: another job was faster.
+        """
+        store = Store(self.out, create=True)
+        if self._manifest is None:
+            lost = None
+            if store.names("plan"):
+                lost = lost_id(store)
+                logger.warning(
+                    "%s: %s was missing. It is written again: the plan there is of this "
+                    "configuration",
+                    store.location,
+                    self._name,
+                )
+            claim(store, self._name, self._semantic, provenance, run=lost)
+        elif self._is_amended:
+            amend_claim(store, self._name, self._manifest, self._semantic)
+        self._store = store
+        return store
+
+    def blocks(
+        self,
+        items: Items,
+        outputs: Outputs,
+        *,
+        block_items: int,
+        accept_changes: bool = False,
+        commit: bool = False,
+    ) -> JobBlocks:
+        """The blocks of a job, as they would be planned; see `plan_blocks`."""
+        return plan_blocks(
+            self._store,
+            items,
+            outputs,
+            identity=self._semantic.identity,
+            block_items=block_items,
+            accept_changes=accept_changes,
+            commit=commit,
+        )
+
+
+class Inputs(Protocol):
+    """What a job reads."""
+
+    @property
+    def items(self) -> Items:
+        """What is to be done."""
+        ...
+
+    @property
+    def size(self) -> Size:
+        """How much text all items have."""
+        ...
+
+    def rejects(self) -> Iterable[Reject]:
+        """What of the input cannot be used."""
+        ...
+
+
+class JobConfig(Protocol):
+    """What every job's configuration has."""
+
+    @property
+    def ray(self) -> RayConfig:
+        """Where it runs."""
+        ...
+
+    @property
+    def budget(self) -> BudgetConfig:
+        """What it may cost."""
+        ...
+
+    @property
+    def strict(self) -> bool:
+        """Whether an item that is left out is an error."""
+        ...
+
+
+def run_task(
+    task: Task,
+    run: Run,
+    inputs: Inputs,
+    config: JobConfig,
+    *,
+    resources: Callable[[], EngineResources],
+    block_items: int,
+    journal_s: float = JOURNAL_S,
+    on_state: Callable[[JobState], None] = lambda state: None,
+    accept_changes: bool = False,
+    choose: Callable[[JobBlocks], Collection[str]] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    prepare: Callable[[], None] = lambda: None,
+) -> JobReport:
+    """Run a task on the items of an input: claim the output, plan it, and run what is missing.
+
+    Args:
+        task: what is done with each item.
+        run: the output, which was checked for the job's configuration.
+        inputs: of the job.
+        config: of the job.
+        resources: that a worker takes; called only if there is work, as it may import torch.
+        block_items: items in a new block.
+        journal_s: seconds between two writes of the journals.
+        on_state: called often with the state of the job.
+        accept_changes: run items anew that have changed since the run was begun, and leave out
+            what is gone; else either is refused.
+        choose: ids of the blocks to run now; None runs all.
+        should_stop: asked often; no block is begun once it is true, and those under way leave
+            their journals.
+        prepare: called before the fleet is given work; not at all where none is left.
+
+    Raises:
+        ShardError: items have changed, or the store fails.
+        DataError: if strict, an item is left out.
+        EngineError: engines cannot be loaded or kept alive.
+    """
+    store = run.claim(task.provenance)
+    blocks = run.blocks(
+        inputs.items,
+        task.outputs,
+        block_items=block_items,
+        accept_changes=accept_changes,
+        commit=True,
+    )
+    if config.strict:
+        _check_none_left_out(store, task.outputs)
+    worker = partial(Worker, task, out=from_anywhere(run.out), journal_s=journal_s)
+    report = run_job(
+        blocks,
+        task.outputs,
+        LateFleet(lambda: make_fleet(config.ray, resources(), worker)),
+        store,
+        on_state=on_state,
+        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
+        should_stop=should_stop,
+        only=None if choose is None else choose(blocks),
+        size=inputs.size,
+        rejects=inputs.rejects,
+        prepare=prepare,
+    )
+    if config.strict:
+        _check_none_left_out(store, task.outputs)
+    return report
+
+
+def _check_none_left_out(store: Store, outputs: Outputs) -> None:
+    if (left_out := next(iter(outputs.set_aside(store)), None)) is not None:
+        name = f"row {left_out.row}" if left_out.problem_id is None else left_out.problem_id
+        raise DataError(
+            f"{store.location}: {outputs.words.item} {name} was left out: {left_out.detail}. "
+            "Choose another out=…, or go on without strict"
+        )

@@ -1,0 +1,329 @@
+"""Which labels shard holds which block.
+
+A block is committed as `labels/BLOCK.parquet`. Merging small shards (`compact`) writes larger ones
+and then creates `compacted/NUMBER.parquet`, which names the places of the merged blocks from then
+on; the small shards are deleted afterwards. A later number supersedes earlier ones. The labels are
+listed before the numbers, so a block whose small shard is already gone is found in a number. A
+merged shard that is gone stands for no block any more: its blocks are found in shards of their own,
+or are to be labelled again.
+
+Where the run has a plan (`plan`), only its blocks count: a file in `labels/` that it does not name
+is none of the run's. Nor do labels of problems that the plan has superseded; the plan is read last,
+so it names every block that was listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mclabel.run.parquet import table_too_large, whole_table
+from mclabel.run.shards.digest import SMALLEST, check_parquet, parquet_with_digest
+from mclabel.run.shards.packed import PackedNames
+from mclabel.run.shards.plan import planned_blocks
+from mclabel.run.shards.store import Store, damaged
+
+FOLDER, MERGED = "compacted", "merged"
+_NUMBER_KEY = b"mclabel.number"
+"""Key of a catalog's metadata that says which one it is: a later one supersedes earlier ones."""
+_NUMBER = re.compile(rf"{FOLDER}/(\d+)\.parquet")
+SCHEMA = pa.schema(
+    [
+        pa.field("block", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("num_rows", pa.int64(), nullable=False),
+    ]
+)
+
+
+WITHOUT_ROWS = ("dropped", "set_aside")
+"""Keys of a shard's metadata that list problems without labels, by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The file and rows that hold a block's labels."""
+
+    file: str
+    offset: int = 0
+    num_rows: int | None = None
+    """Rows of the file that are the block's; None is the whole file."""
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether the file holds other blocks, too."""
+        return self.num_rows is not None
+
+
+class Blocks(Mapping[str, Place]):
+    """Where each block lies, by its id. Those with a shard of their own, the most, are packed."""
+
+    def __init__(self, alone: Iterable[str], merged: Mapping[str, Place]) -> None:
+        """Hold the places of blocks.
+
+        Args:
+            alone: blocks with a shard of their own.
+            merged: where others lie.
+        """
+        self._alone, self._merged = PackedNames(alone), merged
+
+    def own(self, file: str) -> bool:
+        """Whether a file is the shard of one of the blocks."""
+        return file.removeprefix("labels/").removesuffix(".parquet") in self._alone
+
+    def files(self) -> Iterator[str]:
+        """Labels shards, each once."""
+        yield from map(_own_shard, self._alone)
+        yield from {place.file for place in self._merged.values()}
+
+    def __len__(self) -> int:
+        return len(self._alone) + len(self._merged)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._alone
+        yield from self._merged
+
+    def __contains__(self, block: object) -> bool:
+        return block in self._merged or block in self._alone
+
+    def __getitem__(self, block: str) -> Place:
+        if (place := self._merged.get(block)) is not None:
+            return place
+        if block in self._alone:
+            return Place(_own_shard(block))
+        raise KeyError(block)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """The committed blocks of a run."""
+
+    blocks: Blocks
+    number: int
+    """Number of the last merge; 0 before the first."""
+    merged_away: tuple[str, ...] = ()
+    """Small shards that a merge has replaced, and that are still there."""
+    superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By block: ids of the problems whose labels in it no longer count."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """By problem that a block has lost so: the block whose labels of it count, if there is one."""
+    foreign: tuple[str, ...] = ()
+    """Files in `labels/` that the run's plan does not name."""
+    too_small: tuple[str, ...] = ()
+    """Labels shards that have fewer bytes than any shard."""
+    lost: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Blocks of which nothing is left, by the merged shard that held them and is gone."""
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """Labels shards, each once, in a fixed order."""
+        return tuple(sorted({place.file for place in self.blocks.values()}))
+
+    def parts(
+        self,
+        store: Store,
+        file: str,
+        blocks: Sequence[str],
+        metadata: Mapping[str, Any],
+        table: pa.Table,
+    ) -> list[pa.Table]:
+        """The rows that count of each of some blocks, from the table of the shard that holds them.
+
+        Args:
+            store: of the run, for messages.
+            file: the shard.
+            blocks: in it.
+            metadata: of the shard.
+            table: of the shard.
+
+        Raises:
+            DamagedFile: the shard holds other blocks, or lacks rows of one.
+        """
+        places = {block: self.blocks[block] for block in blocks}
+        is_merged = any(place.is_merged for place in places.values())
+        recorded = metadata.get("blocks", {}) if is_merged else {metadata.get("block"): None}
+        for block, place in places.items():
+            if block not in recorded or recorded[block] != place.num_rows:
+                names = ", ".join(map(repr, list(recorded)[:3]))
+                raise damaged(store, file, f"holds block {names}, but must hold {block!r}")
+            if place.offset + (place.num_rows or 0) > table.num_rows:
+                raise damaged(store, file, f"lacks rows of block {block}")
+        return [self._rows_of(block, table) for block in blocks]
+
+    def _rows_of(self, block: str, table: pa.Table) -> pa.Table:
+        place = self.blocks[block]
+        rows = table.slice(place.offset, place.num_rows)
+        return without_problems(rows, self.superseded.get(block, ()))
+
+    def without_rows(
+        self, blocks: Iterable[str], metadata: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        """The problems of a shard that have no labels, less those that are superseded.
+
+        Args:
+            blocks: in the shard.
+            metadata: of the shard.
+
+        Returns:
+            By `dropped` and `set_aside`, and by problem id, the shard's record of it.
+        """
+        superseded = self.superseded_in(blocks)
+        return {
+            kind: {k: v for k, v in metadata.get(kind, {}).items() if k not in superseded}
+            for kind in WITHOUT_ROWS
+        }
+
+    def superseded_in(self, blocks: Iterable[str]) -> frozenset[str]:
+        """The problems of which a shard holds nothing that counts, though it once did.
+
+        A merged shard may hold the block that has lost a problem and the one that has it anew; what
+        the former held of it was dropped when the latter was merged.
+
+        Args:
+            blocks: in the shard.
+        """
+        there = frozenset(blocks)
+        return frozenset(
+            problem
+            for block in there
+            for problem in self.superseded.get(block, ())
+            if self.replaced.get(problem) not in there
+        )
+
+    def by_file(self) -> dict[str, list[str]]:
+        """The blocks in each shard, in its order."""
+        grouped: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for name, place in self.blocks.items():
+            grouped[place.file].append((place.offset, name))
+        return {file: [name for _, name in sorted(found)] for file, found in grouped.items()}
+
+
+def read_catalog(store: Store) -> Catalog:
+    """What is committed now.
+
+    Raises:
+        DamagedFile: a merge's catalog, or the plan, is damaged.
+    """
+    too_small: list[str] = []
+    there = PackedNames(_own_blocks(store, too_small))
+    number, named, sizes = _merged(store)
+    merged = {block: place for block, place in named.items() if place.file in sizes}
+    lost: dict[str, list[str]] = defaultdict(list)
+    for block, place in named.items():
+        if place.file not in sizes and block not in there:
+            lost[place.file].append(block)
+    plan = planned_blocks(store)
+    alone: Iterable[str] = (block for block in there if block not in merged)
+    if plan is not None:
+        alone = (block for block in there if block not in merged and block in plan.names)
+    blocks = Blocks(alone, merged)
+    return Catalog(
+        blocks=blocks,
+        number=number,
+        merged_away=tuple(_own_shard(block) for block in there if block in merged),
+        superseded={} if plan is None else plan.superseded,
+        replaced={} if plan is None else plan.replaced,
+        foreign=()
+        if plan is None
+        else tuple(_own_shard(block) for block in there if block not in plan.names),
+        too_small=(
+            *(name for name in too_small if blocks.own(name)),
+            *(name for name, size in sizes.items() if size < SMALLEST),
+        ),
+        lost={file: tuple(blocks) for file, blocks in lost.items()},
+    )
+
+
+def without_problems(table: pa.Table, problem_ids: Collection[str]) -> pa.Table:
+    """The rows of other problems."""
+    if not problem_ids:
+        return table
+    ids = pa.array(list(problem_ids), pa.string())
+    return table.filter(pc.invert(pc.is_in(table.column("problem_id"), value_set=ids)))
+
+
+def _own_blocks(store: Store, too_small: list[str]) -> Iterator[str]:
+    """Blocks with a shard of their own; shards that are too small are noted."""
+    for name, size in store.sizes("labels"):
+        if name.endswith(".parquet"):
+            if size < SMALLEST:
+                too_small.append(name)
+            yield name.removeprefix("labels/").removesuffix(".parquet")
+
+
+def _merged(store: Store) -> tuple[int, dict[str, Place], dict[str, int]]:
+    """The last number, where merges have put blocks, and the sizes of the merged shards there."""
+    while True:
+        numbers = _numbers(store)
+        places: dict[str, Place] = {}
+        for name in numbers:
+            for row in _rows(store, name):
+                places[row["block"]] = Place(row["file"], row["offset"], row["num_rows"])
+        files = {place.file for place in places.values()}
+        sizes = dict(store.sizes(f"{MERGED}/labels")) if files else {}
+        last = numbers[-1] if numbers else ""
+        if files <= sizes.keys() or all(name <= last for name in _numbers(store)):
+            break  # else a merge has just ended, and has deleted what earlier ones wrote
+    return (
+        _number_of(last) if last else 0,
+        places,
+        {file: size for file, size in sizes.items() if file in files},
+    )
+
+
+def _numbers(store: Store) -> list[str]:
+    return [name for name in store.names(FOLDER) if _NUMBER.fullmatch(name)]
+
+
+def _catalog_file(number: int) -> str:
+    return f"{FOLDER}/{number:06d}.parquet"
+
+
+def _number_of(name: str) -> int:
+    return int(name.removeprefix(f"{FOLDER}/").removesuffix(".parquet"))
+
+
+def _own_shard(block: str) -> str:
+    return f"labels/{block}.parquet"
+
+
+def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:
+    """Record where merged blocks lie from now on; False if another merge has taken the number."""
+    rows = [
+        {"block": block, "file": place.file, "offset": place.offset, "num_rows": place.num_rows}
+        for block, place in places.items()
+    ]
+    schema = SCHEMA.with_metadata({_NUMBER_KEY: str(number)})
+    content = parquet_with_digest(pa.Table.from_pylist(rows, schema=schema), compression="zstd")
+    name = _catalog_file(number)
+    # Or it was this merge's, and the store's answer was lost.
+    return store.create(name, content) or _rows(store, name) == rows
+
+
+def _rows(store: Store, name: str) -> list[dict[str, Any]]:
+    content = store.read(name) or b""
+    if check_parquet(content) != "sound":
+        raise damaged(store, name)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
+            raise ValueError(reason)
+        table = whole_table(file)
+        rows = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
+        own = _catalog_file(int((table.schema.metadata or {})[_NUMBER_KEY]))
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        raise damaged(
+            store, name, f"damaged, or not a catalog of merged shards ({error})"
+        ) from error
+    if own != name:
+        raise damaged(store, name, f"it is {own}, put in the place of this file")
+    return rows.to_pylist()  # type: ignore[no-any-return]

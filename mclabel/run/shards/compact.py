@@ -1,0 +1,348 @@
+"""Merges small shards into large ones, in one more exclusive commit.
+
+Large runs write a shard a block, and a million small files are slow to list and to open. Merging
+writes the rows again unchanged, less those that the plan has superseded, then commits to all of it
+at once (`catalog`), then deletes what was merged. Killed before the commit, nothing has happened,
+and what it wrote is deleted by the next merge; killed after it, the next merge deletes the rest. It
+may run while labelling goes on.
+
+Deleting is final, so labels are counted again from the rollouts that a merged shard keeps: where
+they disagree, nothing is committed and nothing deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from mclabel.core.errors import DamagedFile, ShardError
+from mclabel.core.records import LabeledSolution, Rollout
+from mclabel.run.shards.catalog import (
+    MERGED,
+    WITHOUT_ROWS,
+    Catalog,
+    Place,
+    commit_merge,
+    read_catalog,
+    without_problems,
+)
+from mclabel.run.shards.labels import FIT, named_rollouts, write_labels
+from mclabel.run.shards.manifest import MANIFEST, claimed_config
+from mclabel.run.shards.recount import disagreements
+from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.run.shards.shard import read_shard, write_rollouts, write_shard
+from mclabel.run.shards.store import Store
+from mclabel.run.shards.trees import has_trees, is_search
+
+_OWN = (
+    *("schema_version", "block", "blocks", "attempt", "rollouts", "rollouts_digest", "cost"),
+    "ungraded",
+    "weak",
+    *WITHOUT_ROWS,
+)
+"""Keys of a shard's metadata that may differ among shards that are merged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    """What a merge did."""
+
+    num_before: int
+    """Labels shards."""
+    num_after: int
+    num_solutions: int
+    """Number of solutions in the shards that were merged."""
+
+
+@dataclass(kw_only=True)
+class _Pile:
+    """Shards of one configuration and versions, to be merged into one."""
+
+    metadata: dict[str, Any]
+    labels: list[pa.Table]
+    rollouts: list[pa.Table]
+    blocks: list[tuple[str, int]]
+    """Blocks in the pile, with their numbers of rows."""
+    without_rows: dict[str, dict[str, Any]]
+    """Problems without labels, by their key in the metadata, and by id."""
+    costs: list[dict[str, int] | None] = field(default_factory=list)
+    """Costs of the shards; None where one is not known."""
+    ungraded: Counter[str] = field(default_factory=Counter)
+    """Rollouts without a verdict, by reason."""
+    weak: int = 0
+    """Rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak`)."""
+    num_shards: int = 0
+    num_rows: int = 0
+
+
+def compact(
+    store: Store, *, rows: int = 20_000, on_progress: Callable[[int, int], None] = lambda *_: None
+) -> Compaction:
+    """Merge shards into ones of about `rows` solutions.
+
+    Args:
+        store: of a run.
+        rows: a shard with at least half as many is left unchanged.
+        on_progress: called with shards read and in all.
+
+    Raises:
+        DamagedFile: a shard is damaged, or its labels disagree with its rollouts.
+        ShardError: another merge was faster, or the run is one of a search.
+    """
+    if has_trees(store) or is_search(claimed_config(store, MANIFEST)):
+        raise ShardError(
+            f"{store.location}: holds a search, whose trees are stored one file per shard, so its "
+            "shards are not merged. Raise block_problems in the next search for fewer shards"
+        )
+    before = read_catalog(store)
+    if any(_unused(store, before)):  # of a merge that was killed: what replaced it must be whole
+        for file in filter(_is_merged, before.files):
+            _check_rollouts(store, file, *read_shard(store, file, "labels"))
+    places: dict[str, Place] = {}
+    written: list[str] = []
+    attempt = uuid.uuid4().hex[:8]
+    num_rows = 0
+    try:
+        for pile in _piles(store, before, rows, on_progress):
+            if pile.num_shards < 2:
+                continue
+            name = f"{before.number + 1:06d}.{attempt}.{len(written):05d}.parquet"
+            written.append(name)
+            _write(store, name, pile)
+            offset = 0
+            for block, count in pile.blocks:
+                places[block] = Place(f"{MERGED}/labels/{name}", offset, count)
+                offset += count
+            num_rows += pile.num_rows
+    except DamagedFile:
+        _delete_written(store, written)
+        raise
+    if places and not commit_merge(store, before.number + 1, places):
+        _delete_written(store, written)
+        raise ShardError(
+            f"{store.location}: another `mclabel compact` has merged it in the "
+            "meantime, so nothing was changed. Run the command again"
+        )
+    after = delete_unused(store)
+    return Compaction(
+        num_before=len(before.files), num_after=len(after.files), num_solutions=num_rows
+    )
+
+
+def delete_unused(store: Store) -> Catalog:
+    """Delete what committed merges have replaced, and what was written for merges that were not.
+
+    Returns:
+        What is committed.
+    """
+    catalog = read_catalog(store)
+    for name in _unused(store, catalog):
+        store.delete(name)
+    return catalog
+
+
+def _piles(
+    store: Store, catalog: Catalog, rows: int, on_progress: Callable[[int, int], None]
+) -> Iterator[_Pile]:
+    """Shards in the order of their names, piled up to the wanted size."""
+    open_piles: dict[str, _Pile] = {}
+    by_file = catalog.by_file()
+    for done, file in enumerate(catalog.files, 1):
+        blocks = by_file[file]
+        sizes = [catalog.blocks[block].num_rows for block in blocks]
+        if sum(size or 0 for size in sizes) * 2 >= rows:
+            continue
+        metadata, table = read_shard(store, file, "labels")
+        if len(table) * 2 >= rows:
+            continue
+        parts = catalog.parts(store, file, blocks, metadata, table)
+        kept = {k: v for k, v in metadata.items() if k not in _OWN}
+        kept["keeps_rollouts"] = metadata["rollouts"] is not None
+        pile = open_piles.setdefault(
+            json.dumps(kept, sort_keys=True),
+            _Pile(metadata=kept, labels=[], rollouts=[], blocks=[], without_rows=_no_problems()),
+        )
+        pile.labels += parts
+        pile.costs.append(metadata.get("cost"))
+        pile.ungraded.update(metadata.get("ungraded", {}))
+        pile.weak += metadata.get("weak", 0)
+        without_rows = catalog.without_rows(blocks, metadata)
+        for name, problems in pile.without_rows.items():
+            problems.update(without_rows[name])
+        if metadata["rollouts"] is not None:
+            rollouts = named_rollouts(store, metadata)
+            kept_rollouts = without_problems(rollouts, catalog.superseded_in(blocks))
+            _check_rollouts(store, file, metadata, pa.concat_tables(parts), kept_rollouts)
+            pile.rollouts.append(kept_rollouts)
+        pile.num_shards += 1
+        pile.blocks += [(block, len(part)) for block, part in zip(blocks, parts, strict=True)]
+        pile.num_rows += sum(map(len, parts))
+        on_progress(done, len(catalog.files))
+        if pile.num_rows >= rows:
+            yield open_piles.pop(json.dumps(kept, sort_keys=True))
+    yield from open_piles.values()
+
+
+def _sum(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None
+    return {name: sum(cost[name] for cost in known) for name in known[0]}
+
+
+def _no_problems() -> dict[str, dict[str, Any]]:
+    return {name: {} for name in WITHOUT_ROWS}
+
+
+def _write(store: Store, name: str, pile: _Pile) -> None:
+    metadata = {k: v for k, v in pile.metadata.items() if k != "keeps_rollouts"}
+    rollouts = digest = None
+    if pile.metadata["keeps_rollouts"]:
+        rollouts = f"{MERGED}/rollouts/{name}"
+        whole = pa.concat_tables(pile.rollouts).cast(ROLLOUTS_SCHEMA)
+        digest = write_rollouts(store, rollouts, whole, metadata)
+    whole = pa.concat_tables(pile.labels).cast(LABELS_SCHEMA)
+    merged = {
+        **metadata,
+        **pile.without_rows,
+        "rollouts": rollouts,
+        "rollouts_digest": digest,
+        "blocks": dict(pile.blocks),
+        "cost": _sum(pile.costs),
+        "ungraded": dict(pile.ungraded.most_common()),
+        "weak": pile.weak,
+    }
+    write_shard(store, f"{MERGED}/labels/{name}", whole, merged)
+
+
+def _delete_written(store: Store, names: Sequence[str]) -> None:
+    for name in names:
+        store.delete(f"{MERGED}/labels/{name}")
+        store.delete(f"{MERGED}/rollouts/{name}")
+
+
+def _is_merged(file: str) -> bool:
+    return file.startswith(f"{MERGED}/")
+
+
+def _check_rollouts(
+    store: Store,
+    file: str,
+    metadata: Mapping[str, Any],
+    labels: pa.Table,
+    rollouts: pa.Table | None = None,
+) -> None:
+    """Count the labels of a shard again from the rollouts that are kept of it.
+
+    Args:
+        store: the run's.
+        file: the labels shard.
+        metadata: of the shard.
+        labels: that count.
+        rollouts: that are kept; None takes all that the shard names.
+
+    Raises:
+        DamagedFile: they disagree. Labels without their rollouts would be worthless.
+    """
+    if metadata["rollouts"] is None:
+        return
+    for fault in disagreements(
+        labels, named_rollouts(store, metadata) if rollouts is None else rollouts
+    ):
+        raise DamagedFile(
+            store.location,
+            file,
+            fault,
+            f"Nothing was merged or deleted. `mclabel verify {store.location}` lists all "
+            "damage and the remedies",
+        )
+
+
+def _unused(store: Store, catalog: Catalog) -> Iterator[str]:
+    """Shards that a committed merge has replaced, and shards of merges that were not committed.
+
+    Shards with the next number are left out, because that merge may be under way.
+    """
+    used = {file.removeprefix(f"{MERGED}/labels/") for file in catalog.files}
+    for folder in ("labels", "rollouts"):
+        for name in store.names(f"{MERGED}/{folder}"):
+            file = name.removeprefix(f"{MERGED}/{folder}/")
+            number = file.split(".")[0]
+            if file not in used and number.isdecimal() and int(number) <= catalog.number:
+                yield name
+    merged = {block for block, place in catalog.blocks.items() if place.is_merged}
+    for folder in ("labels", "rollouts"):
+        for name in store.names(folder):
+            if name.removeprefix(f"{folder}/").split(".")[0] in merged:
+                yield name
+
+
+def fit_of(store: Store) -> str | None:
+    """The fit of a run's labels, which all of its blocks share; None if it has none."""
+    for file in read_catalog(store).files:
+        fit: str | None = read_shard(store, file, "labels")[0].get(FIT)
+        return fit
+    return None
+
+
+class BlocksAnew:
+    """Writes all blocks of a run, to replace those that are there."""
+
+    def __init__(self, store: Store) -> None:
+        """Begin; nothing is replaced before `commit`.
+
+        Args:
+            store: of the run.
+        """
+        self._store = store
+        self._number = read_catalog(store).number + 1
+        self._attempt = uuid.uuid4().hex[:8]
+        self._places: dict[str, Place] = {}
+
+    def write(
+        self,
+        block: str,
+        labeled: Sequence[LabeledSolution],
+        rollouts: Sequence[Rollout] | None,
+        provenance: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+    ) -> None:
+        """Write a block.
+
+        Args:
+            block: its id.
+            labeled: its rows.
+            rollouts: of its problems; None keeps none.
+            provenance: metadata of both shards.
+            metadata: more of the labels shard.
+        """
+        name = f"{self._number:06d}.{self._attempt}.{len(self._places):05d}.parquet"
+        labels = f"{MERGED}/labels/{name}"
+        names = (labels, None if rollouts is None else f"{MERGED}/rollouts/{name}")
+        blocks = {"blocks": {block: len(labeled)}}
+        write_labels(
+            self._store, names, labeled, rollouts, provenance, {**metadata, **blocks, "cost": None}
+        )
+        self._places[block] = Place(labels, 0, len(labeled))
+
+    def commit(self) -> None:
+        """Replace the blocks that are there, all at once, and delete them.
+
+        Raises:
+            ShardError: another command has replaced or merged them meanwhile.
+        """
+        if not commit_merge(self._store, self._number, self._places):
+            for place in self._places.values():
+                self._store.delete(place.file)
+                self._store.delete(place.file.replace("/labels/", "/rollouts/", 1))
+            raise ShardError(
+                f"{self._store.location}: another command has merged or rewritten its shards "
+                "in the meantime, so nothing was changed. Run the command again"
+            )
+        delete_unused(self._store)

@@ -1,0 +1,168 @@
+"""The record that a job has ended with all of its blocks done, and what is missing since.
+
+    finished.json    how many blocks and parts of the plan there were, and which files beside them
+
+It is replaced at the end of every run of a job that leaves no block undone. A block, a part of the
+plan or a file that it counts and that is gone was lost; without the record nothing can be said, for
+a job that is under way lacks blocks, too.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mclabel.core.settings import Count, read_record
+from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.manifest import run_id
+from mclabel.run.shards.plan import part_name, planned_blocks, read_parts
+from mclabel.run.shards.store import Store, damaged
+
+FILE = "finished.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """What a finished job had."""
+
+    run: str | None
+    """The `id` of the run's manifest; None without one."""
+    num_blocks: Count
+    """Blocks that hold what counts of an item."""
+    num_plan_parts: Count
+    """Parts of the plan; 0 where the run has none, as imports."""
+    files: tuple[str, ...]
+    """Single files beside the shards."""
+
+
+def write_finished(
+    store: Store, *, num_blocks: int, num_plan_parts: int = 0, files: tuple[str, ...] = ()
+) -> None:
+    """Record that a job has done all of its blocks.
+
+    Args:
+        store: of the run.
+        num_blocks: that the job has.
+        num_plan_parts: of its plan; 0 for a run without one.
+        files: names of single files that the job has written.
+    """
+    content = {
+        "run": run_id(store),
+        "num_blocks": num_blocks,
+        "num_plan_parts": num_plan_parts,
+        "files": list(files),
+    }
+    store.replace(FILE, io.BytesIO(json.dumps(with_digest(content), indent=1).encode()))
+
+
+def read_finished(store: Store) -> Finished | None:
+    """The record of a run; None of one that has not ended.
+
+    Raises:
+        DamagedFile: it is damaged.
+    """
+    raw = store.read(FILE)
+    if raw is None:
+        return None
+    try:
+        content, check = read_object(raw)
+        found = read_record(Finished, content)
+    except ValueError as error:
+        raise damaged(store, FILE, f"not what mclabel wrote ({error})") from error
+    if check != "sound":
+        raise damaged(store, FILE)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """What a finished job had and a run lacks."""
+
+    num_blocks: int = 0
+    blocks: tuple[str, ...] = ()
+    """Their ids, where the plan names them."""
+    plan_part: str | None = None
+    """The first part of the plan that is gone."""
+
+    def __bool__(self) -> bool:
+        return bool(self.num_blocks or self.plan_part)
+
+    def __str__(self) -> str:
+        if self.plan_part is not None:
+            return f"the part {self.plan_part} of its plan"
+        return f"{self.num_blocks:,} of its blocks"
+
+
+def lost_since(store: Store, finished: Finished, committed: Container[str], count: int) -> Lost:
+    """What a run has lost since its job had ended.
+
+    Args:
+        store: of the run.
+        finished: the record of the end.
+        committed: ids of the blocks that are there.
+        count: their number.
+
+    Raises:
+        DamagedFile: a part of the plan is damaged.
+    """
+    if not finished.num_plan_parts:
+        return Lost(num_blocks=max(0, finished.num_blocks - count))
+    num_parts, blocks = undone_blocks(store, committed, most_parts=finished.num_plan_parts)
+    if num_parts < finished.num_plan_parts:
+        return Lost(plan_part=part_name(num_parts + 1))
+    if not blocks and num_parts == finished.num_plan_parts:
+        return Lost(num_blocks=max(0, finished.num_blocks - _num_planned(store)))
+    return Lost(num_blocks=len(blocks), blocks=blocks)
+
+
+def undone_blocks(
+    store: Store, committed: Container[str], *, most_parts: int | None = None
+) -> tuple[int, tuple[str, ...]]:
+    """The planned blocks that are not there, and of which something counts.
+
+    Args:
+        store: of the run.
+        committed: ids of the blocks that are there.
+        most_parts: of the plan that are looked at; None looks at all.
+
+    Returns:
+        The number of parts that the plan has, and the ids in order.
+
+    Raises:
+        DamagedFile: a part of the plan is damaged.
+    """
+    num_parts, missing = 0, set[str]()
+    for num_parts, part in enumerate(read_parts(store), 1):
+        if most_parts is None or num_parts <= most_parts:
+            names = pc.unique(part.column("block")).to_pylist()
+            missing.update(name for name in names if name not in committed)
+    return num_parts, tuple(sorted(_that_count(store, missing))) if missing else ()
+
+
+def _num_planned(store: Store) -> int:
+    """The number of planned blocks of which something counts."""
+    plan = planned_blocks(store)
+    if plan is None:
+        return 0
+    touched = set(plan.superseded)
+    return len(plan.names) - len(touched - _that_count(store, touched))
+
+
+def _that_count(store: Store, blocks: set[str]) -> set[str]:
+    """Those of some blocks of which not every item was superseded."""
+    items: dict[str, set[Any]] = defaultdict(set)
+    wanted = pa.array(sorted(blocks), pa.string())
+    for part in read_parts(store):
+        for row in part.filter(pc.is_in(part.column("block"), value_set=wanted)).to_pylist():
+            if row["superseded"]:
+                items[row["block"]].discard(row["item_id"])
+            else:
+                items[row["block"]].add(row["item_id"])
+    return {block for block, left in items.items() if left}

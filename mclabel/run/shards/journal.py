@@ -1,0 +1,140 @@
+"""Journals: what an attempt at a block has done so far, for the attempt after it.
+
+    journals/BLOCK/ATTEMPT.NUMBER.jsonl.gz
+
+An attempt writes what is new each time it flushes, whole files that are never changed; what it
+took from a journal itself is not written again. What an entry holds is the task's own matter, and
+so is its key: of two attempts that did the same, the first in the order of names counts, and the
+other is dropped, so nothing enters a result twice. A block's journals are deleted once it is
+committed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mclabel.run.shards.store import Store
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+FOLDER = "journals"
+
+Line = Mapping[str, Any]
+"""What one line of a journal holds, JSON-serialisable."""
+Key = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalEntry:
+    """One piece of a task's work, read from a journal."""
+
+    key: Key
+    """Names the piece within the block."""
+    content: Any
+    num_tokens: int
+    """Tokens that the piece has cost."""
+
+
+ReadEntry = Callable[[Line], JournalEntry]
+"""Reads a line that the task has written. A line of another form raises LookupError, TypeError,
+ValueError or AttributeError."""
+
+
+def write_journal(
+    store: Store, block_id: str, attempt: str, number: int, lines: Iterable[Line]
+) -> None:
+    """Write one file of an attempt's journal.
+
+    Args:
+        store: the run's.
+        block_id: of the block.
+        attempt: unique to the attempt at the block.
+        number: counts the attempt's files.
+        lines: what the attempt has done since its last file.
+    """
+    header = {"format": FORMAT, "block": block_id, "attempt": attempt}
+    written = (
+        json.dumps(line, ensure_ascii=True, separators=(",", ":")) for line in (header, *lines)
+    )
+    content = gzip.compress("\n".join(written).encode(), compresslevel=3, mtime=0)
+    store.create(f"{FOLDER}/{block_id}/{attempt}.{number:05d}.jsonl.gz", content)
+
+
+def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key, JournalEntry]:
+    """The entries that all earlier attempts at a block have written, by key.
+
+    A journal that is damaged is left out, with a warning: what it holds is done again.
+
+    Args:
+        store: the run's.
+        block_id: of the block.
+        read_entry: the task's.
+    """
+    entries: dict[Key, JournalEntry] = {}
+    for name in store.names(f"{FOLDER}/{block_id}"):
+        content = store.read(name)
+        if content is None:
+            continue  # an attempt that has just committed the block deletes them
+        try:
+            found = parse_journal(content, read_entry)
+        except ValueError as error:
+            logger.warning(
+                "%s/%s: damaged, or written by another version of mclabel (%s). It is ignored, "
+                "and its work is done again",
+                store.location,
+                name,
+                error,
+            )
+            continue
+        for entry in found:
+            entries.setdefault(entry.key, entry)
+    return entries
+
+
+def parse_journal(content: bytes, read_entry: ReadEntry) -> list[JournalEntry]:
+    """The entries in one file of a journal.
+
+    Raises:
+        ValueError: it is damaged (gzip has a checksum), or of another format.
+    """
+    try:
+        return [read_entry(line) for line in journal_lines(content)]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def journal_lines(content: bytes) -> Iterator[Line]:
+    """The lines of one file of a journal.
+
+    Raises:
+        ValueError: the file is damaged, or of another format.
+    """
+    try:
+        header, *lines = map(json.loads, gzip.decompress(content).decode().splitlines())
+        found = header.get("format")
+    except (OSError, EOFError, zlib.error, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if found != FORMAT:
+        raise ValueError(f"format {found!r}, must be {FORMAT}")
+    yield from lines
+
+
+def journaled_blocks(store: Store) -> set[str]:
+    """Ids of the blocks of which there are journals."""
+    return {name.split("/")[1] for name in store.names(FOLDER)}
+
+
+def delete_journal(store: Store, block_id: str) -> None:
+    """Remove a block's journals."""
+    folder = f"{FOLDER}/{block_id}"
+    for name in store.names(folder):
+        store.delete(name)
+    store.delete_folder(folder)
+    store.delete_folder(FOLDER)

@@ -1,0 +1,167 @@
+"""The plan of a run: which item belongs to which block.
+
+    plan/NUMBER.parquet    one row an item, with the block that it belongs to from then on
+
+The items of a labelling job are problems, those of a scoring job solutions.
+
+A driver writes the plan before it leases anything, by exclusive create under the next free number.
+So two drivers with different inputs cannot cut different blocks: the second one finds the number
+taken, reads what the first one wrote and plans only what is missing. A part is never changed.
+
+Where items have changed or gone and the user accepts that, a new part has a row with `superseded`
+for each of them: from then on readers skip what the named block holds of the item. The shard itself
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mclabel.core.seeds import ID_LENGTH, canonical_json
+from mclabel.run.parquet import whole_table
+from mclabel.run.shards.digest import check_parquet, parquet_with_digest
+from mclabel.run.shards.packed import PackedNames
+from mclabel.run.shards.store import Store, damaged
+
+FOLDER = "plan"
+CONTENT_BYTES, META_BYTES = 16, 8
+PLAN_SCHEMA = pa.schema(
+    [
+        pa.field("item_id", pa.string(), nullable=False),
+        pa.field("content", pa.binary(CONTENT_BYTES), nullable=False),
+        pa.field("meta", pa.binary(META_BYTES), nullable=False),
+        pa.field("block", pa.string(), nullable=False),
+        pa.field("superseded", pa.bool_(), nullable=False),
+    ]
+)
+"""`content` is a digest of what an item's result depends on (a problem's text, gold and given
+solutions), `meta` one of its other columns."""
+_NUMBER_KEY = b"mclabel.part"
+"""Key of a part's metadata that says which part it is: a later one supersedes earlier ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBlocks:
+    """What readers need to know of a plan."""
+
+    names: PackedNames
+    """Ids of all blocks."""
+    superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By block: ids of the items whose results in it no longer count."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """By item that a block has lost so: the block whose result of it counts, if there is one."""
+
+
+def read_parts(store: Store) -> Iterator[pa.Table]:
+    """The parts of a run's plan, from the first.
+
+    Raises:
+        DamagedFile: a part is damaged, or missing.
+    """
+    for number, name in enumerate(store.names(FOLDER), 1):
+        if name != part_name(number):
+            raise damaged(store, part_name(number), f"missing, though {name} is there")
+        content = store.read(name) or b""
+        if check_parquet(content) != "sound":
+            raise damaged(store, name)
+        try:
+            table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
+            own = int((table.schema.metadata or {})[_NUMBER_KEY])
+        except (pa.ArrowException, OSError, LookupError, ValueError) as error:
+            raise damaged(store, name, f"damaged, or not a plan ({error})") from error
+        if not table.schema.equals(PLAN_SCHEMA):
+            raise damaged(store, name, "not a plan: it has other columns")
+        if own != number:
+            raise damaged(store, name, f"it is {part_name(own)}, put in the place of this file")
+        yield table
+
+
+def commit_part(store: Store, number: int, table: pa.Table) -> bool:
+    """Create a part; False if another driver has taken the number."""
+    schema = PLAN_SCHEMA.with_metadata({_NUMBER_KEY: str(number)})
+    content = parquet_with_digest(table.cast(schema), compression="zstd")
+    return store.create(part_name(number), content)
+
+
+def blocks_of(identity: Mapping[str, Any]) -> bytes:
+    """What the ids of all blocks of a configuration have in common."""
+    return hashlib.sha256(canonical_json(["block", identity])).digest()
+
+
+def block_id(how: bytes, contents: Sequence[Sequence[str]], generation: int) -> str:
+    """The id of a block: a hash of its items and of how they are run.
+
+    Args:
+        how: as `blocks_of` gives it.
+        contents: id of each item, and the digest of its content in hexadecimal.
+        generation: 0, or the number of the plan's part where an item had a block before.
+    """
+    return hashlib.sha256(how + canonical_json([contents, generation])).hexdigest()[:ID_LENGTH]
+
+
+def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
+    """Whether a run's plan was made for a configuration, from which ids of its blocks follow.
+
+    Args:
+        store: of the run.
+        identity: of the configuration.
+
+    Returns:
+        None for a run without a plan.
+
+    Raises:
+        DamagedFile: a part of the plan is damaged, or missing.
+    """
+    part = next(read_parts(store), None)
+    if part is None or not part.num_rows:
+        return None
+    first = part.column("block")[0].as_py()
+    rows = part.filter(pc.equal(part.column("block"), first)).to_pylist()
+    contents = [[row["item_id"], row["content"].hex()] for row in rows]
+    return bool(block_id(blocks_of(identity), contents, generation=0) == first)
+
+
+def part_name(number: int) -> str:
+    """The file of a part.
+
+    Args:
+        number: from 1.
+    """
+    return f"{FOLDER}/{number:06d}.parquet"
+
+
+def planned_blocks(store: Store) -> PlannedBlocks | None:
+    """The blocks of a run's plan; None for a run without one, as imports and regraded runs are.
+
+    Raises:
+        DamagedFile: a part is damaged, or missing.
+    """
+    names: list[pa.Array] = []
+    superseded: dict[str, set[str]] = defaultdict(set)
+    replaced: dict[str, str | None] = {}
+    for table in read_parts(store):
+        names.append(pc.unique(table.column("block")))
+        for row in table.filter(table.column("superseded")).to_pylist():
+            superseded[row["block"]].add(row["item_id"])
+            replaced[row["item_id"]] = None
+        if replaced:  # a part supersedes before it plans anew
+            again = pc.is_in(
+                table.column("item_id"), value_set=pa.array(list(replaced), pa.string())
+            )
+            for row in table.filter(pc.and_not(again, table.column("superseded"))).to_pylist():
+                replaced[row["item_id"]] = row["block"]
+    if not names:
+        return None
+    return PlannedBlocks(
+        names=PackedNames(name for part in names for name in part.to_pylist()),
+        superseded={block: frozenset(ids) for block, ids in superseded.items()},
+        replaced={item: block for item, block in replaced.items() if block is not None},
+    )

@@ -1,0 +1,156 @@
+"""What a job could not label, and why: bad input rows, and problems that no engine can do.
+
+    rejects.jsonl         a line a row or problem
+    rejects/BLOCK.json    an attempt at the block has left problems out; what counts is the shard
+
+Rows that cannot be read never reach a block. A problem that turns out to be impossible stays in its
+block, whose id does not change, and the metadata of the block's shard has the reason why it has no
+labels (`set_aside`): so it is committed with the block or not at all. The note is created before,
+so that the end of every run finds those shards without opening the others. `rejects.jsonl` is made
+of both at the end of every run, and replaced as a whole: it is right after any kill and resume. Its
+first line also has the `run`, which is the id of its manifest, and a `digest` of all lines, by
+which `verify` finds damage.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.digest import LinesDigest, check_lines
+from mclabel.run.shards.manifest import run_id
+from mclabel.run.shards.shard import read_shard
+from mclabel.run.shards.store import Store, damaged
+
+FOLDER, FILE = "rejects", "rejects.jsonl"
+MAX_DETAIL = 500
+"""Characters; a detail may quote data."""
+_IN_MEMORY = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reject:
+    """A row or problem without labels."""
+
+    problem_id: str | None = None
+    row: int | None = None
+    """Number in `source`, from 1: the line of JSON Lines, else the row."""
+    source: str | None = None
+    reason: str
+    """A short code; docs/formats.md has all."""
+    detail: str
+
+    def content(self) -> dict[str, Any]:
+        """What one line of the file holds."""
+        content = {**asdict(self), "detail": bounded(self.detail)}
+        if self.problem_id is not None:
+            content["problem_id"] = bounded(self.problem_id)
+        return content
+
+    def line(self) -> bytes:
+        """One line of a file."""
+        return json.dumps(self.content(), ensure_ascii=True).encode() + b"\n"
+
+
+def bounded(detail: str) -> str:
+    """The detail on one line, at most `MAX_DETAIL` characters."""
+    text = " ".join(detail.split())
+    return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"
+
+
+def noted_blocks(store: Store) -> list[str]:
+    """Ids of the blocks of which an attempt has left items out, whether it won or not."""
+    return [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
+
+
+def note_set_aside(store: Store, block_id: str) -> None:
+    """Note that a block is about to be committed without some of its items."""
+    store.create(f"{FOLDER}/{block_id}.json", b"{}")
+
+
+def set_aside(store: Store) -> Iterator[Reject]:
+    """Problems that committed blocks left out, by id."""
+    noted = noted_blocks(store)
+    if not noted:
+        return
+    catalog = read_catalog(store)
+    blocks_of: dict[str, list[str]] = defaultdict(list)
+    for block in noted:
+        if block in catalog.blocks:
+            blocks_of[catalog.blocks[block].file].append(block)
+    found: dict[str, dict[str, str]] = {}
+    for file, blocks in blocks_of.items():
+        metadata, _ = read_shard(store, file, "labels")
+        found |= catalog.without_rows(blocks, metadata)["set_aside"]
+    for problem_id, why in sorted(found.items()):
+        yield Reject(problem_id=problem_id, reason=why["reason"], detail=why["detail"])
+
+
+def write_lines(path: Path, rejects: Sequence[Reject]) -> None:
+    """Write rejects beside an output that is no run; without any, delete what is there of others.
+
+    Args:
+        path: of the JSON Lines file.
+        rejects: in order.
+    """
+    if rejects:
+        path.write_bytes(b"".join(reject.line() for reject in rejects))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def read_rejects(store: Store) -> list[Reject]:
+    """The rejects of a run, as the end of its job has written them.
+
+    Raises:
+        DamagedFile: they are damaged.
+    """
+    raw = store.read(FILE) or b""
+    try:
+        if raw and check_lines(raw) != "sound":
+            raise ValueError("its digest does not match its lines")
+        lines = [json.loads(line) for line in raw.splitlines()]
+        names = [field.name for field in fields(Reject)]
+        return [Reject(**{name: line[name] for name in names}) for line in lines]
+    except (ValueError, LookupError, TypeError) as error:
+        raise damaged(store, FILE, f"damaged, or not a rejects file ({error})") from error
+
+
+def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
+    """Replace a run's `rejects.jsonl`, or delete it if empty; returns the number of lines."""
+    count = 0
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as lines:
+        digest, place = LinesDigest(), 0
+        for reject in rejects:
+            content = reject.content()
+            if not count:
+                content["run"] = run_id(store)
+            digest.add(content)
+            if not count:  # the digest of all lines is written over this one, which is as long
+                content["digest"] = digest.text
+                place = len(json.dumps(content, ensure_ascii=True)) - len(f'{digest.text}"}}')
+            lines.write(json.dumps(content, ensure_ascii=True).encode() + b"\n")
+            count += 1
+        if not count:
+            store.delete(FILE)
+            return 0
+        lines.seek(place)
+        lines.write(digest.text.encode())
+        lines.seek(0)
+        store.replace(FILE, lines)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class RejectReason:
+    """Why a row or a problem cannot be used."""
+
+    reason: str
+    """A short code."""
+    detail: str

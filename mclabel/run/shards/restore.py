@@ -1,0 +1,165 @@
+"""Compares a run's manifest with its plan and shards, and writes it again from them.
+
+A manifest that is lost, or was copied from another run, would let a job of another configuration
+go on with what is there. Ids of planned blocks follow from the configuration, and every shard
+carries it: what they are of is known without the manifest.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mclabel.core.errors import ShardError
+from mclabel.run.shards.catalog import MERGED
+from mclabel.run.shards.digest import check_parquet, with_digest
+from mclabel.run.shards.finished import read_finished
+from mclabel.run.shards.manifest import (
+    FORMAT,
+    MANIFEST,
+    Semantic,
+    differences,
+    plan_identity,
+    read_claim,
+)
+from mclabel.run.shards.plan import FOLDER as PLAN
+from mclabel.run.shards.plan import is_plan_of
+from mclabel.run.shards.store import Store
+
+_METADATA_KEY = b"mclabel"
+_FOLDERS = ("labels", f"{MERGED}/labels", "opinions")
+_KEPT = ("identity", "config", "versions", "input", "served")
+RESTORE = "mclabel verify {run} --restore-manifest"
+
+
+def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: Semantic) -> None:
+    """Refuse a run whose plan, or shards, were made for another configuration.
+
+    Args:
+        store: of the run.
+        manifest: of this configuration, or None where it is missing.
+        semantic: of the job that is to go on.
+
+    Raises:
+        ShardError: names the differences, and how to go on.
+    """
+    is_ours = is_plan_of(store, semantic.identity if manifest is None else plan_identity(manifest))
+    if is_ours:
+        return
+    recorded = next(shard_stamps(store), None)
+    lines = [] if recorded is None else differences(recorded["config"], semantic.config)
+    if is_ours is None and not lines:  # no plan: what the shards say decides
+        return
+    is_there = manifest is not None
+    fault = "belongs to another run" if is_there else "is missing"
+    raise ShardError(
+        "\n".join(
+            [
+                f"{store.location}: {MANIFEST} {fault}, and the plan and shards there are of "
+                "another configuration:",
+                *(lines or ["  (its values are not recorded, because no block is done yet)"]),
+                "Choose another out=…, or restore these values"
+                + (f", delete {MANIFEST}" if is_there else "")
+                + f" and run the job again. {remedy(store, has_shards=recorded is not None)}",
+            ]
+        )
+    )
+
+
+def remedy(store: Store, *, has_shards: bool) -> str:
+    """A sentence that says how to restore a manifest that is lost or another run's."""
+    if has_shards:
+        return f"`{RESTORE.format(run=store.location)}` writes {MANIFEST} again from the shards"
+    return f"If {MANIFEST} is missing, the job that began the run writes it again"
+
+
+def restore_manifest(store: Store) -> None:
+    """Write a run's manifest from what its shards carry, in place of any that is there.
+
+    Raises:
+        ShardError: no shard carries enough, or they are of several configurations.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for stamp in shard_stamps(store):
+        kept = {name: stamp.get(name) for name in _KEPT}
+        found.setdefault(json.dumps([kept["identity"], kept["config"]], sort_keys=True), kept)
+    if len(found) != 1:
+        raise ShardError(
+            f"{store.location}: {MANIFEST} cannot be written again: its shards are of "
+            f"{len(found)} configurations. Run the job that began it, with its own settings, to "
+            "resume it"
+        )
+    (content,) = found.values()
+    identity = content["identity"]
+    if identity is None or is_plan_of(store, identity) is False:
+        raise ShardError(
+            f"{store.location}: {MANIFEST} cannot be written again: its shards do not carry the "
+            "configuration that the plan was made for. Run the job that began it, with its own "
+            "settings, to resume it"
+        )
+    given = {name: value for name, value in content.items() if value is not None}
+    manifest = with_digest(
+        {"format": FORMAT, "id": lost_id(store) or secrets.token_hex(8), **given}
+    )
+    whole = json.dumps(manifest, indent=1, sort_keys=True).encode()
+    store.replace(MANIFEST, io.BytesIO(whole))
+
+
+def lost_id(store: Store) -> str | None:
+    """The `id` of a run whose manifest is gone, as the record of its end has it."""
+    finished = read_finished(store)
+    return None if finished is None else finished.run
+
+
+def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Where a run's manifest disagrees with its plan and shards.
+
+    Args:
+        store: of the run.
+        stamps: metadata of shards, by name: one of each configuration is enough.
+
+    Raises:
+        DamagedFile: the manifest, or the plan, is damaged.
+    """
+    manifest = read_claim(store, MANIFEST)
+    configs = {name: stamp["config"] for name, stamp in stamps.items() if "config" in stamp}
+    if manifest is None:
+        if configs:
+            yield "missing, though shards carry its configuration"
+        elif store.names(PLAN):
+            yield "missing, though the run has a plan"
+        return
+    if is_plan_of(store, plan_identity(manifest)) is False:
+        yield "of another configuration than the plan beside it"
+    others = {
+        name: lines
+        for name, config in configs.items()
+        if (lines := differences(config, manifest["config"]))
+    }
+    if others:
+        name, lines = next(iter(others.items()))
+        yield (
+            f"of another configuration than shards beside it, such as {name}:\n" + "\n".join(lines)
+        )
+
+
+def shard_stamps(store: Store) -> Iterator[dict[str, Any]]:
+    """The metadata of whole shards of labels or opinions that carry a configuration."""
+    for name in chain.from_iterable(map(store.listed, _FOLDERS)):
+        content = store.read(name) if name.endswith(".parquet") else None
+        if content is None or check_parquet(content) != "sound":
+            continue
+        try:
+            raw = (pq.read_schema(pa.BufferReader(content)).metadata or {}).get(_METADATA_KEY)
+            stamp = json.loads(raw) if raw else None
+        except (pa.ArrowException, OSError, ValueError, RecursionError):
+            continue  # no shard of ours
+        if isinstance(stamp, dict) and isinstance(stamp.get("config"), dict):
+            yield stamp

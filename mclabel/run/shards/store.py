@@ -1,0 +1,325 @@
+"""A folder or bucket in which files are created whole, once, and never overwritten.
+
+`create` is the one way anything is committed: an exclusive create of the complete bytes, on a
+local or network folder (`durable`) and by `obstore` on S3, Google Cloud Storage and Azure alike: of
+two writers one is refused. Logs alone are appended to, and summaries of what is committed replaced.
+
+Requests that fail, time out or are throttled are tried again for minutes, with backoff, once the
+store has answered at all (`contact`). A create
+whose answer was lost may be refused as existing when it is tried again although it has succeeded:
+who must know reads back what is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from mclabel.core.errors import DamagedFile, ShardError
+from mclabel.core.plain_files import check_plain
+from mclabel.run.shards.contact import check_contact, reason_of
+from mclabel.run.shards.durable import create_durably, replace_durably, sweep
+
+_RETRIES: Any = {
+    "max_retries": 12,
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=200),
+        "max_backoff": timedelta(seconds=30),
+        "base": 2,
+    },
+}
+_PIECE = 1 << 25
+"""Bytes of a large file that are asked for at a time."""
+_CLIENT: Any = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10)}
+
+
+class Store:
+    """Files under one folder or URL."""
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        create: bool = False,
+        retry_s: float = 240.0,
+        was_reached: bool = False,
+    ) -> None:
+        """Open a folder or a bucket.
+
+        Args:
+            location: local folder, or a URL such as `s3://bucket/prefix`, whose credentials come
+                from the environment.
+            create: make the local folder if it is missing.
+            retry_s: seconds for which a request to a URL is tried again.
+            was_reached: another process has reached the URL just now, so that the first request is
+                tried again for as long as the others; else it fails after some seconds.
+
+        Raises:
+            ShardError: a local folder is missing, or the URL is not understood.
+        """
+        if not location:
+            raise ShardError(
+                "'': the name must not be empty. Give a folder, or a URL such as s3://bucket/run"
+            )
+        self.location = location
+        self.is_local = "://" not in location
+        self._was_reached = was_reached or self.is_local
+        if not self.is_local:
+            retries: Any = {**_RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
+            try:
+                client: Any = {**_CLIENT, **self._client()}
+                self._store: ObjectStore = from_url(
+                    location,
+                    config=None,
+                    retry_config=retries,
+                    client_options=client,
+                )
+            except (BaseError, ValueError) as error:
+                raise ShardError(f"{location}: not a usable store URL: {error}") from error
+            return
+        self._path = Path(location).absolute()
+        if self._path.exists() and not self._path.is_dir():
+            raise ShardError(f"{location}: is a file, must be a folder")
+        if not self._path.is_dir():
+            if not create:
+                raise ShardError(f"{location}: no such folder. Give an existing one")
+            with self._clear_errors(""):
+                self._path.mkdir(parents=True, exist_ok=True)
+        self._store = LocalStore(self._path)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a whole file; False if one of that name exists, which is left as it is.
+
+        Raises:
+            ShardError: it cannot be written.
+        """
+        with self._clear_errors(name):
+            if self.is_local:
+                return create_durably(self._path, name, content)
+            try:
+                obstore.put(self._store, name, content, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+    def read(self, name: str) -> bytes | None:
+        """The file's content, None if there is none."""
+        with self._clear_errors(name):
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except (NotFoundError, FileNotFoundError):
+                return None
+
+    def replace(self, name: str, content: IO[bytes]) -> None:
+        """Write a whole file in place of any of that name: readers see the old one or the new one.
+
+        Args:
+            name: of a file that one process writes.
+            content: read to its end.
+
+        Raises:
+            ShardError: it cannot be written.
+        """
+        with self._clear_errors(name):
+            if self.is_local:
+                replace_durably(self._path, name, content)
+            else:
+                obstore.put(self._store, name, content, mode="overwrite")
+
+    def fetch(self, name: str, path: Path) -> bool:
+        """Copy a file to this machine, piece by piece; False if there is none.
+
+        Raises:
+            ShardError: it cannot be read, or changes meanwhile.
+        """
+        with self._clear_errors(name), path.open("wb") as file:
+            try:
+                about = obstore.head(self._store, name)
+            except (NotFoundError, FileNotFoundError):
+                return False
+            options: Any = {"if_match": about["e_tag"]} if about["e_tag"] else {}
+            for start in range(0, about["size"], _PIECE):
+                options["range"] = (start, min(start + _PIECE, about["size"]))
+                file.write(obstore.get(self._store, name, options=options).bytes())
+            return True
+
+    def names(self, folder: str) -> list[str]:
+        """Names of all files under `folder`, sorted."""
+        return sorted(self.listed(folder))
+
+    def listed(self, folder: str) -> Iterator[str]:
+        """Names of all files under `folder`, in any order, page by page."""
+        with self._clear_errors(folder):
+            for page in obstore.list(self._store, prefix=folder):
+                yield from (meta["path"] for meta in page)
+
+    def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Names of all files under `folder` and their sizes in bytes, in any order."""
+        with self._clear_errors(folder):
+            for page in obstore.list(self._store, prefix=folder):
+                yield from ((meta["path"], meta["size"]) for meta in page)
+
+    def tails(self, names: Iterable[str], num_bytes: int) -> Iterator[tuple[str, bytes]]:
+        """The last bytes of local files, fewer if a file is shorter; missing files are skipped."""
+        root = str(self._path)
+        with self._clear_errors("labels"):
+            for name in names:
+                check_plain(f"{root}/{name}", ShardError, name=self.location)
+                try:
+                    handle = os.open(f"{root}/{name}", os.O_RDONLY)
+                except FileNotFoundError:
+                    continue
+                try:
+                    size = os.lseek(handle, 0, os.SEEK_END)
+                    yield name, os.pread(handle, num_bytes, max(0, size - num_bytes))
+                finally:
+                    os.close(handle)
+
+    def append(self, name: str, content: bytes) -> None:
+        """Add to a log, which one process writes; an object store takes the whole file again."""
+        with self._clear_errors(name):
+            if self.is_local:
+                with (self._path / name).open("ab") as file:
+                    file.write(content)
+                return
+            obstore.put(self._store, name, (self.read(name) or b"") + content, mode="overwrite")
+
+    def times(self, folder: str) -> dict[str, datetime]:
+        """When each file under `folder` was last written, by the store's clock."""
+        with self._clear_errors(folder):
+            pages = obstore.list(self._store, prefix=folder)
+            return {meta["path"]: meta["last_modified"] for page in pages for meta in page}
+
+    def delete(self, name: str) -> None:
+        """Remove a file that may already be gone."""
+        with self._clear_errors(name):
+            try:
+                obstore.delete(self._store, name)
+            except (NotFoundError, FileNotFoundError):
+                return
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove a folder if it is empty; an object store has none that are."""
+        if not self.is_local:
+            return
+        with self._clear_errors(folder):
+            try:
+                (self._path / folder).rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+
+    def sweep(self) -> None:
+        """Remove what kills have left half-written, where that can be."""
+        if self.is_local:
+            sweep(self._path)
+
+    @contextmanager
+    def _clear_errors(self, name: str) -> Iterator[None]:
+        if not _is_name(name):  # of damaged metadata, or a stranger's
+            raise ShardError(
+                f"{self.location}: {name!r} names no file of the run, though another one refers to "
+                "it. Delete the damaged file and run the job again"
+            )
+        if not self._was_reached:
+            check_contact(self.location, self._client())
+            self._was_reached = True
+        if self.is_local and name:
+            check_plain(self._path / name, ShardError, name=self.location)
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            raise ShardError(
+                f"{self.location}/{name}: {type(error).__name__}: {reason_of(error)}. Committed "
+                "blocks are safe. When the store works again, run the same command"
+            ) from error
+
+    def _client(self) -> dict[str, Any]:
+        """Options of a client, without its timeouts."""
+        return {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
+
+
+def _is_name(name: Any) -> bool:
+    """Whether a name, which a file of the run may have given, can be that of one in it."""
+    if not isinstance(name, str) or not name.isprintable():
+        return False
+    return not name or not {"", ".", ".."} & set(name.split("/"))
+
+
+CHANGED = "damaged: its content has changed since it was written"
+CUT_OFF = "damaged: it is cut off"
+
+
+def damaged(store: Store, name: str, fault: str = CHANGED) -> DamagedFile:
+    """The error to raise for a file.
+
+    Args:
+        store: of the run.
+        name: of the file in it.
+        fault: what is wrong with it.
+    """
+    return DamagedFile(store.location, name, fault, remedy(name))
+
+
+def remedy(name: str) -> str:
+    """What to do about a damaged file, by its name."""
+    folder, _, rest = name.rpartition("/")
+    match folder.split("/"):
+        case ["labels"]:
+            return "Delete it and run the job again, which labels its block again"
+        case ["merged", "labels"]:
+            return "Delete it and run the job again, which labels its blocks again"
+        case ["opinions"]:
+            return "Delete it and run the job again, which judges its block again"
+        case ["trees"]:
+            return (
+                f"Delete it and labels/{rest.partition('.')[0]}.parquet and run `mclabel search` "
+                "again with the same settings, which searches its block again"
+            )
+        case ["rollouts"]:
+            return (
+                f"Labels can be read without it. To restore the rollouts, delete it and labels/"
+                f"{rest.partition('.')[0]}.parquet and run the job again, which labels the block "
+                "again"
+            )
+        case ["merged", "rollouts"]:
+            return (
+                f"Labels can be read without it. To restore the rollouts, delete it and "
+                f"merged/labels/{rest} and run the job again, which labels the blocks again"
+            )
+        case ["compacted"]:
+            return "Delete it and run the job again, which labels the blocks that it names again"
+        case ["plan"]:
+            return (
+                "Restore it from a copy, or delete the whole folder plan/ and run the job again: "
+                "it makes a new plan, keeps blocks with the same problems and labels others again"
+            )
+        case ["priors"]:
+            return (
+                "Delete it: labels that depend on it stay valid but cannot be regraded, and an "
+                "unfinished job learns new priors"
+            )
+        case ["journals", *_]:
+            return "You need not do anything: the job samples its content again"
+        case ["drivers"] | ["rejects"]:
+            return "Delete it: nothing depends on it"
+        case _:
+            return _SINGLE.get(name, "Restore it from a copy, or create it again")
+
+
+_SINGLE = {
+    "run.json": "Restore it from a copy, or choose another out=…",
+    "spent.json": "Delete it: the job then counts what it spends from zero",
+    "finished.json": "Delete it: the same command writes it again once all is done",
+    "rejects.jsonl": "Run the job again, which writes it again",
+    "progress.jsonl": "Delete it, or the damaged lines: it is only a log",
+}

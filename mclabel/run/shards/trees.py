@@ -1,0 +1,263 @@
+"""Trees of searches: what a search has sampled and scored of each problem, pruned parts included.
+
+    OUT/trees/BLOCK.ATTEMPT.parquet       one row a problem
+
+A block's trees are written before its labels, under the name of the attempt; the labels shard that
+wins names the attempt. Trees of other attempts are never read. Every file carries its `digest`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mclabel.core.errors import ShardError
+from mclabel.core.settings import Amount, Count, read_record
+from mclabel.run.parquet import whole_table
+from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.digest import check_parquet, parquet_with_digest
+from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.plan import planned_blocks
+from mclabel.run.shards.store import Store, damaged
+
+FOLDER = "trees"
+TASK = "search"
+"""What the manifest of a run of a search calls its task."""
+VERSION = 1
+_METADATA_KEY = b"mclabel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredNode:
+    """A beginning of a solution that was sampled, without what it continues."""
+
+    id: str
+    parent: str
+    """Id of the node that it continues; empty for the bare problem."""
+    depth: Count
+    """Steps from the beginning of the solution."""
+    num_tokens: Count
+    """Tokens from the beginning of the solution."""
+    steps: tuple[str, ...]
+    """Texts of the steps that it adds."""
+    scores: tuple[float, ...]
+    """A score for each step from the beginning of the solution; empty where it was not scored."""
+    count: Count
+    """How often it was sampled."""
+    num_sampled: Count
+    """Tokens sampled for it, all times together."""
+    is_finished: bool
+    is_cut: bool
+    """Whether there was no room left to go on."""
+    weight: Amount | None = None
+    """Of a result: how much it counts in a vote; None for a beginning that was given up."""
+    score: float | None = None
+    """Of a result: its scores joined to one number."""
+    outcome: Literal["right", "wrong", "ungraded"] | None = None
+    """Of a result."""
+    prediction: str | None = None
+    """Of a result: the answer that was read out of it."""
+    group: int | None = None
+    """Of a result: a number that equivalent answers to the problem share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCost:
+    """What the search of one problem has cost, in tokens and requests (`SearchCost`)."""
+
+    num_prompt: Count
+    num_sampled: Count
+    num_pruned: Count
+    num_repeated: Count
+    num_replayed: Count
+    num_requests: Count
+    num_scored: Count
+    num_score_cached: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTree:
+    """The search of one problem."""
+
+    problem_id: str
+    problem: str
+    answer: str
+    meta: Mapping[str, str]
+    nodes: tuple[StoredNode, ...]
+    """Parents before children."""
+    chosen: str | None
+    """Id of the solution that is the result; None where none was finished."""
+    is_spent: bool
+    """Whether the limit of tokens ended the search."""
+    cost: StoredCost
+
+    @property
+    def results(self) -> list[StoredNode]:
+        """The finished solutions that count."""
+        return [node for node in self.nodes if node.weight is not None]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the chosen solution has the right answer."""
+        return any(node.id == self.chosen and node.outcome == "right" for node in self.nodes)
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+_NODE = pa.struct(
+    [
+        _required("id", pa.string()),
+        _required("parent", pa.string()),
+        _required("depth", pa.int32()),
+        _required("num_tokens", pa.int32()),
+        _required("steps", pa.list_(pa.string())),
+        _required("scores", pa.list_(pa.float64())),
+        _required("count", pa.int32()),
+        _required("num_sampled", pa.int32()),
+        _required("is_finished", pa.bool_()),
+        _required("is_cut", pa.bool_()),
+        pa.field("weight", pa.float64()),
+        pa.field("score", pa.float64()),
+        pa.field("outcome", pa.string()),
+        pa.field("prediction", pa.string()),
+        pa.field("group", pa.int32()),
+    ]
+)
+TREES_SCHEMA = pa.schema(
+    [
+        _required("problem_id", pa.string()),
+        _required("problem", pa.string()),
+        _required("answer", pa.string()),
+        _required("meta", pa.string()),
+        _required("nodes", pa.list_(_NODE)),
+        pa.field("chosen", pa.string()),
+        _required("is_spent", pa.bool_()),
+        _required(
+            "cost", pa.struct([_required(one.name, pa.int64()) for one in fields(StoredCost)])
+        ),
+    ]
+)
+"""The columns of a file of trees; `meta` is a JSON object."""
+
+
+def write_trees(
+    store: Store,
+    block_id: str,
+    attempt: str,
+    trees: Sequence[StoredTree],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write the trees of a block, before its labels.
+
+    Args:
+        store: the run's.
+        block_id: of the block.
+        attempt: unique to this attempt at it.
+        trees: one a problem.
+        metadata: JSON-serialisable.
+    """
+    rows = [{**asdict(tree), "meta": json.dumps(dict(tree.meta))} for tree in trees]
+    stamp = json.dumps({**metadata, "version": VERSION, "block": block_id, "attempt": attempt})
+    table = pa.Table.from_pylist(rows, schema=TREES_SCHEMA)
+    table = table.replace_schema_metadata({_METADATA_KEY: stamp.encode()})
+    store.create(tree_file(block_id, attempt), parquet_with_digest(table, compression="zstd"))
+
+
+def delete_trees(store: Store, block_id: str, attempt: str) -> None:
+    """Remove the trees of an attempt that has lost."""
+    store.delete(tree_file(block_id, attempt))
+
+
+def sweep_trees(store: Store) -> None:
+    """Remove the trees of all attempts that have lost; called while none is under way."""
+    if not store.names(FOLDER):
+        return
+    kept = {tree_file(*place) for place in committed_trees(store)}
+    for name in set(store.names(FOLDER)) - kept:
+        store.delete(name)
+
+
+def has_trees(store: Store) -> bool:
+    """Whether a run holds trees."""
+    return bool(store.names(FOLDER))
+
+
+def is_search(config: Any) -> bool:
+    """Whether a configuration is one of a search, not of a run that was made from its labels.
+
+    Args:
+        config: as a manifest or a labels shard carries it; None of one that carries none.
+    """
+    made_from_labels = ("regraded", "combined")
+    return (
+        isinstance(config, Mapping)
+        and config.get("task") == TASK
+        and not any(key in config for key in made_from_labels)
+    )
+
+
+def read_trees(store: Store) -> Iterator[StoredTree]:
+    """The searches of all committed problems of a run.
+
+    Raises:
+        ShardError: it is no run of a search.
+        DamagedFile: a file is missing or damaged; says what to do.
+    """
+    if not has_trees(store):
+        raise ShardError(
+            f"{store.location}: holds no trees/*.parquet. Give the `out` of `mclabel search`"
+        )
+    plan = planned_blocks(store)
+    for block, attempt in committed_trees(store):
+        left_out = frozenset() if plan is None else plan.superseded.get(block, frozenset())
+        yield from (
+            tree for tree in read_block(store, block, attempt) if tree.problem_id not in left_out
+        )
+
+
+def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
+    """The trees of one block.
+
+    Raises:
+        DamagedFile: the file is missing, damaged or another block's; says what to do.
+    """
+    name = tree_file(block_id, attempt)
+    content = store.read(name)
+    if content is None:
+        raise damaged(store, name, "missing, though its block is done")
+    if check_parquet(content) != "sound":
+        raise damaged(store, name)
+    try:
+        table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
+        stamp = json.loads(table.schema.metadata[_METADATA_KEY])
+        if (version := stamp["version"]) != VERSION:
+            raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
+        if (own := (stamp["block"], stamp["attempt"])) != (block_id, attempt):
+            raise ValueError(f"it is {tree_file(*own)}, put in the place of this file")
+        return [_tree(row) for row in table.select(TREES_SCHEMA.names).to_pylist()]
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        fault = f"damaged, or not a file of trees ({error})"
+        raise damaged(store, name, fault) from error
+
+
+def committed_trees(store: Store) -> Iterator[tuple[str, str]]:
+    """Blocks whose labels are there, and the attempts that won."""
+    if read_catalog(store).files:
+        for metadata, _ in label_tables(store):
+            yield metadata["block"], metadata["attempt"]
+
+
+def tree_file(block_id: str, attempt: str) -> str:
+    """Name of the file with the trees of an attempt at a block."""
+    return f"{FOLDER}/{block_id}.{attempt}.parquet"
+
+
+def _tree(row: dict[str, Any]) -> StoredTree:
+    return read_record(StoredTree, {**row, "meta": json.loads(row["meta"])})

@@ -1,0 +1,204 @@
+"""What a job has done: its state while it runs, its report at the end, and the sums behind both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mclabel.run.fleet import FleetProgress
+from mclabel.run.forecast import Remainder
+from mclabel.run.plan_index import InputChanges
+from mclabel.run.sizes import Size
+from mclabel.run.task import Outputs, TaskWords
+from mclabel.run.worker import BlockReport, WorkerProgress
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobState:
+    """What a job has done so far, for progress displays.
+
+    Tokens and counters are of this run; what engines did that died is among them.
+    """
+
+    words: TaskWords
+    num_blocks: int
+    num_blocks_done: int
+    """Blocks that are committed, those of earlier runs included."""
+    num_items: int
+    num_items_done: int
+    """Items that are done, those of blocks that are not committed yet included."""
+    num_items_resumed: int
+    """Items that earlier runs have committed."""
+    num_replayed: int = 0
+    """Entries taken from journals of earlier attempts."""
+    num_tokens: int = 0
+    """What the engines have done, in the task's unit of cost."""
+    num_live: int = 0
+    """Requests that the engines are working on."""
+    num_waiting: int = 0
+    """Requests that wait for the engines."""
+    loop_lag_s: float = 0.0
+    """The longest time that something held an engine's event loop, since the last state."""
+    num_workers: int = 0
+    """Engines that are loaded."""
+    num_starting: int = 0
+    """Engines that wait for room, or load."""
+    stage: str | None = None
+    """What an engine that loads does now, and for how long; None if none is known to load."""
+    num_failures: int = 0
+    """Engines lost."""
+    num_silent: int = 0
+    """Engines that have given no sign of life for too long."""
+    gpu_hours: float = 0.0
+    num_tokens_left: float | None = None
+    """What is left to spend, as forecast from the blocks that are done; None before any is."""
+    counters: Mapping[str, int | None] = field(default_factory=dict)
+    """Sums of the task's own counters over all engines, by name; None if no engine reports one."""
+    gauges: Mapping[str, float | None] = field(default_factory=dict)
+    """Readings of the moment, means over the engines, and figures derived from the counters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReport:
+    """What one run of a job did."""
+
+    num_blocks: int
+    num_blocks_resumed: int
+    """Blocks that were found committed at the start."""
+    num_items: int
+    """Items done by this run."""
+    num_tokens: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Sums of the task's named counts over the blocks of this run."""
+    changes: InputChanges = field(default_factory=InputChanges)
+    """How the input differs from what the run was begun with."""
+    num_blocks_left: int = 0
+    """Blocks that are not committed, where the run was stopped before all were."""
+    num_tokens_left: float | None = None
+    """What these will cost, as forecast from the blocks of this run; None without any."""
+    stopped_by: str | None = None
+    """The limit of the budget that was reached before all blocks were done."""
+    num_rejected: int = 0
+    """Rows and items of the whole job without a result; `rejects.jsonl` names the reasons."""
+
+
+class Tally:
+    """Adds up what workers and blocks report, over all incarnations of workers."""
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        *,
+        num_blocks: int,
+        num_blocks_resumed: int,
+        num_items: int,
+        num_items_resumed: int,
+        size: Size | None,
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            outputs: of the task.
+            num_blocks: of the job.
+            num_blocks_resumed: that are committed.
+            num_items: of the job, or of the part of it that is run now and what is committed.
+            num_items_resumed: that are committed.
+            size: of all items of the job, for the forecast; None makes none of them.
+        """
+        self._outputs = outputs
+        self._remainder = Remainder(num_items=num_items - num_items_resumed, size=size)
+        self._loaded: Sequence[WorkerProgress] = ()
+        self._num_blocks, self._num_blocks_resumed = num_blocks, num_blocks_resumed
+        self._num_items, self._num_items_resumed = num_items, num_items_resumed
+        self._workers: dict[str, WorkerProgress] = {}
+        self._num_reports = self._num_done = self._num_tokens = 0
+        self._counts: Counter[str] = Counter()
+
+    def add(self, report: BlockReport) -> None:
+        """Add a block that has ended."""
+        self._num_reports += 1
+        self._num_done += report.num_items
+        self._num_tokens += report.num_tokens
+        self._counts.update(report.counts)
+        self._remainder.commit(report.size, report.num_tokens)
+
+    def report(self) -> JobReport:
+        """What the run did."""
+        return JobReport(
+            num_blocks=self._num_blocks,
+            num_blocks_resumed=self._num_blocks_resumed,
+            num_items=self._num_done,
+            num_tokens=self._num_tokens,
+            counts=dict(self._counts),
+            num_tokens_left=self._tokens_left(),
+            num_blocks_left=max(0, self._num_blocks - self._num_blocks_resumed - self._num_reports),
+        )
+
+    def state(self, fleet: FleetProgress) -> JobState:
+        """The job at a snapshot of its fleet."""
+        self._workers |= {worker.worker: worker for worker in fleet.workers}
+        every, now = self._workers.values(), fleet.workers
+        self._loaded = now
+        done = max(self._num_done, sum(worker.num_items for worker in now))
+        words = self._outputs.words
+        counters = _sums(words.counters, (worker.runner.counters for worker in every))
+        return JobState(
+            words=words,
+            num_blocks=self._num_blocks,
+            num_blocks_done=self._num_blocks_resumed + self._num_reports,
+            num_items=self._num_items,
+            num_items_done=min(self._num_items, self._num_items_resumed + done),
+            num_items_resumed=self._num_items_resumed,
+            num_replayed=sum(worker.num_replayed for worker in every),
+            num_tokens=sum(worker.runner.num_tokens for worker in every),
+            num_live=sum(worker.runner.num_live for worker in now),
+            num_waiting=sum(worker.runner.num_waiting for worker in now),
+            loop_lag_s=max((worker.loop_lag_s for worker in now), default=0.0),
+            num_workers=len(now),
+            num_starting=fleet.num_starting,
+            stage=fleet.stage,
+            num_failures=fleet.num_failures,
+            num_silent=fleet.num_silent,
+            gpu_hours=fleet.gpu_hours,
+            num_tokens_left=self._tokens_left(),
+            counters=counters,
+            gauges={
+                **_means(words.gauges, (worker.runner.gauges for worker in now)),
+                **self._outputs.derived(counters),
+            },
+        )
+
+    def _tokens_left(self) -> float | None:
+        """Forecast for the items that are not committed, less what was spent on them."""
+        every = self._workers.values()
+        return self._remainder.left(
+            num_done=sum(worker.num_items for worker in every),
+            num_open=sum(worker.num_open for worker in self._loaded),
+            done_tokens=sum(worker.num_done_tokens for worker in every),
+            open_tokens=sum(worker.num_open_tokens for worker in self._loaded),
+        )
+
+
+def _sums(
+    start: Mapping[str, int | None], counters: Iterable[Mapping[str, int | None]]
+) -> dict[str, int | None]:
+    """The sum of each counter over those that report it, and its start where none does."""
+    sums = dict(start)
+    for one in counters:
+        for name, count in one.items():
+            before = sums.get(name)
+            sums[name] = before if count is None else (before or 0) + count
+    return sums
+
+
+def _means(
+    names: Iterable[str], gauges: Iterable[Mapping[str, float | None]]
+) -> dict[str, float | None]:
+    """The mean of each gauge over those that report it; None where none does."""
+    readings: dict[str, list[float]] = {name: [] for name in names}
+    for one in gauges:
+        for name, reading in one.items():
+            if reading is not None:
+                readings[name].append(reading)
+    return {name: sum(found) / len(found) if found else None for name, found in readings.items()}

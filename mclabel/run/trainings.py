@@ -1,0 +1,215 @@
+"""Marks that say which files of a training are whole: of each checkpoint, and of its end.
+
+    OUT/checkpoints/checkpoint-N/complete    the last file to be written into a checkpoint
+    OUT/finished.json                        written just before model/ is put in its place
+
+Each is a JSON object with its own digest, the `id` of the manifest (`train.json` or `rl.json`), and
+the SHA-256 of every file that it speaks for. So a file that was damaged, lost, or put there by
+somebody else is noticed before anything is trained on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mclabel.core.errors import DamagedFile, DataError
+from mclabel.core.plain_files import check_plain
+from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.durable import create_durably
+from mclabel.run.shards.finished import FILE as FINISHED
+from mclabel.run.shards.manifest import read_claim
+from mclabel.run.shards.store import Store
+
+CLAIMS = ("train.json", "rl.json")
+"""Manifests of trainings."""
+CHECKPOINTS, COMPLETE, MODEL = "checkpoints", "complete", "model"
+BEST = "best.safetensors"
+"""The best weights so far, among the checkpoints."""
+CARD = "README.md"
+"""The model's card, which its owner may edit."""
+_FINAL = ("log.jsonl", f"{CHECKPOINTS}/{BEST}", f"{CHECKPOINTS}/{CARD}")
+"""Single files, where they are there; TRL writes a card beside the checkpoints."""
+_FOLDERS = ("measured",)
+_PARTIAL = ".partial"
+_STEP = re.compile(r"checkpoint-(\d{1,18})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A file that is not what was written."""
+
+    name: str
+    """Relative to the folder that was checked."""
+    what: str
+
+
+def step_of(folder: Path) -> int | None:
+    """The number of optimizer steps of a checkpoint, by its name; None of another folder."""
+    found = _STEP.fullmatch(folder.name)
+    return None if found is None else int(found[1])
+
+
+def mark_checkpoint(folder: Path) -> None:
+    """Mark a checkpoint as whole, once all of its files are written.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    files = {str(path.relative_to(folder)): path for path in _files(folder)}
+    content = {
+        "run": _run_id(folder.parent.parent),
+        "step": step_of(folder),
+        "files": {name: _digest(path) for name, path in files.items() if name != COMPLETE},
+    }
+    _write(folder, COMPLETE, content)
+
+
+def checkpoint_faults(folder: Path) -> Iterator[Fault]:
+    """What is wrong with a checkpoint that is marked as whole; every file of it is read."""
+    files = yield from _faults(folder, COMPLETE, folder.parent.parent, step=step_of(folder))
+    if files is not None:
+        for path in _files(folder):
+            if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
+                what = "is none of the files that were written with the others"
+                yield Fault(name=name, what=what)
+
+
+def mark_finished(out: Path, model: Path) -> None:
+    """Record what a training has come to, before its model is put in its place.
+
+    Args:
+        out: of the training.
+        model: where the model lies now.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    files = {f"{MODEL}/{path.relative_to(model)}": path for path in _files(model)}
+    files |= {name: out / name for name in _FINAL if (out / name).is_file()}
+    for folder in _FOLDERS:
+        files |= {str(path.relative_to(out)): path for path in _files(out / folder)}
+    content = {
+        "run": _run_id(out),
+        "files": {name: _digest(path) for name, path in sorted(files.items())},
+    }
+    _write(out, FINISHED, content)
+
+
+def finished_faults(out: Path) -> Iterator[Fault]:
+    """What is wrong with the files of a training whose model is there; every one is read."""
+    yield from _faults(out, FINISHED, out)
+
+
+def check_finished(out: Path) -> None:
+    """Refuse a training's model that is not what the training has written.
+
+    Raises:
+        DataError: names the file, and what to do.
+    """
+    card = f"{MODEL}/{CARD}"
+    for fault in finished_faults(out):
+        if fault.name == FINISHED or (fault.name.startswith(f"{MODEL}/") and fault.name != card):
+            raise DataError(f"{out / fault.name}: {fault.what}. {model_remedy(out)}")
+
+
+def model_remedy(out: Path) -> str:
+    """What to do about a model that is not what its training wrote."""
+    return (
+        f"If {out / MODEL} was put there by this training, delete it and run the same command "
+        "again: the last checkpoint is trained on. Else choose another out=…"
+    )
+
+
+def _faults(
+    root: Path, name: str, out: Path, *, step: int | None = None
+) -> Generator[Fault, None, Mapping[str, str] | None]:
+    """What is wrong with a mark, and with the files that it speaks for.
+
+    Args:
+        root: folder of the mark.
+        name: of the mark.
+        out: of the training that it must be of.
+        step: that it must be of; None of the whole training's.
+
+    Returns:
+        The files and their digests; None where the mark cannot be read.
+    """
+    record = _record(root, name)
+    if isinstance(record, Fault):
+        yield record
+        return None
+    run = _run_id(out)
+    files: Mapping[str, str] = record["files"]
+    if record.get("step") != step:
+        yield Fault(name=name, what=f"belongs to the checkpoint of step {record.get('step')}")
+    elif None not in (run, record["run"]) and record["run"] != run:
+        yield Fault(name=name, what=f"belongs to another training than {' or '.join(CLAIMS)}")
+    yield from _differing(root, files)
+    return files
+
+
+def _differing(root: Path, files: Mapping[str, str]) -> Iterator[Fault]:
+    for name, digest in files.items():
+        path = root / name
+        check_plain(path, DataError)
+        if not path.is_file():
+            yield Fault(name=name, what="missing")
+        elif _digest(path) != digest:
+            yield Fault(name=name, what="damaged: its content has changed since it was written")
+
+
+def _record(root: Path, name: str) -> dict[str, Any] | Fault:
+    """The content of a mark, or what is wrong with it."""
+    check_plain(root / name, DataError)
+    if not (root / name).is_file():
+        return Fault(name=name, what="missing")
+    try:
+        content, check = read_object((root / name).read_bytes())
+        files = content["files"]
+        inside = isinstance(files, dict) and not any(
+            {"", ".", ".."} & set(one.split("/")) for one in files
+        )
+        if not inside or "run" not in content:
+            raise ValueError("it must name files inside its folder, and a run")
+    except (ValueError, KeyError) as error:
+        return Fault(name=name, what=f"damaged, or not what mclabel wrote ({error})")
+    if check != "sound":
+        return Fault(name=name, what="damaged: its content has changed since it was written")
+    return content
+
+
+def _write(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    (folder / name).unlink(missing_ok=True)
+    create_durably(folder, name, json.dumps(with_digest(content), indent=1).encode())
+
+
+def _run_id(out: Path) -> str | None:
+    """The `id` of a training's manifest; None without a sound one."""
+    for name in CLAIMS:
+        if (out / name).is_file():
+            try:
+                claim = read_claim(Store(str(out)), name)
+            except DamagedFile:
+                return None
+            return None if claim is None else claim["id"]
+    return None
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files under a folder, less those that were not finished."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith(_PARTIAL) and _PARTIAL not in path.parts
+    )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

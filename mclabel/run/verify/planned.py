@@ -1,0 +1,111 @@
+"""Checks that blocks hold the problems that the plan assigns to them, in little memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mclabel.run.shards.plan import read_parts
+from mclabel.run.shards.store import Store
+
+_ENTRY = np.dtype([("block", np.uint64), ("problem", np.uint64)])
+
+
+class PlannedProblems:
+    """The problems whose labels count, of each block, as 64-bit hashes: 16 bytes each."""
+
+    def __init__(self, store: Store) -> None:
+        """Read the plan of a run.
+
+        Args:
+            store: of a run.
+
+        Raises:
+            DamagedFile: a part of the plan is damaged.
+        """
+        planned, superseded = [np.zeros(0, _ENTRY)], [np.zeros(0, _ENTRY)]
+        for part in read_parts(store):
+            planned.append(_entries(part.filter(pc.invert(part["superseded"]))))
+            superseded.append(_entries(part.filter(part["superseded"])))
+        self.is_there = len(planned) > 1
+        """Imports and runs that were graded again have no plan."""
+        self._entries = np.setdiff1d(np.concatenate(planned), np.concatenate(superseded))
+
+    def of(self, blocks: Iterable[str]) -> Set[int]:
+        """Hashes of the problems of some blocks."""
+        found: set[int] = set()
+        for block in name_hashes(blocks):
+            low = np.searchsorted(self._entries["block"], block, side="left")
+            high = np.searchsorted(self._entries["block"], block, side="right")
+            found.update(self._entries["problem"][low:high].tolist())
+        return found
+
+
+def _entries(part: pa.Table) -> NDArray[np.void]:
+    entries = np.zeros(part.num_rows, _ENTRY)
+    entries["block"] = name_hashes(part["block"].to_pylist())
+    entries["problem"] = name_hashes(part["item_id"].to_pylist())
+    return entries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Double:
+    """What two blocks have in common."""
+
+    what: str
+    """`solutions` or `problems`."""
+    count: int
+    block: str
+    other: str
+    """The same block if it holds a solution twice."""
+
+
+class Doubles:
+    """Ids as 64-bit hashes, with the number of their block: 12 bytes each."""
+
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._solutions: list[NDArray[np.uint64]] = []
+        self._problems: list[NDArray[np.uint64]] = []
+
+    def add(self, block: str, labels: pa.Table) -> None:
+        """Take in the labels of a block."""
+        self._blocks.append(block)
+        self._solutions.append(name_hashes(labels["solution_id"].to_pylist()))
+        self._problems.append(name_hashes(pc.unique(labels["problem_id"]).to_pylist()))
+
+    def found(self) -> Iterator[Double]:
+        """Pairs of blocks with problems in common, else with solutions in common."""
+        seen = set()
+        for what, parts in (("problems", self._problems), ("solutions", self._solutions)):
+            for (one, other), count in sorted(_pairs(parts).items()):
+                if (one, other) not in seen:
+                    seen.add((one, other))
+                    yield Double(
+                        what=what, count=count, block=self._blocks[one], other=self._blocks[other]
+                    )
+
+
+def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
+    """64-bit hashes of names."""
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def _pairs(parts: list[NDArray[np.uint64]]) -> Counter[tuple[int, int]]:
+    """How many hashes two parts have in common, by their numbers."""
+    if not parts:
+        return Counter()
+    hashes = np.concatenate(parts)
+    numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+    order = np.argsort(hashes, kind="stable")
+    hashes, numbers = hashes[order], numbers[order]
+    same = np.flatnonzero(hashes[1:] == hashes[:-1])
+    return Counter((int(numbers[i]), int(numbers[i + 1])) for i in same)

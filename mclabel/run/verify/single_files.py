@@ -1,0 +1,256 @@
+"""The single files of a run: its manifest, its logs, and the record of its end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+from typing import Any
+
+from mclabel.core.errors import DamagedFile
+from mclabel.core.seeds import canonical_json
+from mclabel.run.shards.digest import Check, check_lines, log_lines, read_object
+from mclabel.run.shards.finished import FILE as FINISHED
+from mclabel.run.shards.finished import Finished, lost_since, read_finished, undone_blocks
+from mclabel.run.shards.manifest import MANIFEST, read_claim, run_id
+from mclabel.run.shards.rejects import FILE as REJECTS
+from mclabel.run.shards.rejects import FOLDER as NOTES
+from mclabel.run.shards.rejects import noted_blocks
+from mclabel.run.shards.restore import manifest_faults, remedy
+from mclabel.run.shards.store import Store, damaged
+from mclabel.run.trainings import (
+    CHECKPOINTS,
+    CLAIMS,
+    COMPLETE,
+    MODEL,
+    checkpoint_faults,
+    finished_faults,
+    model_remedy,
+    step_of,
+)
+from mclabel.run.verify.findings import TRAINING, Verification
+
+SPENT, PROGRESS = "spent.json", "progress.jsonl"
+_AGAIN = "Run the job again, which does the missing work again"
+
+
+class SingleFiles:
+    """Checks the single files of a run, then what they say against its shards."""
+
+    def __init__(self, store: Store, found: Verification) -> None:
+        """Prepare to check.
+
+        Args:
+            store: of the run.
+            found: receives the findings.
+        """
+        self._store, self._found = store, found
+        self.has_manifest = store.read(MANIFEST) is not None
+        self._finished: Finished | None = None
+        self._says_finished = False
+        """Whether the log of progress says that no block was left."""
+        self._noted: set[str] | None = None
+        self._stamps: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
+        """A shard of each configuration, with its metadata, by a hash of the configuration."""
+
+    def check(self) -> None:
+        """Check each file by itself."""
+        self._manifest()
+        self._checked(SPENT, _check_object)
+        self._checked(REJECTS, check_lines)
+        for name in self._store.names(NOTES):
+            if (raw := self._store.read(name)) is not None and raw != b"{}":
+                self._found.add(damaged(self._store, name))
+        self._progress()
+        self._end()
+        if drivers := self._store.names("drivers"):
+            self._found.notes.append(
+                f"{len(drivers):,} drivers are running or were killed (see drivers/)"
+            )
+
+    def add_stamp(self, name: str, metadata: Mapping[str, Any]) -> None:
+        """Take in the metadata of a shard, for `check_configurations`."""
+        config = metadata.get("config")
+        if isinstance(config, Mapping):
+            key = hashlib.sha256(canonical_json(config)).digest()
+            self._stamps.setdefault(key, (name, metadata))
+
+    def check_configurations(self) -> None:
+        """Compare the manifest with the plan, and with what shards carry."""
+        again = remedy(self._store, has_shards=bool(self._stamps))
+        try:
+            for fault in manifest_faults(self._store, dict(self._stamps.values())):
+                self._found.add(DamagedFile(self._store.location, MANIFEST, fault, again))
+        except DamagedFile:
+            return  # the manifest, or the plan, is among the findings already
+
+    def check_complete(self, committed: Container[str], count: int, folder: str) -> None:
+        """Check that everything the finished job had is still there.
+
+        Args:
+            committed: ids of the blocks that are there.
+            count: their number.
+            folder: of the shards of single blocks.
+        """
+        if self._finished is None:
+            num_parts, blocks = undone_blocks(self._store, committed)
+            if not num_parts and count and self.has_manifest and not self._says_finished:
+                fault = (
+                    "missing, and the run has no plan: nothing else says how many blocks it must "
+                    "have"
+                )
+                again = f"{_AGAIN}; a run that has ended gets only this file"
+                self._found.add(DamagedFile(self._store.location, FINISHED, fault, again))
+            if blocks:
+                self._found.notes.append(f"{len(blocks):,} planned blocks are not done yet")
+            return
+        lost = lost_since(self._store, self._finished, committed, count)
+        if lost.plan_part is not None:
+            fault = f"missing, though the job's plan had {self._finished.num_plan_parts:,} parts"
+            self._found.add(DamagedFile(self._store.location, lost.plan_part, fault, _AGAIN))
+        for block in lost.blocks:
+            fault = "missing, though the job has ended with all of its blocks done"
+            name = f"{folder}/{block}.parquet"
+            self._found.add(DamagedFile(self._store.location, name, fault, _AGAIN))
+        if lost.num_blocks and not lost.blocks:  # there is no plan, or it is not what it was
+            before = self._finished.num_blocks
+            fault = f"{lost.num_blocks:,} of the {before:,} blocks of the finished job are missing"
+            self._found.add(DamagedFile(self._store.location, folder, fault, _AGAIN))
+
+    def check_note(self, block: str) -> None:
+        """Check that a block without some of its items has a note, which rejects.jsonl needs."""
+        if self._noted is None:
+            self._noted = set(noted_blocks(self._store))
+        if block not in self._noted:
+            fault = "missing, though items of the block were left out"
+            again = "Create the file with the content {}: without it rejects.jsonl will lack them"
+            name = f"{NOTES}/{block}.json"
+            self._found.add(DamagedFile(self._store.location, name, fault, again))
+
+    def _manifest(self) -> None:
+        try:
+            read_claim(self._store, MANIFEST)
+        except DamagedFile as error:
+            self._found.add(error)
+
+    def _progress(self) -> None:
+        raw = self._store.read(PROGRESS)
+        if raw is None:
+            return
+        lines = list(log_lines(raw))
+        if bad := sum(line is None for line in lines):
+            fault = f"damaged: {bad:,} of {len(lines):,} lines have changed since they were written"
+            self._found.add(damaged(self._store, PROGRESS, fault))
+            return
+        last = lines[-1] if lines else None
+        self._says_finished = any(line and line.get("num_blocks_left") == 0 for line in lines)
+        if last is None or not last.get("ended"):
+            self._found.notes.append(
+                f"{PROGRESS} does not say that the job has ended: the job is running or was "
+                "killed, or the log has lost its last lines"
+            )
+
+    def _end(self) -> None:
+        """Check the record of the end, and that the files which it names are there."""
+        try:
+            self._finished = read_finished(self._store)
+        except DamagedFile as error:
+            self._found.add(error)
+            return
+        location = self._store.location
+        if self._finished is None:
+            if self._says_finished:
+                fault = f"missing, though {PROGRESS} says that the job has ended"
+                self._found.add(DamagedFile(location, FINISHED, fault, _AGAIN))
+            return
+        for name in self._finished.files:
+            raw = self._store.read(name)
+            if not raw:
+                fault = "missing" if raw is None else "empty"
+                fault += f", though {FINISHED} says that the job has written it"
+                self._found.add(DamagedFile(location, name, fault, _AGAIN))
+        self._same_run(FINISHED, self._finished.run)
+
+    def _checked(self, name: str, check_content: Callable[[bytes], Check]) -> None:
+        if (raw := self._store.read(name)) is None:
+            return
+        check = check_content(raw)
+        if check != "sound":
+            self._found.add(damaged(self._store, name))
+        else:
+            first = raw.partition(b"\n")[0] if name == REJECTS else raw
+            self._same_run(name, json.loads(first).get("run"))
+
+    def _same_run(self, name: str, run: str | None) -> None:
+        """Compare the id of the run that a file carries with that of the manifest."""
+        known = run_id(self._store)
+        if None not in (run, known) and run != known:
+            fault = f"belongs to another run than {MANIFEST}"
+            again = f"Delete it and run the job again, or restore {MANIFEST}"
+            self._found.add(DamagedFile(self._store.location, name, fault, again))
+
+
+def _check_object(raw: bytes) -> Check:
+    try:
+        return read_object(raw)[1]
+    except ValueError:
+        return "damaged"
+
+
+def is_training(store: Store) -> bool:
+    """Whether a place is the output of `mclabel train` or `mclabel rl`."""
+    if not store.is_local:
+        return False
+    out = Path(store.location)
+    return any((out / name).is_file() for name in CLAIMS) or (
+        (out / CHECKPOINTS).is_dir() and not (out / "labels").is_dir()
+    )
+
+
+def check_training(store: Store, found: Verification) -> None:
+    """Read the manifest, every checkpoint, and what the training has come to.
+
+    Args:
+        store: of the training's output.
+        found: receives findings, notes and counts.
+    """
+    out = Path(store.location)
+    found.holds = TRAINING
+    _check_claims(store, found)
+    for folder in sorted((out / CHECKPOINTS).glob("checkpoint-*")):
+        if not folder.is_dir() or step_of(folder) is None:
+            continue
+        if not (folder / COMPLETE).is_file():
+            found.notes.append(
+                f"{CHECKPOINTS}/{folder.name}/{COMPLETE} is missing: the checkpoint was not "
+                "written to its end, or the file was lost. The same command removes the checkpoint "
+                "and resumes from the one before it"
+            )
+            continue
+        found.num_files += sum(path.is_file() for path in folder.rglob("*"))
+        for fault in checkpoint_faults(folder):
+            name = f"{CHECKPOINTS}/{folder.name}/{fault.name}"
+            again = f"Remove the folder {folder}: the training resumes from the one before it"
+            found.add(DamagedFile(store.location, name, fault.what, again))
+    if not (out / MODEL).is_dir() and not (out / FINISHED).is_file():
+        found.notes.append("the training has not ended. Run the same command again to resume it")
+        return
+    found.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
+    for fault in finished_faults(out):
+        found.add(DamagedFile(store.location, fault.name, fault.what, model_remedy(out)))
+
+
+def _check_claims(store: Store, found: Verification) -> None:
+    """Read the manifest; without it nothing says what was trained on what."""
+    num_sound = 0
+    for name in CLAIMS:
+        try:
+            num_sound += read_claim(store, name) is not None
+        except DamagedFile as error:
+            found.add(error)
+            num_sound += 1
+    if num_sound != 1:
+        fault = "missing" if not num_sound else f"there beside {CLAIMS[1]}"
+        again = "Restore it from a copy, or train into another out=…"
+        found.add(DamagedFile(store.location, CLAIMS[0], f"{fault}, one of the two must be", again))

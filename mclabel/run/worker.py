@@ -1,0 +1,273 @@
+"""One engine at work: runs the items of blocks and commits them. The same in an actor and here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from mclabel.core.errors import ShardError
+from mclabel.engines.loading import starting
+from mclabel.run.desk import LoopLag
+from mclabel.run.journal import BlockJournal
+from mclabel.run.shards.rejects import RejectReason, note_set_aside
+from mclabel.run.shards.store import Store
+from mclabel.run.sizes import Size
+from mclabel.run.task import Attempt, Block, FinishedBlock, Result, Runner, RunnerState, Task
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+JOURNAL_S = 60.0
+"""Between two flushes of the journals: what a kill costs of an engine's work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockReport:
+    """What one attempt at a block did."""
+
+    block_id: str
+    committed: bool
+    """False: another attempt had committed the block before."""
+    num_items: int
+    num_set_aside: int = 0
+    """Items that were left out."""
+    num_tokens: int
+    """What all items have cost, what was taken from a journal included."""
+    size: Size
+    """How much text the items have."""
+    counts: Mapping[str, int]
+    """Named counts of what the block holds, from the task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerProgress:
+    """A snapshot of a worker. Numbers count from when it was made."""
+
+    worker: str
+    """Unique to this incarnation of the worker."""
+    num_items: int = 0
+    """Items that are done, committed or not."""
+    num_open: int = 0
+    """Items that are begun and not done."""
+    num_done_tokens: int = 0
+    """What these items have cost, what was taken from journals included."""
+    num_open_tokens: int = 0
+    """What the blocks that are running have cost so far, those of their items included that are
+    not done yet."""
+    num_replayed: int = 0
+    """Entries taken from journals."""
+    loop_lag_s: float = 0.0
+    """The longest time since the last snapshot that something held the event loop."""
+    draining: bool = False
+    """Whether the worker's node is about to go, so that it is given no more blocks."""
+    runner: RunnerState
+
+
+class Worker:
+    """Runs blocks of one task and commits them to one store."""
+
+    def __init__(self, task: Task, *, out: str, journal_s: float = JOURNAL_S) -> None:
+        """Make a worker, whose engine `start` loads.
+
+        Args:
+            task: to be done with every item.
+            out: location of the run's store.
+            journal_s: seconds between two flushes of the journals.
+        """
+        self._task, self._store, self._journal_s = task, Store(out, was_reached=True), journal_s
+        self._id = uuid.uuid4().hex[:12]
+        self._runner: Runner[Any, Any] = task.runner(self._store)
+        self._lag = LoopLag()
+        self._journals: dict[str, BlockJournal] = {}
+        self._beside: list[asyncio.Task[None]] = []
+        self._running: set[asyncio.Task[Any]] = set()
+        self._num_items = self._num_open = self._num_replayed = 0
+        self._num_done_tokens = self._num_ended_tokens = self._num_replayed_tokens = 0
+        self.draining = False
+        """Whether the node is about to go."""
+
+    async def start(self) -> None:
+        """Load the engine."""
+        with starting():
+            await self._runner.start()
+        create = asyncio.get_running_loop().create_task
+        self._beside = [
+            create(self._lag.watch()),
+            create(repeat(self._journal_s, self.flush_beside)),
+        ]
+
+    async def run_block(
+        self,
+        block: Block,
+        *,
+        replay: bool = False,
+        set_aside: Mapping[str, RejectReason] | None = None,
+    ) -> BlockReport:
+        """Run the items of a block and commit it.
+
+        Args:
+            block: to be run.
+            replay: whether earlier attempts may have left journals.
+            set_aside: items to leave out, by id.
+        """
+        left_out = set_aside or {}
+        items = [item for item in block.items if item.id not in left_out]
+        async with self._attempt(block, replay=replay) as attempt:
+            results = await _gather([self._run(item, attempt) for item in items])
+            finished = _finished(attempt, list(zip(items, results, strict=True)), left_out)
+            report = await _whole(asyncio.to_thread(self._commit, finished))
+            self._num_ended_tokens += report.num_tokens
+            if replay or attempt.journal.num_files:
+                await asyncio.to_thread(attempt.journal.delete)
+        return report
+
+    async def try_item(self, block: Block, item_id: str) -> None:
+        """Run one item of a block into its journal, to see whether the engine survives it."""
+        (item,) = [item for item in block.items if item.id == item_id]
+        async with self._attempt(block, replay=True, is_trial=True) as attempt:
+            await self._runner.run(item, attempt)
+            await asyncio.to_thread(attempt.journal.flush)
+
+    async def stop(self) -> None:
+        """End the blocks that are running: commits are finished, the others leave journals."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _attempt(
+        self, block: Block, *, replay: bool, is_trial: bool = False
+    ) -> AsyncIterator[Attempt]:
+        """An attempt at a block. Its journal is flushed if the attempt fails."""
+        name = uuid.uuid4().hex[:12]
+        journal = BlockJournal(self._store, block.id, name, self._task.read_entry)
+        attempt = Attempt(block=block, journal=journal, is_trial=is_trial)
+        self._journals[name] = journal
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            if replay:
+                await asyncio.to_thread(journal.read)
+            await self._runner.begin(attempt)
+            yield attempt
+        except BaseException:
+            journal.flush()
+            raise
+        finally:
+            self._running.discard(task)
+            del self._journals[name]
+            self._num_replayed += journal.num_replayed
+            self._num_replayed_tokens += journal.num_replayed_tokens
+
+    def flush(self) -> None:
+        """Write what the blocks that are running have done. From any thread."""
+        for journal in list(self._journals.values()):
+            journal.flush()
+
+    async def flush_beside(self) -> None:
+        """Flush, in a thread. A store that fails now is tried again at the next flush."""
+        try:
+            await asyncio.to_thread(self.flush)
+        except ShardError as error:
+            logger.warning("the journals could not be written; the blocks go on: %s", error)
+
+    async def progress(self) -> WorkerProgress:
+        """What has been done so far."""
+        state = self._runner.state()
+        journals = self._journals.values()
+        replayed = self._num_replayed_tokens + sum(one.num_replayed_tokens for one in journals)
+        return WorkerProgress(
+            worker=self._id,
+            num_items=self._num_items,
+            num_open=self._num_open,
+            num_done_tokens=self._num_done_tokens,
+            num_open_tokens=max(0, state.num_tokens + replayed - self._num_ended_tokens),
+            num_replayed=self._num_replayed + sum(one.num_replayed for one in journals),
+            loop_lag_s=self._lag.take(),
+            draining=self.draining,
+            runner=state,
+        )
+
+    async def close(self) -> None:
+        """Free the engine. Call `stop` before, where blocks are running."""
+        for task in self._beside:
+            task.cancel()
+        await self._runner.close()
+
+    async def _run(self, item: Any, attempt: Attempt) -> Result:
+        self._num_open += 1
+        try:
+            result: Result = await self._runner.run(item, attempt)
+        finally:
+            self._num_open -= 1
+        self._num_items += 1
+        self._num_done_tokens += result.num_tokens
+        return result
+
+    def _commit(self, finished: FinishedBlock) -> BlockReport:
+        if finished.set_aside:
+            note_set_aside(self._store, finished.block.id)
+        commit = self._runner.commit(finished)
+        return BlockReport(
+            block_id=finished.block.id,
+            committed=commit.won,
+            num_items=len(finished.block.items),
+            num_set_aside=len(finished.set_aside),
+            num_tokens=finished.num_tokens,
+            size=finished.block.size,
+            counts=commit.counts,
+        )
+
+
+def _finished(
+    attempt: Attempt, results: Sequence[tuple[Any, Result]], left_out: Mapping[str, RejectReason]
+) -> FinishedBlock:
+    refused = {
+        item.id: result.set_aside for item, result in results if result.set_aside is not None
+    }
+    return FinishedBlock(
+        block=attempt.block,
+        attempt=attempt.journal.attempt,
+        results=results,
+        set_aside={**left_out, **refused},
+        num_tokens=sum(result.num_tokens for _, result in results),
+    )
+
+
+async def repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
+    """Call a function again and again until cancelled.
+
+    Args:
+        seconds: between the end of one call and the next.
+        work: what it returns is awaited.
+    """
+    while True:
+        await asyncio.sleep(seconds)
+        due = work()
+        if due is not None:
+            await due
+
+
+async def _whole(work: Awaitable[T]) -> T:
+    """What `work` gives: a cancellation meanwhile is dropped, as it has come too late."""
+    task = asyncio.ensure_future(work)
+    while True:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise
+
+
+async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Results in order; if one fails, the others are cancelled before it is raised."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one) for one in work]
+    return [task.result() for task in tasks]

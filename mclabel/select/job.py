@@ -1,0 +1,313 @@
+"""Which solutions of a pool to label next: scores in, a manifest out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.data.readers.rows import row_place, scan_rows
+from mclabel.data.readers.selected import manifest_bytes, read_selected
+from mclabel.judge.score_config import ScoreConfig
+from mclabel.prm.scoring.aggregate import aggregate
+from mclabel.prm.scoring.items import row_item
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
+from mclabel.prm.scoring.manifest import weights_of
+from mclabel.run.outputs import output_file
+from mclabel.run.shards.manifest import MANIFEST, read_claim
+from mclabel.run.shards.opinions import opinion_rows
+from mclabel.run.shards.rejects import RejectReason
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobReport, JobState
+from mclabel.select.choose import Chosen, choose
+from mclabel.select.config import SelectConfig
+from mclabel.select.pool import Pool, is_file, outcome_of, read_pool, text_id_of
+from mclabel.select.rules import Rule, ScoredSolution, find_rule, scored_solution
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectReport:
+    """Result of a selection."""
+
+    num_pool: int
+    num_problems: int
+    """Number of problems in the pool."""
+    num_scored: int
+    """Solutions of the pool with scores; 0 if the rule needs none."""
+    num_strange: int
+    """Solutions with scores that are not in the pool."""
+    num_certain: int
+    """Chosen by the rule."""
+    num_wrong: int
+    """Number of wrong or ungraded answers among those."""
+    num_drawn: int
+    """Chosen uniformly at random."""
+    probability: float
+    """With which each solution was drawn that the rule did not choose."""
+    stopped: JobReport | None = None
+    """The scoring job if a limit stopped it: then nothing is selected."""
+
+    def lines(self, out: str) -> Iterator[str]:
+        """What to print."""
+        unscored = self.num_pool - self.num_scored
+        yield f"{self.num_pool:,} solutions of {self.num_problems:,} problems in the pool"
+        if self.num_scored and unscored:
+            yield f"{unscored:,} of them have no scores: they can only be drawn"
+        if self.num_strange:
+            yield f"{self.num_strange:,} solutions with scores are not in the pool"
+        yield (
+            f"{self.num_certain:,} chosen by the rule, {self.num_wrong:,} of them wrong or "
+            f"ungraded; {self.num_drawn:,} drawn, with probability {self.probability:.4g}"
+        )
+        if self.num_scored and not self.num_certain:
+            yield "uniform_share leaves nothing to the rule. Raise budget, or lower uniform_share"
+        yield f"Label them: mclabel label CONFIG --select {out}"
+
+
+def select(
+    config: SelectConfig, on_state: Callable[[JobState], None] = lambda state: None
+) -> SelectReport:
+    """Choose solutions of a pool, and write which and how likely each was as a manifest.
+
+    The manifest depends on pool, scores, seed and settings alone. With `prm`, the pool is scored
+    into `OUT.scores.jsonl`; interrupted, the same command resumes.
+
+    Args:
+        config: of the selection.
+        on_state: called often with the state of the scoring job.
+
+    Raises:
+        ConfigError: scores are wanted and none are given, the budget is more than the pool, there
+            is no such rule, or `out` cannot be written.
+        DataError: the pool or the scores cannot be read, they are another pool's, or the rule can
+            rank too few solutions.
+        ComponentError: a function of one's own fails, or gives no number.
+    """
+    rule = find_rule(config.rule)
+    if rule.key is not None and config.prm is None and config.scores is None:
+        raise ConfigError(
+            f"rule={config.rule}: ranks by scores, and none are given. Give prm, which scores the "
+            "pool, or scores, a file that `mclabel score` has written"
+        )
+    out = output_file(config.out, "-o ")
+    earlier = [read_selected(one, "exclude") for one in config.exclude]
+    pool = read_pool(config.solutions, without=earlier)
+    num_pool = len(pool.rows)
+    if config.budget > num_pool:
+        raise ConfigError(
+            f"budget={config.budget}: there are {num_pool:,} solutions to choose from. Give at "
+            f"most {num_pool}"
+        )
+    if rule.wrong_share is not None and all(row.outcome is None for row in pool.rows):
+        raise DataError(
+            f"rule={config.rule}: chooses by whether answers are wrong, which no row of "
+            f"{config.solutions} says. Give the rows outcome or final_answer_correct"
+        )
+    keys, scores = np.full(num_pool, np.nan), np.full(num_pool, np.nan)
+    num_strange, place = 0, None
+    if rule.key is not None:
+        place = config.scores or f"{config.out}.scores.jsonl"
+        stopped = _score(config, place, on_state) if config.prm is not None else None
+        if stopped is not None:
+            return _report(pool, Chosen(certain=_NOBODY, drawn=_NOBODY, probability=0.0), stopped)
+        num_strange = _rank(config, rule, pool, place, keys, scores)
+    chosen = choose(
+        [row.id for row in pool.rows],
+        pool.problems,
+        keys,
+        pool.is_wrong,
+        budget=config.budget,
+        uniform_share=1.0 if rule.key is None else config.uniform_share,
+        seed=config.seed,
+        wrong_share=rule.wrong_share,
+        per_problem=config.per_problem,
+    )
+    content = manifest_bytes(
+        list(_rows(config.rule, pool, chosen, keys, scores)),
+        _about(config, pool, chosen, scores, place),
+    )
+    partial_file = out.with_name(f"{out.name}.partial")
+    partial_file.write_bytes(content)
+    partial_file.rename(out)
+    num_scored = int((~np.isnan(scores)).sum())
+    return _report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
+
+
+_NOBODY = np.array([], dtype=np.int64)
+
+
+def _report(
+    pool: Pool,
+    chosen: Chosen,
+    stopped: JobReport | None = None,
+    num_scored: int = 0,
+    num_strange: int = 0,
+) -> SelectReport:
+    return SelectReport(
+        num_pool=len(pool.rows),
+        num_problems=pool.num_problems,
+        num_certain=len(chosen.certain),
+        num_wrong=int(pool.is_wrong[chosen.certain].sum()),
+        num_drawn=len(chosen.drawn),
+        probability=chosen.probability,
+        stopped=stopped,
+        num_scored=num_scored,
+        num_strange=num_strange,
+    )
+
+
+def _score(
+    config: SelectConfig, place: str, on_state: Callable[[JobState], None]
+) -> JobReport | None:
+    """Score the pool; the job's report if it was stopped before its end."""
+    from mclabel.judge.score import score  # which loads torch
+
+    assert config.prm is not None
+    scoring = ScoreConfig(
+        prm=config.prm,
+        format=config.format,
+        device=config.device,
+        solutions=config.solutions,
+        out=place,
+        ray=config.ray,
+    )
+    job = score(scoring, on_state, accept_changes=True).job
+    return job if job.num_blocks_left else None
+
+
+def _rank(
+    config: SelectConfig, rule: Rule, pool: Pool, place: str, keys: Floats, scores: Floats
+) -> int:
+    """Fill in the keys and scores of the pool's solutions; the number of those not in the pool.
+
+    Of solutions with the same text, which are scored alike, the rule takes only the first; the
+    others can be drawn.
+    """
+    assert rule.key is not None
+    places: dict[str, list[int]] = {}
+    for number, one in enumerate(pool.rows):
+        places.setdefault(one.text_id, []).append(number)
+    how = partial(aggregate, how=config.aggregation)
+    num_strange = num_read = 0
+    measured: bool | None = None
+    for text, row in _scored_rows(place, how):
+        num_read += 1
+        if measured not in (None, bool(row.concentrations)):
+            raise DataError(
+                f"{row.place}: only some solutions of {place} have concentrations. Score all with "
+                "one PRM"
+            )
+        measured = bool(row.concentrations)
+        if text not in places:
+            num_strange += text not in pool.left_out
+            continue
+        found = places[text]
+        keys[found[0]] = np.fmax(keys[found[0]], rule.key(row))
+        scores[found] = np.fmax(scores[found], row.score)
+    if not num_read:
+        raise DataError(
+            f"scores={place!r}: holds no solutions. Give what `mclabel score` has written for "
+            f"{config.solutions}"
+        )
+    if num_strange == num_read:
+        raise DataError(
+            f"scores={place!r}: none of its {num_read:,} solutions is in {config.solutions}. Give "
+            "the scores of this pool"
+        )
+    return num_strange
+
+
+def _scored_rows(
+    place: str, how: Callable[[tuple[float, ...]], float]
+) -> Iterator[tuple[str, ScoredSolution]]:
+    """Every solution with scores in a file or a run, with its `text_id`."""
+    if is_file(place):
+        rows: Iterator[tuple[int, Any]] = iter(scan_rows(place))
+    else:
+        rows = ((row["row"], {**json.loads(row["input"]), **_of_run(row)})
+                for row in opinion_rows(Store(place)))  # fmt: skip
+    for number, row in rows:
+        where = row_place(place, number)
+        if isinstance(row, Mapping) and "problem_id" in row and "id" in row:
+            where = f"solution {row['id']}"
+        item = row if isinstance(row, RejectReason) else row_item(number, where, row)
+        if isinstance(item, RejectReason):
+            raise DataError(f"{where}: {item.detail}. Give what `mclabel score` has written")
+        steps = item.steps
+        if isinstance(steps, str):
+            steps = tuple(split_text(steps, OUR_SPLIT))
+        found = scored_solution(where, item.problem, steps, row, outcome_of(row, where), how)
+        yield text_id_of(item), found
+
+
+def _of_run(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a scoring run says of a solution, as a file of scores has it."""
+    return {"scores": row["scores"], "concentration": row["concentrations"] or None}
+
+
+def _rows(
+    rule: str, pool: Pool, chosen: Chosen, keys: Floats, scores: Floats
+) -> Iterator[dict[str, Any]]:
+    """The rows of the manifest."""
+    certain = [(rule, rank, place, 1.0) for rank, place in enumerate(chosen.certain.tolist(), 1)]
+    drawn = [("uniform", None, place, chosen.probability) for place in chosen.drawn.tolist()]
+    for how, rank, place, probability in (*certain, *drawn):
+        row = pool.rows[place]
+        yield {
+            "problem_id": row.problem_id,
+            "solution_id": row.id,
+            "text_id": row.text_id,
+            "rule": how,
+            "rank": rank,
+            "key": None if np.isnan(keys[place]) else float(keys[place]),
+            "score": None if np.isnan(scores[place]) else float(scores[place]),
+            "probability": probability,
+        }
+
+
+def _about(
+    config: SelectConfig, pool: Pool, chosen: Chosen, scores: Floats, place: str | None
+) -> dict[str, Any]:
+    """The metadata of the manifest."""
+    others = len(pool.rows) - len(chosen.certain)
+    all_in = len(chosen.drawn) == others
+    return {
+        "rule": config.rule,
+        "budget": config.budget,
+        "uniform_share": config.uniform_share if place is not None else 1.0,
+        "per_problem": config.per_problem,
+        "aggregation": config.aggregation if place is not None else None,
+        "seed": config.seed,
+        "exclude": config.exclude,
+        "by_content": bool(len(chosen.certain)),
+        "num_pool": len(pool.rows),
+        "num_scored": int((~np.isnan(scores)).sum()),
+        "num_certain": len(pool.rows) if all_in else len(chosen.certain),
+        "pool": {
+            "place": config.solutions,
+            "kind": "file" if is_file(config.solutions) else "run",
+            "id": pool.id,
+        },
+        "prm": None if place is None else _prm(config, place),
+    }
+
+
+def _prm(config: SelectConfig, place: str) -> dict[str, Any]:
+    """By which PRM the scores are, as far as is known."""
+    if config.prm is not None:
+        return {"prm": config.prm, "weights": weights_of(config.prm)}
+    if is_file(place):
+        record = Path(f"{place}.provenance.json")
+        about = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    else:
+        about = (read_claim(Store(place), MANIFEST) or {}).get("config", {}).get("judge", {})
+    return {"prm": about.get("prm"), "weights": about.get("weights")}

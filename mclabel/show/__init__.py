@@ -1,0 +1,1 @@
+"""How figures and texts are drawn: grids, progress, plots."""

@@ -1,0 +1,60 @@
+"""Do the bands hold the truth as often as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mclabel.core.stats.bootstrap import ratio_estimate, resample_weights, sums_estimate
+from tests.support.bands import NUM_STEPS, errors, figures, truths
+
+
+@pytest.fixture(scope="module")
+def true() -> dict[str, float]:
+    return truths()
+
+
+def test_figures_agree_with_plain_numpy(true: dict[str, float]) -> None:
+    found = figures(3000, seed=1)
+    assert found.keys() == true.keys()
+    for name, value in true.items():
+        assert found[name].value == pytest.approx(value, abs=0.02), name
+        assert found[name].low < found[name].value < found[name].high  # type: ignore[operator]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_problems", [20, 300])
+def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_problems: int) -> None:
+    """Problems of four solutions that go together; 1,500 runs, so +-.011 at two sigma."""
+    num_runs, rng = 1500, np.random.default_rng(17)
+    weights = resample_weights(num_problems, seed=0)
+    held = dict.fromkeys(("first_error_accuracy", "first_error_accuracy_wrong", "f1"), 0)
+    for _ in range(num_runs):
+        first, label = errors(num_problems, rng)
+        hit, wrong = first == label, first < NUM_STEPS
+        both = NUM_STEPS - np.maximum(first, label)
+        sums = [hit, np.ones_like(hit), hit & wrong, wrong, both, 2 * NUM_STEPS - first - label]
+        table = np.stack([column.sum(1) for column in sums], 1).astype(np.float64)
+        found = {
+            "first_error_accuracy": ratio_estimate(table[:, 0], table[:, 1], weights),
+            "first_error_accuracy_wrong": ratio_estimate(table[:, 2], table[:, 3], weights),
+            "f1": sums_estimate(table, weights, lambda s: 2 * s[..., 4] / s[..., 5]),
+        }
+        for name, estimate in found.items():
+            assert estimate.low is not None and estimate.high is not None
+            held[name] += estimate.low <= true[name] <= estimate.high
+    for name, count in held.items():
+        assert 0.93 <= count / num_runs <= 0.97, name
+
+
+def test_solutions_taken_for_independent_would_not_hold_it(true: dict[str, float]) -> None:
+    """What the bootstrap over problems is for: over solutions it is too narrow."""
+    num_runs, rng = 300, np.random.default_rng(18)
+    weights, held = resample_weights(1200, seed=0), 0
+    for _ in range(num_runs):
+        first, label = errors(300, rng)
+        hit = (first == label).ravel().astype(np.float64)
+        found = ratio_estimate(hit, np.ones(1200), weights)
+        assert found.low is not None and found.high is not None
+        held += found.low <= true["first_error_accuracy"] <= found.high
+    assert held / num_runs < 0.9

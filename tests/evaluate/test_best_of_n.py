@@ -1,0 +1,150 @@
+"""Best-of-N against literals computed by hand, and against brute force over all subsets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mclabel.evaluate.best_of_n.choosing import (
+    ProblemSamples,
+    argmax_accuracy,
+    pair_accuracy,
+    pass_at,
+    vote_accuracy,
+)
+from mclabel.evaluate.best_of_n.figures import best_of_n
+
+
+def problem(
+    keys: list[str | None], right: list[bool], scores: list[float] | None = None
+) -> ProblemSamples:
+    values = tuple(scores or [0.0] * len(keys))
+    return ProblemSamples(
+        problem_id="p",
+        keys=tuple(keys),
+        right=tuple(right),
+        scores={"s": values},
+        weights={"s": values},
+    )
+
+
+def test_pass_at_n() -> None:
+    assert pass_at(1, 1, 4) == pytest.approx(0.25)
+    assert pass_at(2, 1, 4) == pytest.approx(0.5)  # 1 - C(3,2)/C(4,2) = 1 - 3/6
+    assert pass_at(4, 1, 4) == 1
+    assert pass_at(3, 0, 4) == 0
+
+
+def test_argmax_by_ranks() -> None:
+    # Of pairs of {.9 wrong, .8 right, .1 wrong}: the right one is best of one pair of three.
+    scores, right = [0.9, 0.8, 0.1], [False, True, False]
+    assert argmax_accuracy(scores, right, 1) == pytest.approx(1 / 3)
+    assert argmax_accuracy(scores, right, 2) == pytest.approx(1 / 3)
+    assert argmax_accuracy(scores, right, 3) == 0
+    assert argmax_accuracy([0.5, 0.5], [True, False], 2) == 0.5
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.1, 0.5, -math.inf]), st.booleans()),
+        min_size=1,
+        max_size=6,
+    ),
+    st.data(),
+)
+def test_argmax_is_the_mean_over_all_subsets(
+    samples: list[tuple[float, bool]], data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(1, len(samples)))
+    means = []
+    for subset in combinations(samples, size):
+        best = max(score for score, _ in subset)
+        among = [right for score, right in subset if score == best]
+        means.append(sum(among) / len(among))
+    scores, right = [s for s, _ in samples], [r for _, r in samples]
+    assert argmax_accuracy(scores, right, size) == pytest.approx(sum(means) / len(means))
+
+
+def test_majority_and_weighted_vote() -> None:
+    votes = problem(["7", "7", "9", None], [True, True, False, False], [0.1, 0.2, 0.9, 0.9])
+    found = vote_accuracy(votes, 4, seed=0)
+    assert found == {"majority": 1.0, "vote:s": 0.0}  # 2 against 1; .3 against .9
+    tie = problem(["7", "9"], [True, False], [0.6, 0.6])
+    assert vote_accuracy(tie, 2, seed=0) == {"majority": 0.5, "vote:s": 0.5}
+    # Weights of zero still cannot choose an answer that nobody gave.
+    none = problem(["7", "9"], [True, False], [0.0, 0.0])
+    assert vote_accuracy(none, 2, seed=0)["vote:s"] == 0.5
+    silent = problem([None, None], [False, False])
+    assert vote_accuracy(silent, 1, seed=0) == {"majority": 0.0, "vote:s": 0.0}
+
+
+def test_a_vote_of_one_is_a_random_sample() -> None:
+    one = problem(["7", "9", "9", None], [True, False, False, False])
+    assert vote_accuracy(one, 1, seed=3)["majority"] == pytest.approx(0.25, abs=0.12)
+
+
+def test_pair_accuracy() -> None:
+    assert pair_accuracy([0.9, 0.5, 0.5], [True, True, False]) == pytest.approx(0.75)
+    assert math.isnan(pair_accuracy([0.9, 0.5], [True, True]))
+
+
+def test_the_whole_table() -> None:
+    problems = [
+        problem(["1", "2", "2", "1"], [True, False, False, True], [0.9, 0.2, 0.3, 0.8]),
+        problem(["5", "5", "6", "6"], [False, False, True, True], [0.1, 0.2, 0.3, 0.4]),
+        problem(["5", "5", "5", "6"], [False, False, False, True], [0.1, 0.2, 0.3, 0.4]),
+    ]
+    result = best_of_n(problems)
+    assert (result.num_problems, result.num_samples) == (3, 4)
+    assert list(result.accuracy) == ["random", "majority", "vote:s", "pass", "s"]
+    assert list(result.accuracy["s"]) == [1, 2, 4]
+    assert result.accuracy["s"][4].value == 1
+    assert result.accuracy["majority"][4].value == pytest.approx(1 / 3)
+    difference = result.less("s", "majority", 4)
+    assert difference is not None and difference.value == pytest.approx(2 / 3)
+    # By problem 1/2, 1/2 (ties of the vote) and 1: no resample is at 0.
+    assert difference.low == pytest.approx(0.5) and difference.high == pytest.approx(1)
+    assert difference.p_value == pytest.approx(2 / 1001)
+    assert result.less("s", "s", 4) is None
+    assert result.accuracy["random"][2].value == pytest.approx(5 / 12)
+    assert result.pair_accuracy["s"].value == 1
+    low, high = result.accuracy["s"][1].low, result.accuracy["s"][1].high
+    assert low is not None and high is not None
+    assert low <= 5 / 12 <= high
+
+
+def test_groups_and_fifths_by_pass_rate() -> None:
+    problems = [
+        replace(
+            problem(["1", "2"], [i >= 5, i >= 5], [0.0, 1.0]),
+            problem_id=str(i),
+            groups={"level": "easy" if i >= 5 else "hard", "only": "one"},
+        )
+        for i in range(10)
+    ]
+    result = best_of_n(problems)
+    assert list(result.groups) == ["level", "pass rate"]
+    assert {n: g.num_problems for n, g in result.groups["level"].items()} == {"easy": 5, "hard": 5}
+    assert result.groups["level"]["easy"].accuracy["s"][2].value == 1
+    assert result.groups["level"]["hard"].accuracy["pass"][2].value == 0
+    fifths = result.groups["pass rate"]
+    assert {n: g.num_problems for n, g in fifths.items()} == {"hardest fifth": 5, "third": 5}
+
+
+def test_a_scorer_that_prefers_a_wrong_answer_falls_with_n() -> None:
+    fooled = [problem(["1", "1", "1", "2"], [True, True, True, False], [0.1, 0.2, 0.3, 0.9])] * 8
+    result = best_of_n(fooled)
+    found = result.over_optimisation["s"]
+    assert (found.best_size, found.best, found.last) == (1, 0.75, 0.0)
+    assert (found.fall.value, found.fall.high) == (-0.75, -0.75)
+    assert found.fall.p_value == pytest.approx(2 / 1001)
+
+
+def test_problems_of_different_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="as many samples of each"):
+        best_of_n([problem(["1"], [True]), problem(["1", "2"], [True, False])])

@@ -1,0 +1,198 @@
+"""Sources and rules of a combined run, measured by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mclabel.core.records import Consensus, LabeledSolution, Outcome, SourceOpinion
+from mclabel.core.stats.bootstrap import Estimate
+from mclabel.evaluate.labels.consensus import ConsensusReport, KeptQuality, consensus_report
+from mclabel.evaluate.labels.quality import LabelQuality
+from mclabel.evaluate.labels.report import label_report
+from mclabel.evaluate.labels.tables import label_grids
+from mclabel.evaluate.labels.truth import Truth
+from mclabel.judge.consensus.rules import RULES
+from tests.support.rows import row, step
+
+UNKNOWN = -1
+TRUTH: dict[str, int | None] = {
+    "a.0": 1, "a.1": None, "b.0": 0, "b.1": 3, "c.0": None, "c.1": 2, "c.2": None,
+}  # fmt: skip
+RATES = {"critic": {"false_alarm": 0.08, "detection": 0.7, "later": 0.4}}
+
+
+def says(
+    rollouts: int | None, critic: int | None, flagged: int | None
+) -> tuple[SourceOpinion, ...]:
+    """Opinions of rollouts, a judge that names steps and one that flags them."""
+    return tuple(
+        SourceOpinion(
+            source=source,
+            claim="at_or_before" if source == "symbolic" else "where",
+            is_known=error != UNKNOWN,
+            first_error=None if error == UNKNOWN else error,
+        )
+        for source, error in (("rollouts", rollouts), ("critic", critic), ("symbolic", flagged))
+    )
+
+
+def combined(
+    name: str,
+    outcome: Outcome,
+    label: int | None,
+    belief: float,
+    opinions: tuple[SourceOpinion, ...],
+    *,
+    num_steps: int = 4,
+    rule: str = "posterior",
+) -> LabeledSolution:
+    problem, _, sample = name.partition(".")
+    steps = [step() for _ in range(num_steps)]
+    posterior = (1 - belief, belief) if num_steps else None
+    found = row(problem, steps, label, sample=int(sample), outcome=outcome, posterior=posterior)
+    return replace(found, consensus=Consensus(rule=rule, kept=num_steps > 0, opinions=opinions))
+
+
+def rows() -> list[LabeledSolution]:
+    return [
+        combined("a.0", Outcome.WRONG, 1, 0.9, says(1, 1, 3)),
+        combined("a.1", Outcome.RIGHT, None, 0.85, says(None, 2, None)),
+        # Right through a wrong step.
+        combined("b.0", Outcome.RIGHT, 2, 0.6, says(None, 2, 0)),
+        combined("b.1", Outcome.WRONG, 3, 0.5, says(2, UNKNOWN, 2)),
+        combined("c.0", Outcome.RIGHT, None, 0.8, says(None, None, None)),
+        # Cut: judges are known by it, labels are not.
+        combined("c.1", Outcome.TRUNCATED, None, 1.0, says(UNKNOWN, 2, None)),
+    ]
+
+
+def measured(rows: list[LabeledSolution]) -> ConsensusReport:
+    found = consensus_report(rows, lambda row: TRUTH[row.solution.id], RULES, RATES)
+    assert found is not None
+    return found
+
+
+def quality(labels: KeptQuality | None) -> LabelQuality:
+    assert labels is not None and labels.quality is not None
+    return labels.quality
+
+
+def figures(labels: KeptQuality | None) -> tuple[float | None, ...]:
+    """Share kept, accuracy, where there is an error, sound called wrong, lucky ones found."""
+    found = quality(labels)
+    assert labels is not None
+    return (
+        labels.kept.value,
+        found.first_error_accuracy.value,
+        found.first_error_accuracy_wrong.value,
+        found.false_positive_rate.value,
+        found.lucky_found.value,
+    )
+
+
+def values(*estimates: Estimate) -> list[float | None]:
+    return [one.value for one in estimates]
+
+
+def test_each_source_alone() -> None:
+    found = measured(rows()).sources
+    assert list(found) == ["rollouts", "critic", "symbolic"]
+    # Of 12 sound steps, the third of b.1 is called wrong.
+    assert figures(found["rollouts"].labels) == (1, 3 / 5, 1 / 3, 1 / 12, 0)
+    # Nothing on b.1; of the other 9 sound steps, two of a.1 are called wrong.
+    assert figures(found["critic"].labels) == (4 / 5, 2 / 4, 1 / 2, 2 / 9, 1)
+    assert figures(found["symbolic"].labels) == (1, None, None, 1 / 12, 1)
+    flags = found["symbolic"].flags
+    assert flags is not None
+    # Those of a.0, after the error, and of b.0, at it, hold; that of b.1, before it, does not.
+    assert values(flags.flagged, flags.holding, flags.flagged_sound) == [3 / 5, 2 / 3, 0]
+    assert found["rollouts"].flags is None and found["critic"].flags is None
+
+
+def test_error_rates_of_judges() -> None:
+    found = measured(rows()).sources
+    assert found["rollouts"].rates is None
+    critic, symbolic = found["critic"].rates, found["symbolic"].rates
+    assert critic is not None and symbolic is not None
+    # Sound steps read: a.0 1, a.1 3 (the last is named), c.0 4, c.1 2. Errors reached: a.0 and c.1,
+    # which it names, and b.0, which it passes; then it reads two steps and names the second.
+    assert values(critic.false_alarm, critic.detection, critic.later) == [1 / 10, 2 / 3, 1 / 2]
+    # a.0 1, a.1 4, b.1 3 (the last is named), c.0 4, c.1 2. Errors reached: b.0, which it names,
+    # and a.0 and c.1, which it passes; then it reads two steps (the second is named) and one.
+    assert values(symbolic.false_alarm, symbolic.detection, symbolic.later) == [
+        *(1 / 14, 1 / 3, 1 / 3)
+    ]
+    assert found["critic"].learned_rates == RATES["critic"]
+    assert found["symbolic"].learned_rates == {}
+
+
+def test_rules_beside_as_many_of_which_the_posterior_is_surest() -> None:
+    found = measured(rows())
+    assert list(found.rules) == list(RULES)
+    for name in ("same_location", "same_verdict"):  # keep a.0 and c.0; the surest are a.0 and a.1
+        assert figures(found.rules[name].labels) == (2 / 5, 1, 1, 0, None)
+        assert figures(found.rules[name].surest) == (2 / 5, 1, 1, 0, None)
+    # Keeps a.0, b.0, b.1 with another first error, and c.0; the least sure is b.1.
+    assert figures(found.rules["step_majority"].labels) == (4 / 5, 2 / 4, 1 / 3, 1 / 8, 1)
+    assert figures(found.rules["step_majority"].surest) == (4 / 5, 3 / 4, 1 / 2, 0, 1)
+    assert found.rule == "posterior"
+    assert figures(found.labels) == (1, 4 / 5, 2 / 3, 0, 1)
+    assert figures(found.surest) == (3 / 5, 1, 1, 0, None)
+
+
+def test_solutions_without_steps_are_not_kept() -> None:
+    bare = combined("c.2", Outcome.RIGHT, None, 0, says(None, None, None), num_steps=0)
+    found = measured([*rows(), bare])
+    kept = [found.labels, *(one.labels for one in found.rules.values())]
+    assert values(*(one.kept for one in kept)) == [5 / 6, 2 / 6, 2 / 6, 4 / 6]
+    assert found.sources["critic"].labels.kept.value == 4 / 6
+
+
+def test_a_run_that_was_combined_by_a_rule_has_no_posterior_of_its_own() -> None:
+    by_rule = [
+        replace(one, consensus=replace(one.consensus, rule="same_location", kept=False))
+        for one in rows()
+        if one.consensus is not None
+    ]
+    found = measured(by_rule)
+    assert found.surest is None and found.labels.kept.value == 0
+    assert all(one.surest is None for one in found.rules.values())
+
+
+def test_without_truth_there_are_shares_and_learned_rates() -> None:
+    found = consensus_report(rows(), None, RULES, RATES)
+    assert found is not None
+    assert found.labels.quality is None and found.rules["step_majority"].labels.kept.value == 4 / 5
+    assert found.sources["symbolic"].flags is None and found.sources["critic"].rates is None
+    assert found.sources["critic"].learned_rates == RATES["critic"]
+    cut = [one for one in rows() if one.solution.outcome is Outcome.TRUNCATED]
+    nothing = measured(cut)
+    assert nothing.labels.kept.value is None and quality(nothing.labels).num_solutions == 0
+
+
+def test_tables() -> None:
+    truth = Truth(kind="run", first_errors=TRUTH)
+    report = label_report(rows(), truth, rules=RULES, judge_rates=RATES)
+    labels, flags, rates = (
+        next(grid for grid in label_grids(report) if grid.title.startswith(title))
+        for title in ("Labels by each source", "Judges that flag", "How often a judge")
+    )
+    assert [one[0].strip() for one in labels.rows] == [
+        *("rollouts", "critic", "symbolic"),
+        *("same_location", "posterior, as many", "same_verdict", "posterior, as many"),
+        *("step_majority", "posterior, as many", "the labels: posterior", "surest 60%"),
+    ]
+    assert labels.rows[2][2:4] == ("-", "-")
+    assert [one[0] for one in flags.rows] == ["symbolic"]
+    assert [one[4:] for one in rates.rows] == [("0.080", "0.700", "0.400"), ("", "", "")]
+    plain = [replace(one, consensus=None) for one in rows()]
+    assert label_report(plain, truth, rules=RULES).sources is None
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equal_beliefs_the_order_of_rows_decides_nothing(order: int) -> None:
+    equal = [replace(one, posterior=(0.5, 0.5)) for one in rows()]
+    found = measured(equal[::order])
+    assert figures(found.rules["step_majority"].surest) == (4 / 5, 3 / 4, 2 / 3, 0, 1)

@@ -1,0 +1,104 @@
+"""Coverage of intervals against another run's rollouts: by hand, and where the values are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mclabel.core.records import Counts, Outcome, Rollout
+from mclabel.core.stats.values import clopper_pearson
+from mclabel.evaluate.labels.intervals import check_intervals, independent_counts
+from tests.support.rows import row, step
+
+
+def rollout(prefix: str, index: int, text: str, outcome: Outcome = Outcome.RIGHT) -> Rollout:
+    return Rollout(
+        problem_id="a",
+        prefix_id=prefix,
+        index=index,
+        seed=index,
+        text=text,
+        num_tokens=1,
+        finish_reason="stop",
+        prediction=None,
+        outcome=outcome,
+    )
+
+
+def test_by_hand() -> None:
+    shared = step(prefix="x", low=0.5, high=0.9)
+    rows = [
+        row("a", [shared, step(prefix="y", low=0.0, high=0.2)]),
+        row("a", [shared, step(prefix="z", low=0.0, high=1.0, source="posterior")], sample=1),
+        row(
+            "b",
+            [step(prefix="not in the reference", low=0.0, high=1.0), step(prefix="no interval")],
+        ),
+    ]
+    reference = {
+        "x": Counts(num_right=60, num_wrong=40),  # .6 lies in [.5, .9]
+        "y": Counts(num_right=3, num_wrong=5, num_truncated=2),  # .3 does not lie in [0, .2]
+        "z": Counts(num_right=1),
+        "unused": Counts(num_right=1),
+    }
+    found = check_intervals(rows[:2], reference)
+    assert list(found) == ["all", "fixed", "posterior"]
+    assert (found["all"].num_intervals, found["fixed"].num_intervals) == (3, 2)
+    assert found["all"].holds_share.value == pytest.approx(2 / 3)
+    assert found["fixed"].holds_share.value == 1 / 2
+    assert found["all"].width.value == pytest.approx((0.4 + 0.2 + 1.0) / 3)
+    assert found["all"].reference_rollouts == pytest.approx((100 + 10 + 1) / 3)
+    assert found["posterior"].coverage.value == 1  # the interval holds everything
+    assert check_intervals(rows[2:], {}) == {}
+    found = check_intervals(rows, reference)
+    assert {name: one.num_unchecked for name, one in found.items()} == {
+        "all": 1,
+        "fixed": 1,
+        "posterior": 0,
+    }
+
+
+def test_chance_of_the_value_by_integrating_the_posterior() -> None:
+    own, other = Counts(num_right=2, num_wrong=2), Counts(num_right=5, num_wrong=3)
+    rows = [row("a", [step(prefix="x", low=0.3, high=0.7, counts=own)])]
+    found = check_intervals(rows, {"x": other})["all"]
+    p = np.linspace(0, 1, 200_001)[1:-1]
+    density = p ** (7 - 0.5) * (1 - p) ** (5 - 0.5)  # 7 right and 5 wrong, Jeffreys' prior
+    inside = density[(p >= 0.3) & (p <= 0.7)].sum() / density.sum()
+    assert found.coverage.value == pytest.approx(inside, abs=1e-5)
+
+
+@pytest.mark.parametrize(("low_share", "level"), [(0.0, 0.95), (0.45, 0.95), (0.0, 0.7)])
+def test_coverage_of_known_values(low_share: float, level: float) -> None:
+    """Intervals of K=16 against 64 further rollouts, values as they are: many at 0 and 1."""
+    rng = np.random.default_rng(5)
+    values = np.where(rng.random(3000) < low_share, 0.0, rng.beta(0.7, 0.7, 3000))
+    rows, reference, held = [], {}, 0
+    for number, value in enumerate(values):
+        right = int(rng.binomial(16, value))
+        low, high = clopper_pearson(right, 16, level=level)
+        held += low <= value <= high
+        counts = Counts(num_right=right, num_wrong=16 - right)
+        label = step(prefix=str(number), low=low, high=high, counts=counts)
+        rows.append(row(str(number // 4), [label], sample=number))
+        further = int(rng.binomial(64, value))
+        reference[str(number)] = Counts(num_right=further, num_wrong=64 - further)
+    found = check_intervals(rows, reference)["all"]
+    assert found.coverage.value == pytest.approx(held / 3000, abs=0.012)
+    assert found.holds_share.value is not None and found.coverage.value is not None
+    assert found.holds_share.value <= found.coverage.value + 0.005
+
+
+def test_rollouts_of_both_runs_are_no_evidence() -> None:
+    own = [rollout("x", 0, "one"), rollout("x", 1, "two")]
+    other = [
+        rollout("x", 0, "one"),
+        rollout("x", 1, "another draw", Outcome.WRONG),
+        rollout("x", 2, "three", Outcome.TRUNCATED),
+        rollout("y", 0, "one", Outcome.UNGRADED),
+    ]
+    assert independent_counts(own, other) == {
+        "x": Counts(num_wrong=1, num_truncated=1),
+        "y": Counts(num_ungraded=1),
+    }
+    assert independent_counts(other, other) == {}

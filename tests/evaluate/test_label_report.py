@@ -1,0 +1,124 @@
+"""What a report says of groups, posteriors and references, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mclabel.core.records import Counts, LabeledSolution, Outcome
+from mclabel.evaluate.labels.report import LabelReport, label_report
+from mclabel.evaluate.labels.tables import label_grids
+from mclabel.evaluate.labels.truth import Truth
+from tests.support.rows import row, step
+
+LAST = step(source="outcome", value=0.0)
+
+
+def report_rows() -> list[LabeledSolution]:
+    return [
+        row(
+            "a",
+            [step(prefix="x", value=0.75), step(prefix="y", value=0.25), LAST],
+            1,
+            meta={"level": "1", "subject": "s"},
+            posterior=(0.1, 0.6, 0.2, 0.1),
+        ),
+        row(
+            "a",
+            [step(prefix="x", value=0.75), LAST],
+            sample=1,
+            outcome=Outcome.RIGHT,
+            meta={"level": "1", "subject": "s"},
+        ),
+        row("b", [step(prefix="z", mean=0.5), LAST], outcome=Outcome.RIGHT, meta={"level": "2"}),
+        row(
+            "b", [step(prefix="w", value=0.5), LAST], sample=1, origin="given", meta={"level": "2"}
+        ),
+        row("c", [step(prefix="v"), LAST], outcome=Outcome.TRUNCATED, meta={"level": "2"}),
+    ]
+
+
+def test_what_is_said_and_what_came() -> None:
+    truth = Truth(kind="processbench", first_errors={"a.0": 1, "a.1": None, "b.1": 0})
+    reference = {"x": Counts(num_right=1, num_wrong=1), "z": Counts(num_right=4)}
+    found = label_report(report_rows(), truth, reference).groups["all"]
+
+    def pairs(name: str) -> list[tuple[float, float | None, int]]:
+        return [
+            (b.predicted, b.observed.value, b.num_predictions) for b in found.calibration[name].bins
+        ]
+
+    # Sampled solutions, graded, steps with a value but the last: a.0 (wrong) twice, a.1 (right).
+    assert pairs("value, outcome") == [(0.25, 0.0, 1), (0.75, 0.5, 2)]
+    # The given one, too: in truth its first step is wrong.
+    assert pairs("value, sound") == [(0.25, 0.0, 1), (0.5, 0.0, 1), (0.75, 1.0, 2)]
+    # a.0 is sound with .9, .3 and .1 up to its three steps; in truth up to the first.
+    assert pairs("posterior, sound") == [
+        (pytest.approx(0.1), 0.0, 1),
+        (pytest.approx(0.3), 0.0, 1),
+        (pytest.approx(0.9), 1.0, 1),
+    ]
+    assert pairs("value, reference") == [(0.75, 0.5, 1)]  # of the prefix x once
+    assert pairs("mean, reference") == [(0.5, 1.0, 1)]
+    assert found.num_unknown == 2 and found.num_solutions == 5 and found.num_problems == 3
+    assert found.outcomes == {"right": 2, "wrong": 2, "ungraded": 0, "truncated": 1}
+    assert found.quality is not None and found.quality.num_solutions == 3
+    assert set(found.positions) == {
+        "all", "right solutions", "wrong solutions", "sound steps", "unsound steps",
+    }  # fmt: skip
+
+
+def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> None:
+    """One of three solutions that a rule chose is labelled right, and one of two drawn of eight."""
+
+    def chosen(name: str, error: int | None, probability: float) -> LabeledSolution:
+        made = row(name, [step(value=0.5), LAST], error)
+        return replace(made, selection_probability=probability, chosen_by_outcome=True)
+
+    certain = [chosen("a", 0, 1.0), chosen("b", 1, 1.0), chosen("c", None, 1.0)]
+    drawn = [chosen("d", 0, 0.25), chosen("e", None, 0.25)]
+    truth = Truth(kind="exact", first_errors={f"{name}.0": 0 for name in "abcde"})
+    found = label_report([*certain, *drawn], truth)
+    quality = found.groups["all"].quality
+    assert quality is not None and quality.first_error_accuracy.value == (1 + 4) / (3 + 8)
+    assert found.describes == "pool" and "weighted by 1 / its probability" in _notes(found)
+    # they were chosen for how they end: that is no evidence of any value
+    assert "value, outcome" not in found.groups["all"].calibration
+    alone = label_report(certain, truth)
+    quality = alone.groups["all"].quality
+    assert quality is not None and quality.first_error_accuracy.value == 1 / 3
+    assert alone.describes == "selection" and "describe the selection alone" in _notes(alone)
+    # people labelled a sample of the selection: the chances of both multiply
+    weights = {"a.0": 1.0, "b.0": 2.0, "c.0": 1.0, "d.0": 3.0, "e.0": 1.0}
+    people = label_report([*certain, *drawn], replace(truth, kind="people", weights=weights))
+    quality = people.groups["all"].quality
+    assert quality is not None
+    assert quality.first_error_accuracy.value == (1 + 12) / (1 + 2 + 1 + 12 + 4)
+    assert label_report(report_rows(), None).describes is None
+
+
+def _notes(report: LabelReport) -> str:
+    return " ".join(grid.note for grid in label_grids(report))
+
+
+def test_groups() -> None:
+    groups = label_report(report_rows(), None).groups
+    assert list(groups) == ["all", "level: 1", "level: 2"]  # one subject tells nothing apart
+    assert [g.num_solutions for g in groups.values()] == [5, 2, 3]
+    assert groups["all"].quality is None and groups["all"].intervals == {}
+    assert set(groups["all"].calibration) == {"value, outcome"}
+    held = [
+        row(name, [step(True), LAST], meta={"family": name, "program": "{}"})
+        for name in ("gifts", "riddles", "shopping")
+    ]
+    names = list(label_report(held, None).groups)
+    assert names == [
+        "all",
+        "family: gifts (held out)",
+        "family: riddles (held out)",
+        "family: shopping",
+        "families held out of training",
+    ]
+    plain = [row(name, [LAST], meta={"family": name}) for name in ("gifts", "shopping")]
+    assert list(label_report(plain, None).groups) == ["all", "family: gifts", "family: shopping"]

@@ -1,0 +1,142 @@
+"""ProcessBench's metric on the real splits, by hand; thresholds against trying them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mclabel.core.errors import DataError
+from mclabel.data.readers.judged import JudgedSolution, read_processbench
+from mclabel.evaluate.processbench.figures import processbench
+from mclabel.prm.scoring.threshold import best_threshold, first_below
+from tests.support.processbench_cases import CASES, check_case
+
+
+@pytest.fixture(scope="module")
+def splits(public_data: Path) -> dict[str, list[JudgedSolution]]:
+    names = ("gsm8k", "math")
+    return {n: read_processbench(public_data / f"processbench_{n}.jsonl") for n in names}
+
+
+def judged(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
+    return [
+        JudgedSolution(id=str(i), problem=f"p{i}", steps=("x",) * steps, first_error=error)
+        for i, error in enumerate(errors)
+    ]
+
+
+def f1_at(rows: list[JudgedSolution], scores: dict[str, list[float]], threshold: float) -> float:
+    said = {row.id: first_below(scores[row.id], threshold) for row in rows}
+    found = processbench({"s": rows}, {"s": said}).mean_f1.value
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_known_predictions_on_the_real_splits(
+    name: str, splits: dict[str, list[JudgedSolution]]
+) -> None:
+    assert check_case(name, splits)
+
+
+def test_the_metric_by_hand() -> None:
+    rows = judged(2, 0, 3, None, None)
+    found = processbench({"s": rows}, {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}})
+    split = found.splits["s"]
+    assert (split.num_wrong, split.num_right, split.missing) == (3, 2, ())
+    assert split.wrong_accuracy.value == pytest.approx(1 / 3)
+    assert split.right_accuracy.value == 1 / 2
+    assert split.f1.value == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)) == 0.4
+    assert found.mean_f1 == split.f1
+    assert found.threshold is None
+
+
+def test_accuracies_as_scikit_learn(splits: dict[str, list[JudgedSolution]]) -> None:
+    rng = np.random.RandomState(2)  # whose draws never change
+
+    def guess(row: JudgedSolution) -> int | None:
+        return row.first_error if rng.random_sample() < 0.6 else rng.randint(0, len(row.steps))
+
+    said = {name: {row.id: guess(row) for row in rows} for name, rows in splits.items()}
+    found = processbench(splits, said)
+    # sklearn.metrics.accuracy_score(first errors, said), -1 for none, of scikit-learn 1.9.1
+    known = {
+        "gsm8k": {"wrong_accuracy": 0.7053140096618358, "right_accuracy": 0.5958549222797928},
+        "math": {"wrong_accuracy": 0.6868686868686869, "right_accuracy": 0.6231527093596059},
+    }
+    for name, accuracies in known.items():
+        for accuracy, value in accuracies.items():
+            estimate = getattr(found.splits[name], accuracy)
+            assert estimate.value == pytest.approx(value)
+            assert 0 < estimate.low < estimate.value < estimate.high < 1
+    values = [split.f1.value or 0.0 for split in found.splits.values()]
+    assert found.mean_f1.value == pytest.approx(sum(values) / 2)
+
+
+def test_missing_solutions_are_left_out_and_named() -> None:
+    rows = judged(2, 0, None, None)
+    found = processbench({"s": rows}, {"s": {"0": 2, "3": 1}})
+    assert found.splits["s"].missing == ("1", "2")
+    assert (found.splits["s"].num_wrong, found.splits["s"].num_right) == (1, 1)
+    assert found.splits["s"].wrong_accuracy.value == 1
+
+
+def test_a_split_of_one_kind_has_no_f1_and_no_mean() -> None:
+    rows = judged(2, 0)
+    found = processbench(
+        {"s": rows, "t": judged(1, None)}, {"s": {"0": 2, "1": 0}, "t": {"0": 1, "1": None}}
+    )
+    assert found.splits["s"].f1.value is None
+    assert found.splits["t"].f1.value == 1
+    assert found.mean_f1.value is None
+
+
+def test_threshold_by_hand() -> None:
+    rows = judged(1, None, None, steps=2)
+    scores = {"0": [0.9, 0.3], "1": [0.5, 0.6], "2": [0.2, 0.9]}
+    # Under .3 and at most .5: the first is found, the second right, the third wrong: F1 2/3.
+    assert best_threshold(rows, scores) == pytest.approx(0.4)
+    assert f1_at(rows, scores, 0.4) == pytest.approx(2 / 3)
+    with pytest.raises(DataError, match=r"2 scored solutions with a wrong step and 0 without"):
+        best_threshold(judged(0, 1), {"0": [0.1], "1": [0.1, 0.2]})
+    with pytest.raises(DataError, match=r"0 scored solutions .* Give a threshold"):
+        best_threshold(rows, {})
+
+
+@given(st.data())
+def test_no_threshold_is_better(data: st.DataObject) -> None:
+    steps = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]), min_size=1, max_size=4)
+    lists = [data.draw(steps) for _ in range(data.draw(st.integers(2, 8)))]
+    errors = [data.draw(st.none() | st.integers(0, len(one) - 1)) for one in lists]
+    errors[:2] = [0, None]
+    rows = [
+        JudgedSolution(id=str(i), problem=f"p{i}", steps=("x",) * len(one), first_error=errors[i])
+        for i, one in enumerate(lists)
+    ]
+    scores = {str(i): one for i, one in enumerate(lists)}
+    best = f1_at(rows, scores, best_threshold(rows, scores))
+    tried = [
+        f1_at(rows, scores, t) for t in (-1.0, 0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.95, 1.0, 2.0)
+    ]
+    assert best == pytest.approx(max(tried))
+
+
+def test_a_threshold_between_neighbouring_floats() -> None:
+    low, high = 0.5, float(np.nextafter(0.5, 1))
+    rows = judged(0, None, steps=1)
+    threshold = best_threshold(rows, {"0": [low], "1": [high]})
+    assert low < threshold <= high
+
+
+def test_scores_are_calibrated_up_to_the_first_error() -> None:
+    rows = judged(1, None, steps=3)
+    scores = {"0": [0.9, 0.3, 0.0], "1": [0.9, 0.9, 0.9]}
+    said = {row.id: first_below(scores[row.id], 0.5) for row in rows}
+    found = processbench({"s": rows}, {"s": said}, scores={"s": scores}).splits["s"].ece
+    # Four sound steps at .9 and a wrong one at .3; what follows the error nobody has judged.
+    assert found is not None and found.value == pytest.approx((4 * 0.1 + 0.3) / 5)
+    assert processbench({"s": rows}, {"s": said}).splits["s"].ece is None

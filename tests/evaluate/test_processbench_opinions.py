@@ -1,0 +1,313 @@
+"""`mclabel eval processbench --opinions`: judges whose opinions are known, measured by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.run.shards.opinions import SCHEMA, commit_opinions, shard_name
+from mclabel.run.shards.store import Store
+
+STEPS = ("One.", "Two.", "Three.", "The answer is 4.")
+CLASSES = {"a": "RowJudge", "b": "RowJudge", "s": "FlaggingRowJudge", "t": "FlaggingRowJudge"}
+TOY: Sequence[tuple[int, Any, Any, Any]] = (
+    # label, what the judges a and b name, where s sees an error at the step or before it
+    (2, 2, 2, None),
+    (1, 1, 3, None),
+    (0, 1, 1, 1),
+    (3, "unknown", 3, None),
+    (-1, None, None, None),
+    (-1, None, 2, None),
+    (-1, 0, None, 1),
+    (1, 2, 2, 1),
+)
+
+
+def toy_rows(prefix: str = "toy") -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"{prefix}-{number}",
+            "problem": f"{prefix} {number}?",
+            "steps": list(STEPS),
+            "label": label,
+            "says": {"a": a, "b": b, "s": s, "t": None},
+        }
+        for number, (label, a, b, s) in enumerate(TOY)
+    ]
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner(env={"COLUMNS": "400"}).invoke(main, list(arguments))
+    assert result.exit_code == code, result.output
+    return " ".join((result.stdout if code == 0 else result.output).split())
+
+
+def judged(source: str, out: Path, name: str, kind: str | None = None) -> str:
+    """The opinions of a scripted judge on a file."""
+    judge = f"tests.support.row_judges:{kind or CLASSES[name]}"
+    run(
+        *("judge", source, "-o", str(out), "ray.address=none", "--allow", "tests"),
+        *(f"judge.kind={judge}", f"judge.name={name}"),
+    )
+    return str(out)
+
+
+def measured(files: Sequence[str], opinions: Sequence[str], *more: str) -> dict[str, Any]:
+    given = [word for one in opinions for word in ("--opinions", one)]
+    found: dict[str, Any] = json.loads(
+        run("eval", "processbench", *files, *given, "--format", "json", *more)
+    )
+    return found
+
+
+def values(split: Mapping[str, Any]) -> tuple[float, float, float]:
+    return tuple(split[key]["value"] for key in ("wrong_accuracy", "right_accuracy", "f1"))
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A split, the runs of the judges on it, and another split with a run of its own."""
+    root = tmp_path_factory.mktemp("toy")
+    file = write(root / "processbench_toy.jsonl", toy_rows())
+    other = write(root / "other.jsonl", toy_rows("other"))
+    runs = {name: judged(file, root / name, name) for name in CLASSES}
+    return {"file": file, "other": other, "other-a": judged(other, root / "oa", "a"), **runs}
+
+
+@pytest.mark.parametrize(
+    ("judge", "expected", "missing"),
+    [
+        # Wrong ones found: 0 and 1 of 0, 1, 2, 7; right ones: 4 and 5 of 4, 5, 6.
+        ("a", (2 / 4, 2 / 3, 4 / 7), ["toy-3"]),
+        # Found: 0 and 3 of 0, 1, 2, 3, 7; right: 4 and 6.
+        ("b", (2 / 5, 2 / 3, 1 / 2), []),
+        # A flag is its step, silence no error. Found: 7 of five; right: 4 and 5.
+        ("s", (1 / 5, 2 / 3, 4 / 13), []),
+        # It never says anything, which is no error everywhere.
+        ("t", (0, 1, 0), []),
+    ],
+)
+def test_one_judge_by_hand(
+    toy: dict[str, str], judge: str, expected: tuple[float, ...], missing: list[str]
+) -> None:
+    found = measured([toy["file"]], [toy[judge]])
+    split = found["splits"]["toy"]
+    assert values(split) == pytest.approx(expected)
+    assert found["mean_f1"] == split["f1"]
+    assert split["missing"] == missing
+    assert split["reasons"] == ({"no_opinion": 1} if missing else {})
+    assert (split["kept"], found["threshold"], found["panel"]["rule"]) == (None, None, None)
+    claim = "at_or_before" if judge in "st" else "where"
+    name = f"tests.support.row_judges:{CLASSES[judge]}"
+    assert found["panel"]["judges"] == {"toy": [{"name": name, "claim": claim}]}
+
+
+def test_a_scorer_keeps_its_own_threshold(toy: dict[str, str], tmp_path: Path) -> None:
+    out = judged(toy["file"], tmp_path / "scorer", "b", "ScoringRowJudge")
+    split = measured([toy["file"]], [out])["splits"]["toy"]
+    assert values(split) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
+
+
+@pytest.mark.parametrize(
+    ("rule", "judges", "expected", "left_out"),
+    [
+        # 0 and 4 agree; so does 2, late. At 7 s sees an error before the one that both name.
+        ("same_location", "abs", (1 / 2, 1, 2 / 3), "13567"),
+        # And 1, at the step that a names; but at the step that b names, if b comes first.
+        ("same_verdict", "abs", (2 / 3, 1, 4 / 5), "3567"),
+        ("same_verdict", "bas", (1 / 3, 1, 1 / 2), "3567"),
+        # A judge that names no step is never the one that others are compared with.
+        ("same_verdict", "sba", (1 / 3, 1, 1 / 2), "3567"),
+        # Without s, 6 and the late 7 are left to a and b.
+        ("same_location", "ab", (1 / 3, 1, 1 / 2), "1356"),
+        # s alone beside a: contradicted at 7 alone; 0 and 1 found, right 4 and 5; at 6 a names
+        # step 0, before the 1 of s.
+        ("same_location", "as", (2 / 3, 2 / 3, 2 / 3), "37"),
+        # Ties at 1, 5 and 6. b alone decides 3, found as 0 is; 2 and 7 are late.
+        ("step_majority", "abs", (2 / 4, 1, 2 / 3), "156"),
+        ("step_majority", "sba", (2 / 4, 1, 2 / 3), "156"),
+    ],
+)
+def test_rules_by_hand(
+    toy: dict[str, str], rule: str, judges: str, expected: tuple[float, ...], left_out: str
+) -> None:
+    found = measured([toy["file"]], [toy[name] for name in judges], "--rule", rule)
+    split = found["splits"]["toy"]
+    assert values(split) == pytest.approx(expected)
+    assert split["missing"] == [f"toy-{number}" for number in left_out]
+    assert split["reasons"] == {"not_kept": len(left_out)}
+    assert split["kept"]["value"] == 1 - len(left_out) / 8
+    assert 0 <= split["kept"]["low"] < split["kept"]["value"] < split["kept"]["high"] <= 1
+    order = [name for name in judges if name in "ab"] + [name for name in judges if name in "s"]
+    named = [judge["name"].partition(":")[2] for judge in found["panel"]["judges"]["toy"]]
+    assert named == [CLASSES[name] for name in order]
+    assert found["panel"]["rule"] == rule
+
+
+def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = ["--opinions", toy["a"], "--opinions", toy["s"], "--rule", "same_location"]
+    said = run("eval", "processbench", toy["file"], *given, "-o", str(out))
+    assert "│ toy │ 3 │ 3 │ 2 │ 0.75 [" in said
+    assert "kept: share of the split's solutions" in said
+    assert "Why: 2 not kept by the rule." in said
+    left_out = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
+    assert [one["id"] for one in left_out] == ["toy-3", "toy-7"]
+    kinds = [f"tests.support.row_judges:{CLASSES[name]} ({toy[name]})" for name in "as"]
+    assert left_out[0]["detail"] == (
+        f"{kinds[0]}: no_opinion, the script says nothing; {kinds[1]}: nothing"
+    )
+    assert left_out[1]["detail"] == (
+        f"{kinds[0]}: first error 2; {kinds[1]}: an error at or before 1"
+    )
+    rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+    assert [row["prediction"] for row in rows] == [2, 1, 1, -1, -1, 0]
+    provenance = json.loads((out / "provenance.json").read_text())
+    runs = [(one["location"], one["run"]) for one in provenance["opinions"]["toy"]]
+    ids = [json.loads((Path(toy[name]) / "run.json").read_text())["id"] for name in "as"]
+    assert runs == list(zip([toy["a"], toy["s"]], ids, strict=True))
+    assert provenance["rule"] == "same_location"
+
+
+def test_each_run_finds_its_split(toy: dict[str, str]) -> None:
+    found = measured([toy["file"], toy["other"]], [toy["other-a"], toy["b"]])
+    assert values(found["splits"]["toy"]) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
+    assert values(found["splits"]["other"]) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
+    assert found["mean_f1"]["value"] == pytest.approx((1 / 2 + 4 / 7) / 2)
+
+
+def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_path: Path) -> None:
+    rows = toy_rows()[:6]
+    rows[0]["steps"] = rows[0]["steps"][:3]
+    rows[1]["steps"] = [*rows[1]["steps"][:3], "The answer is 5."]
+    rows[4]["steps"] = [f" {step}\n" for step in rows[4]["steps"]]  # whitespace is no other text
+    short = judged(write(tmp_path / "short.jsonl", rows), tmp_path / "short", "b")
+    split = measured([toy["file"]], [short], "-o", str(tmp_path / "out"))["splits"]["toy"]
+    assert split["missing"] == ["toy-0", "toy-1", "toy-6", "toy-7"]
+    assert split["reasons"] == {"not_in_run": 2, "other_steps": 1, "other_text": 1}
+    lines = (tmp_path / "out" / "left_out.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["detail"] == "3 steps in the run, 4 in the file"
+    # To a rule they are unknown: a alone decides 0, 1, 6 and 7 by majority; it finds 0 and 1.
+    found = measured([toy["file"]], [toy["a"], short], "--rule", "step_majority")["splits"]["toy"]
+    assert found["missing"] == ["toy-5"]
+    assert values(found) == pytest.approx((3 / 5, 1 / 2, 6 / 11))
+    strict = measured([toy["file"]], [toy["a"], short], "--rule", "same_location")["splits"]["toy"]
+    assert strict["missing"] == [f"toy-{number}" for number in (0, 1, 3, 5, 6, 7)]
+
+
+def test_the_symbolic_judge_on_a_real_run(tmp_path: Path) -> None:
+    texts = {
+        "first": (["2 + 2 = 5.", "So it is 5."], 0),
+        "late": (["She has 7 apples.", "7 * 2 = 15."], 0),
+        "silent": (["She has 7 apples.", "She gives some away."], 1),
+        "sound": (["2 + 2 = 4.", "4 * 2 = 8."], -1),
+    }
+    rows = [
+        {"id": name, "problem": f"How many, {name}?", "steps": steps, "label": label}
+        for name, (steps, label) in texts.items()
+    ]
+    file = write(tmp_path / "processbench_gsm8k.jsonl", rows)
+    out = str(tmp_path / "opinions")
+    run("judge", file, "-o", out, "judge=symbolic", "ray.address=none")
+    said = run("eval", "processbench", file, "--opinions", out, "-o", str(tmp_path / "out"))
+    assert "symbolic claims only that an error is at a step or before it" in said
+    result = json.loads((tmp_path / "out" / "processbench.json").read_text())
+    # Of three wrong ones `first` is found exactly; the right one is passed.
+    assert values(result["splits"]["gsm8k"]) == pytest.approx((1 / 3, 1, 1 / 2))
+    lines = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["prediction"] for line in lines] == [0, 1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("FILE", "give either --model or --labels or --opinions"),
+        ("FILE --opinions A --model A", "give either --model or --labels or --opinions"),
+        ("FILE --opinions A --labels A", "give either --model or --labels or --opinions"),
+        ("FILE --opinions A --threshold 0.5", "--threshold works only with --model"),
+        ("FILE --labels A --rule same_verdict", "--rule works only with --opinions"),
+        ("FILE --opinions A --opinions B --rule posterior", "'posterior' is not one of"),
+        (
+            "FILE --opinions A --opinions S",
+            "the split toy has the opinions of 2 judges: A, S. Give --rule same_location|",
+        ),
+        (
+            "FILE --opinions A --rule same_verdict",
+            "--rule same_verdict: the split toy has the opinions of one judge: A. Give --opinions",
+        ),
+        (
+            "FILE OTHER --opinions A --opinions B --opinions OA --rule same_verdict",
+            "--rule same_verdict: the split other has the opinions of one judge: OA",
+        ),
+        (
+            "FILE --opinions S --opinions T --rule step_majority",
+            "--rule step_majority: no judge of the split toy names first errors",
+        ),
+        (
+            "FILE --opinions A --opinions A/ --rule same_verdict",
+            "--opinions A/: is the same run as A. Give each run once",
+        ),
+        ("FILE OTHER --opinions A", "OTHER: none of the --opinions is on it. Judge it (mclabel"),
+        (
+            "OTHER --opinions A",
+            "--opinions A: none of its 8 solutions is in OTHER: its rows have ids such as "
+            "'toy-0', those of the file such as 'other-0'. Give a run over the file",
+        ),
+        (
+            "FILE TWIN --opinions A",
+            "--opinions A: the ids of its rows are in FILE and in TWIN",
+        ),
+        ("FILE --opinions NAMELESS", "--opinions NAMELESS: none of its 1 solutions is in FILE: its "
+         "rows have no id"),
+        ("FILE --opinions NOWHERE", "NOWHERE"),
+        ("FILE --opinions BROKEN", "BROKEN: the input of solution '1' is not a valid row"),
+        ("FILE --opinions DEEP", "DEEP: the input of solution '1' is not a valid row"),
+        ("FILE --opinions LIST", "LIST: the input of solution '1' is not a valid row (must be"),
+        ("FILE --opinions TORN", "TORN/opinions/"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_message(
+    toy: dict[str, str], tmp_path: Path, arguments: str, message: str
+) -> None:
+    places = {
+        **{"FILE": toy["file"], "OTHER": toy["other"], "OA": toy["other-a"]},
+        **{name.upper(): toy[name] for name in CLASSES},
+        "A/": toy["a"] + "/",
+        "NOWHERE": str(tmp_path / "nowhere"),
+        "TWIN": write(tmp_path / "twin.jsonl", toy_rows()),
+    }
+    faulty = {"BROKEN": "{", "DEEP": "[" * 100_000, "LIST": "[1]", "TORN": "{}"}
+    faulty["NAMELESS"] = '{"problem": "p", "steps": ["s"]}'
+    for name in faulty.keys() & set(arguments.split()):
+        places[name] = str(tmp_path / name.lower())
+        _write_faulty(toy, Path(places[name]), faulty[name], is_torn=name == "TORN")
+    filled = [places.get(word, word) for word in arguments.split()]
+    said = run("eval", "processbench", *filled, code=2)
+    for name, place in sorted(places.items(), key=lambda item: -len(item[1])):
+        said = said.replace(place, name)
+    assert message in said
+
+
+def _write_faulty(toy: Mapping[str, str], out: Path, content: str, *, is_torn: bool) -> None:
+    """A run of one opinion, whose row in the input is `content`."""
+    out.mkdir()
+    (out / "run.json").write_bytes((Path(toy["a"]) / "run.json").read_bytes())
+    row: dict[str, Any] = {field.name: None for field in SCHEMA}
+    row |= {name: [] for name in ("votes", "scores", "flags", "answers")}
+    row |= {"id": "1", "row": 1, "input": content, "num_steps": 1, "is_known": True}
+    row |= {"reason": "", "num_tokens": 0}
+    commit_opinions(Store(str(out)), "0" * 16, "x", [row], {"set_aside": {}})
+    if is_torn:
+        shard = out / shard_name("0" * 16)
+        shard.write_bytes(shard.read_bytes()[:-99])

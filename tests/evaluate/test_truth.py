@@ -1,0 +1,111 @@
+"""Which source knows what of a labelled solution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mclabel.core.errors import DataError
+from mclabel.core.records import Outcome
+from mclabel.data.readers.judged import JudgedSolution, as_judged
+from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.evaluate.labels.truth import check_same_problems, exact_truth, judged_truth
+from tests.support.labelled import arith_rows
+from tests.support.rows import row, step
+
+THREE = [step()] * 3
+
+
+def judged(identity: str, problem: str, steps: list[str], error: int | None) -> JudgedSolution:
+    return JudgedSolution(id=identity, problem=problem, steps=tuple(steps), first_error=error)
+
+
+def test_exact_truth_of_arith() -> None:
+    rows = arith_rows(12)
+    truth = exact_truth(rows)
+    assert truth.known(rows) == rows
+    assert [truth.of(one) for one in rows] == [exact_first_error(one) for one in rows]
+    assert {truth.of(one) for one in rows} >= {None}
+    with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*of no built-in domain"):
+        exact_truth([*rows, row("a", THREE)])
+
+
+def test_people_are_found_by_text_whatever_the_whitespace() -> None:
+    rows = [
+        row("a", THREE, texts=["one\n", "two\n", "three"]),
+        row("a", THREE, sample=1, texts=["one\n", "2\n", "three"]),
+        row("b", THREE, texts=["one\n", "two\n", "three"]),
+    ]
+    truth = judged_truth(
+        "processbench",
+        rows,
+        [
+            judged("x", "Problem  a", ["one", "two", "three"], 2),
+            judged("y", "Problem b", ["one two three"], 0),  # in one piece: ends in the last step
+            judged("z", "Problem c", ["one", "two", "three"], 0),
+        ],
+    )
+    assert truth.first_errors == {"a.0": 2, "b.0": 2}
+    assert truth.known(rows) == [rows[0], rows[2]]
+
+
+def test_any_accepted_first_error_is_right() -> None:
+    texts = ["one\n", "two\n", "three"]
+    rows = [row("a", THREE, first_error=error, texts=texts) for error in (0, 1, None)]
+    truths = [
+        judged_truth(
+            "processbench",
+            [one],
+            [replace(judged("x", "Problem a", texts, 2), also=frozenset({1, None}))],
+        )
+        for one in rows
+    ]
+    assert [truth.first_errors for truth in truths] == [{"a.0": 2}, {"a.0": 1}, {"a.0": None}]
+
+
+def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
+    texts = ["\ufb01rst\n", "second\n", "third"]  # a ligature, which is two letters there
+    rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
+    rows += [row("b", THREE, sample=1, texts=texts, origin="given"), row("c", THREE, texts=texts)]
+    people = [judged(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"]
+    # b has two solutions, and that of c was sampled.
+    assert judged_truth("processbench", rows, people).first_errors == {"a.0": 1}
+
+
+@pytest.mark.parametrize(
+    ("problem", "steps"),
+    [
+        ("Problem a", ["other", "texts", "here"]),
+        ("Problem 7", ["one", "two", "3"]),
+        ("Problem a", ["other", "texts"]),
+    ],
+)
+def test_an_id_that_names_other_texts_is_an_error(problem: str, steps: list[str]) -> None:
+    texts = ["one\n", "two\n", "three"]
+    rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
+    people = [judged("a", problem, steps, 1), judged("b", "Problem b", texts, 1)]
+    with pytest.raises(DataError, match=r"other texts for 1 of the 2 .* a\.0 of problem a"):
+        judged_truth("processbench", rows, people)
+
+
+def test_a_run_over_other_problems_under_the_same_ids_is_an_error() -> None:
+    rows = [row("a", THREE), row("b", THREE)]
+    others = [replace(rows[1], problem=replace(rows[1].problem, text="Another"))]
+    check_same_problems(rows, [rows[0]], "runs/x")
+    with pytest.raises(DataError, match=r"run:runs/x: has other texts for .* 1 of the 2 .* b\.0"):
+        check_same_problems(rows, others, "runs/x")
+
+
+def test_another_run_its_own_solution_first() -> None:
+    texts = ["one\n", "two\n", "three"]
+    other = [
+        row("a", THREE, 1, sample=0, texts=texts),
+        row("a", THREE, 2, sample=1, texts=texts),
+        row("a", THREE, 0, sample=2, texts=["cut\n", "two\n", "three"], outcome=Outcome.TRUNCATED),
+        row("a", (), sample=3, texts=[]),
+    ]
+    rows = [row("a", THREE, sample=n, texts=texts) for n in (0, 1, 7)]
+    rows.append(row("a", THREE, sample=2, texts=["cut\n", "two\n", "three"]))
+    found = judged_truth("run", rows, as_judged(other)).first_errors
+    assert found == {"a.0": 1, "a.1": 2, "a.7": 1}

@@ -1,0 +1,48 @@
+"""Values along solutions and rising labels, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from mclabel.core.records import Outcome
+from mclabel.evaluate.labels.value_shape import monotonicity, values_by_position
+from tests.support.rows import row, step
+
+
+def test_positions() -> None:
+    # Of five steps the first lies in the first fifth; of two the first lies at half.
+    rows = [
+        row("a", [step(value=v) for v in (1.0, 0.8, 0.6, 0.4)] + [step(value=0, source="outcome")]),
+        row("b", [step(mean=0.2), step(value=1, source="outcome")], outcome=Outcome.RIGHT),
+        row("c", [step(), step()]),
+    ]
+    found = values_by_position(
+        rows,
+        {
+            "all": lambda one, index: True,
+            "right": lambda one, index: one.solution.outcome is Outcome.RIGHT,
+            "never": lambda one, index: False,
+        },
+    )
+    assert list(found) == ["all", "right"]
+    assert [(p.low, p.high, p.num_steps) for p in found["all"]] == [
+        (0.0, 0.2, 1),
+        (0.2, 0.4, 1),
+        (0.4, 0.6, 2),
+        (0.6, 0.8, 1),
+    ]
+    assert [p.value.value for p in found["all"]] == pytest.approx([1.0, 0.8, (0.6 + 0.2) / 2, 0.4])
+    assert [(p.low, p.value.value) for p in found["right"]] == [(0.4, 0.2)]
+
+
+def test_rises() -> None:
+    rows = [
+        row("a", [step(h) for h in (True, False, True, False, True)]),  # two rises in four pairs
+        row("a", [step(h) for h in (False, None, True)], sample=1),  # over a gap: one in one
+        row("b", [step(h) for h in (True, True, False)]),  # none in two
+        row("b", [step(True), step(None)], sample=1),  # no pair
+    ]
+    found = monotonicity(rows)
+    assert found.rising_solutions.value == pytest.approx(2 / 3)
+    assert found.rising_pairs.value == pytest.approx(3 / 7)
+    assert monotonicity([]).rising_pairs.value is None

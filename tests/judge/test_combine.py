@@ -1,0 +1,362 @@
+"""Labels combined with opinions: the rules, the posterior, and a run that is like any other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel.cli import main
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import ConfigError, DataError, ShardError
+from mclabel.core.records import Claim, LabeledSolution, SourceOpinion
+from mclabel.domains.registry import true_first_error
+from mclabel.evaluate.labels.job import evaluate_labels
+from mclabel.judge.combine import combine
+from mclabel.judge.consensus.models import Locations
+from mclabel.judge.consensus.posterior import fuse
+from mclabel.judge.consensus.rules import same_location, same_verdict, step_majority
+from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.job import label
+from mclabel.prm.examples.targets import step_targets
+from mclabel.prm.scoring.items import labeled_item
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.run.shards.opinions import commit_opinions
+from mclabel.run.shards.store import Store
+from mclabel.run.verify.run import verify
+
+
+def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> SourceOpinion:
+    return SourceOpinion(source="x", claim=claim, is_known=known, first_error=error)
+
+
+@pytest.mark.parametrize(
+    ("opinions", "location", "verdict", "majority"),
+    [
+        ([says(2), says(2)], (2, True), (2, True), (2, True)),
+        ([says(2), says(1)], (2, False), (2, True), (2, False)),
+        ([says(None), says(None)], (None, True), (None, True), (None, True)),
+        ([says(None), says(0)], (None, False), (None, False), (None, False)),
+        ([says(1), says(None, known=False)], (1, False), (1, False), (1, True)),
+        ([says(1), says(3), says(3)], (1, False), (1, True), (3, True)),
+        ([says(3), says(None), says(None)], (3, False), (3, False), (None, True)),
+        # A false equality at step 1: the first error is there or before.
+        ([says(3), says(3), says(1, claim="at_or_before")], (3, False), (3, False), (3, True)),
+        ([says(1), says(1), says(3, claim="at_or_before")], (1, True), (1, True), (1, True)),
+        ([says(1), says(1), says(None, claim="at_or_before")], (1, True), (1, True), (1, True)),
+        ([says(None), says(None), says(2, claim="at_or_before")],
+         (None, False), (None, False), (None, True)),
+    ],
+)  # fmt: skip
+def test_rules(
+    opinions: list[SourceOpinion],
+    location: tuple[int | None, bool],
+    verdict: tuple[int | None, bool],
+    majority: tuple[int | None, bool],
+) -> None:
+    for rule, wanted in (
+        (same_location, location),
+        (same_verdict, verdict),
+        (step_majority, majority),
+    ):
+        found = rule(opinions, 4)
+        assert (found.first_error, found.kept) == wanted, rule
+
+
+def _named(rng: np.random.Generator, error: int, steps: int, rates: Sequence[float]) -> int:
+    """What a judge of known rates names: it reads step after step."""
+    for step in range(steps):
+        rate = rates[0] if step < error else rates[1] if step == error else rates[2]
+        if rng.random() < rate:
+            return step
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rates_of_judges_are_learned_without_truth_and_a_worthless_one_weighs_nothing(
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    known = {"good": (0.01, 0.9, 0.5), "fair": (0.06, 0.6, 0.3), "worthless": (0.2, 0.2, 0.2)}
+    count = 4000
+    num_steps = rng.integers(3, 8, count)
+    wrong = rng.random((count, 8)) < 0.12
+    first = np.argmax(wrong, 1)
+    errors = np.where(wrong.any(1) & (first < num_steps), first, num_steps)
+    # Rollouts: the truth seven times in ten, else any place, and they know how sure they are.
+    rollouts = np.zeros((count, 8))
+    for row, (error, steps) in enumerate(zip(errors, num_steps, strict=True)):
+        seen = error if rng.random() < 0.7 else rng.integers(0, steps + 1)
+        likely = np.full(steps + 1, 0.3 / (steps + 1))
+        likely[seen] += 0.7
+        usual = np.append(0.12 * 0.88 ** np.arange(steps), 0.88**steps)
+        rollouts[row, : steps + 1] = usual * likely / (usual * likely).sum()
+    models = {}
+    for name, rates in known.items():
+        named = [_named(rng, e, s, rates) for e, s in zip(errors, num_steps, strict=True)]
+        sure = np.zeros(count, dtype=np.int64)
+        models[name] = Locations(num_steps=num_steps, named=np.array(named), sureness=sure)
+    fused = fuse(rollouts, num_steps, models)
+    for name, (alarm, detection, later) in known.items():
+        found = fused.models[name].rates()
+        assert found["false_alarm"] == pytest.approx(alarm, abs=0.03), name
+        assert found["detection"] == pytest.approx(detection, abs=0.05), name
+        if name != "good":  # which leaves few errors to be found later
+            assert found["later"] == pytest.approx(later, abs=0.05), name
+    right = (fused.chances.argmax(1) == errors).mean()
+    without = fuse(rollouts, num_steps, {k: m for k, m in models.items() if k != "worthless"})
+    assert right == pytest.approx((without.chances.argmax(1) == errors).mean(), abs=0.01)
+    assert right > (rollouts.argmax(1) == errors).mean() + 0.1
+    # What the fusion is surest of is right more often than what all agree on, at equal share.
+    agree = np.all([m.named == rollouts.argmax(1) for m in models.values()], axis=0)
+    surest = np.argsort(-fused.chances.max(1))[: agree.sum()]
+    assert (fused.chances.argmax(1) == errors)[surest].mean() >= (rollouts.argmax(1) == errors)[
+        agree
+    ].mean()
+
+
+def write_opinions(
+    folder: Path,
+    rows: Sequence[LabeledSolution],
+    say: Callable[[LabeledSolution], int | None],
+    *,
+    judge: str = "critic",
+    claim_: Claim = "where",
+    scores: Callable[[LabeledSolution], list[float]] = lambda row: [],
+    known: Callable[[LabeledSolution], bool] = lambda row: True,
+) -> str:
+    """A judge's run over a labelling run."""
+    store = Store(str(folder), create=True)
+    config = {"task": "judge", "judge": {"kind": judge, "claim": claim_, "split": "line"}}
+    claim(store, MANIFEST, Semantic.of(config), {"input": {"solutions": "run"}})
+    commit_opinions(
+        store,
+        "block",
+        "attempt",
+        [
+            {
+                "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
+                "num_steps": len(row.steps),
+                "is_known": known(row), "first_error": say(row), "sureness": None, "reason": "",
+                "votes": [], "scores": scores(row), "concentrations": [], "flags": [],
+                "answers": [], "num_tokens": 0,
+            }
+            for number, row in enumerate(rows, 1)
+            if row.steps
+        ],
+        {"set_aside": {}},
+    )  # fmt: skip
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("combine") / "run"
+    keys = [
+        *("problems.source=arith", "problems.limit=8", "policy.max_tokens=200", f"out={out}"),
+        *("policy.engine.max_live=256", "ray.address=none", "estimator.pilot=20"),
+    ]
+    label(load_config(LabelConfig, None, keys), lambda state: None)
+    return str(out)
+
+
+def truth(row: LabeledSolution) -> int | None:
+    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_a_judge_labels_alone_and_what_it_does_not_know_is_not_kept(
+    run: str, tmp_path: Path
+) -> None:
+    rows = list(read_labels(Store(run)))
+    unknown = rows[0].solution.id
+
+    def scores(row: LabeledSolution) -> list[float]:
+        return [0.3 if number == truth(row) else 0.9 for number in range(len(row.steps))]
+
+    prm = write_opinions(
+        tmp_path / "prm",
+        rows,
+        truth,
+        claim_="scores",
+        scores=scores,
+        known=lambda row: row.solution.id != unknown,
+    )
+    out = tmp_path / "out"
+    result = invoke("combine", run, f"prm={prm}", "-o", str(out), "--rule", "judge")
+    assert result.exit_code == 0, result.output
+    for row in read_labels(Store(str(out))):
+        assert row.is_kept == (row.solution.id != unknown)
+        if row.is_kept:
+            assert row.first_error == truth(row) and row.posterior is None
+            assert step_targets(row, "soft") == tuple(scores(row))
+            end = len(row.steps) if row.first_error is None else row.first_error
+            assert [step.hard for step in row.steps] == [n < end for n in range(len(row.steps))]
+            assert {step.source for step in row.steps} == {"judge"}
+    assert verify(Store(str(out))).is_sound
+    assert invoke("eval", "labels", str(out)).exit_code == 0
+    refused = invoke("combine", run, f"a={prm}", f"b={prm}", "-o", str(out), "--rule", "judge")
+    assert refused.exit_code == 2 and "labels of one judge" in " ".join(refused.output.split())
+
+
+@pytest.mark.slow
+def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
+    run: str, tmp_path: Path
+) -> None:
+    rows = list(read_labels(Store(run)))
+    knowing = write_opinions(tmp_path / "knowing", rows, truth)
+    out = tmp_path / "out"
+    result = invoke("combine", run, f"knowing={knowing}", "-o", str(out))
+    assert result.exit_code == 0, result.output
+    assert "32 solutions by posterior: 32 kept" in " ".join(result.output.split())
+    found = {row.solution.id: row for row in read_labels(Store(str(out)))}
+    hits = [found[row.solution.id].first_error == truth(row) for row in rows]
+    assert np.mean(hits) > np.mean([row.first_error == truth(row) for row in rows])
+    for row in rows:
+        now = found[row.solution.id]
+        assert now.consensus is not None and now.consensus.rule == "posterior"
+        assert [one.source for one in now.consensus.opinions] == ["rollouts", "knowing"]
+        assert now.consensus.opinions[0].first_error == row.first_error
+        assert now.posterior is not None and sum(now.posterior) == pytest.approx(1)
+        assert [step.counts for step in now.steps] == [step.counts for step in row.steps]
+        hard = [step.hard for step in now.steps[:-1]]
+        error = now.first_error
+        assert hard == [error is None or number < error for number in range(len(hard))]
+    assert verify(Store(str(out))).is_sound
+    again = invoke("combine", run, f"knowing={knowing}", "-o", str(out))
+    assert again.exit_code == 0 and "were already combined by posterior" in again.output
+    assert invoke("eval", "labels", str(out)).exit_code == 0
+    assert invoke("show", str(out)).exit_code == 0
+    assert invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl")).exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_combined_run_is_measured_source_by_source(run: str, tmp_path: Path) -> None:
+    rows = list(read_labels(Store(run)))
+    knowing = write_opinions(tmp_path / "knowing", rows, truth)
+    report = combine(run, [f"knowing={knowing}"], str(tmp_path / "posterior"))
+    found = evaluate_labels(str(tmp_path / "posterior"), None, str(tmp_path / "eval"), seed=0)
+    assert found.sources is not None and found.sources.rule == "posterior"
+    source = found.sources.sources["knowing"]
+    assert source.labels.quality is not None and source.rates is not None
+    assert source.labels.quality.first_error_accuracy.value == 1
+    assert (source.rates.false_alarm.value, source.rates.detection.value) == (0, 1)
+    assert source.learned_rates == report.rates["knowing"]
+    # Rollouts alone are the run that was combined; a rule is a run that is combined by it.
+    alone = evaluate_labels(run, None, None, seed=0)
+    assert alone.sources is None
+    assert found.sources.sources["rollouts"].labels.quality == alone.groups["all"].quality
+    combine(run, [f"knowing={knowing}"], str(tmp_path / "rule"), rule="same_location")
+    by_rule = evaluate_labels(str(tmp_path / "rule"), None, None, seed=0).sources
+    assert by_rule is not None and by_rule.surest is None
+    assert by_rule.labels == found.sources.rules["same_location"].labels
+    written = json.loads((tmp_path / "eval" / "labels.json").read_text())["sources"]
+    assert written["sources"]["knowing"]["learned_rates"] == source.learned_rates
+
+
+def test_judges_that_repeat_each_other_are_named(run: str, tmp_path: Path) -> None:
+    rows = list(read_labels(Store(run)))
+    marked = rows[0].solution.id
+    once = write_opinions(tmp_path / "once", rows, lambda row: len(row.steps) // 2)
+    again = write_opinions(
+        tmp_path / "again",
+        rows,
+        lambda row: None if row.solution.id == marked else len(row.steps) // 2,
+    )
+    report = combine(run, [f"once={once}", f"again={again}"], str(tmp_path / "out"))
+    assert [sorted(group) for group in report.groups] == [["again", "once"]]
+    assert "again repeats errors of once" in " ".join(report.lines())
+
+
+def test_where_judges_say_nothing_what_changes_is_said_to_come_of_the_rollouts(
+    run: str, tmp_path: Path
+) -> None:
+    rows = list(read_labels(Store(run)))
+    silent = write_opinions(
+        tmp_path / "silent", rows, lambda row: None, judge="symbolic", claim_="at_or_before"
+    )
+    report = combine(run, [silent], str(tmp_path / "out"))
+    assert 0 <= report.num_first_errors_changed - report.num_relearned <= 4
+    assert "few to learn error rates from" in " ".join(report.lines())
+
+
+def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
+    run: str, tmp_path: Path
+) -> None:
+    rows = list(read_labels(Store(run)))
+    agreeing = {row.solution.id for row in rows[::2]}
+    half = write_opinions(
+        tmp_path / "half",
+        rows,
+        lambda row: row.first_error if row.solution.id in agreeing
+        else (0 if row.first_error is None else None),
+    )  # fmt: skip
+    out = tmp_path / "out"
+    report = combine(run, [half], str(out), rule="same_location")
+    assert (report.num_solutions, report.num_kept) == (32, 16)
+    found = list(read_labels(Store(str(out))))
+    assert len(found) == 32 and {row.solution.id for row in found if row.is_kept} == agreeing
+    result = invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl"))
+    assert result.exit_code == 0, result.output
+    assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 16
+    assert "16 not kept" in " ".join(result.output.split())
+    preflight = ("head=likelihood", "--preflight", f"labels=[{out}]", f"out={tmp_path / 'prm'}")
+    (tmp_path / "train.yaml").write_text("base: arith:policy\n")
+    result = invoke("train", str(tmp_path / "train.yaml"), *preflight)
+    assert result.exit_code == 0, result.output
+    assert "16 that a consensus of judges does not keep" in " ".join(result.output.split())
+
+
+def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> None:
+    rows = list(read_labels(Store(run)))
+    fine = write_opinions(tmp_path / "fine", rows, lambda row: None)
+    nobody = write_opinions(tmp_path / "nobody", [], lambda row: None)
+    other = replace(rows[0], solution=replace(rows[0].solution, id="another"))
+    others = write_opinions(tmp_path / "others", [other], lambda row: None)
+    out = str(tmp_path / "out")
+    with pytest.raises(DataError, match="has opinions on other solutions"):
+        combine(run, [others], out)
+    with pytest.raises(DataError, match="holds an opinion on no solution"):
+        combine(run, [nobody], out)
+    changed = [
+        replace(row, problem=replace(row.problem, text=row.problem.text + " Really?"))
+        if number in (3, 5) else row
+        for number, row in enumerate(rows)
+    ]  # fmt: skip
+    elsewhere = write_opinions(tmp_path / "elsewhere", changed, lambda row: None)
+    first = min(rows[3].solution.id, rows[5].solution.id)
+    with pytest.raises(DataError, match=f"of 2 of its solutions, the first being {first}.*Judge"):
+        combine(run, [elsewhere], out)
+    with pytest.raises(ConfigError, match="b: has the same opinions as a"):
+        combine(run, [f"a={fine}", f"b={fine}"], out)
+    with pytest.raises(ConfigError, match="must be a run, or NAME=RUN"):
+        combine(run, [f"[red]x={fine}"], out)
+    with pytest.raises(ShardError, match="holds no opinions"):
+        combine(run, [run], out)
+    with pytest.raises(ConfigError, match="critic: 2 of the runs of opinions have this name"):
+        combine(run, [fine, fine], out)
+    with pytest.raises(ConfigError, match="the run's own labels have this name"):
+        combine(run, [f"rollouts={fine}"], out)
+    with pytest.raises(ConfigError, match="must not be the run that is combined"):
+        combine(run, [fine], run)
+    with pytest.raises(ConfigError, match="works only with --rule posterior"):
+        combine(run, [fine], out, rule="same_location", least_belief=0.5)
+    with pytest.raises(ConfigError, match="--rule oracle"):
+        combine(run, [fine], out, rule="oracle")
+    assert not Path(out).exists()
+    combine(run, [fine], out)
+    with pytest.raises(ConfigError, match="is combined already"):
+        combine(out, [fine], str(tmp_path / "twice"))
+    result = invoke("regrade", out, "-o", str(tmp_path / "graded"))
+    assert result.exit_code == 2 and "rest on opinions of judges" in " ".join(result.output.split())
+    config = json.loads((Path(out) / "run.json").read_text())["config"]
+    assert config["combined"]["rule"] == "posterior"

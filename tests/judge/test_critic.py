@@ -1,0 +1,278 @@
+"""A critic: prompts that no text can break, answers read to the letter, settings that fit."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.judge.critic import (
+    FIRST_INDEX,
+    TEMPLATES,
+    CriticSettings,
+    Vote,
+    critic_prompt,
+    own_template,
+    parse_output,
+    template_hash,
+)
+from mclabel.judge.critic.parse import MAX_CHARACTERS
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    parser: str
+    num_steps: int
+    truncated: bool
+    text: str
+    first_error: int | None
+    is_known: bool
+    why: str
+    """Of an unknown vote the reason, of a known one what the case shows."""
+
+
+_FILE = Path(__file__).with_name("critic_outputs.jsonl")
+CASES = [Case(**json.loads(line)) for line in _FILE.read_text().splitlines()]
+PARSERS = sorted(FIRST_INDEX)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{one.parser}: {one.name}" for one in CASES])
+def test_answers_are_read_as_people_read_them(case: Case) -> None:
+    vote = parse_output(case.text, case.parser, case.num_steps, case.truncated)
+    reason = "" if case.is_known else case.why
+    assert vote == Vote(case.first_error, case.is_known, reason)
+
+
+def test_the_cases_cover_every_parser_and_kind_of_verdict() -> None:
+    for parser in PARSERS:
+        mine = [case for case in CASES if case.parser == parser]
+        assert len(mine) >= 20
+        assert {case.truncated for case in mine if case.is_known} == {False, True}
+        assert {case.is_known for case in mine} == {False, True}
+        assert None in {case.first_error for case in mine if case.is_known}
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if one.truncated and not one.is_known])
+def test_a_cut_answer_is_never_no_error(case: Case) -> None:
+    for end in range(len(case.text)):
+        vote = parse_output(case.text[:end], case.parser, case.num_steps, truncated=True)
+        assert not (vote.is_known and vote.first_error is None)
+
+
+PIECES = st.sampled_from(
+    (
+        *("\\boxed{", "}", "{", "-1", "0", "3", "7", "correct", "incorrect", "\\text{", "\\"),
+        *("<think>", "</think>", "<analysis_", "</analysis_2>", "<conclusion>", "</conclusion>"),
+        *("Correct", "Incorrect", "\nStep ", "1", ":", " ", "\n", "-", "paragraph_", "<", ">"),
+        *("Is the solution correct? ", "yes", "no", "\uff12", "\u7b2c", "\u6b65", "\u00b2", "/"),
+    )
+)
+
+
+@given(
+    st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=200),
+    st.sampled_from(PARSERS),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_any_text_gives_a_vote_within_the_steps(
+    text: str, parser: str, num_steps: int, truncated: bool
+) -> None:
+    vote = parse_output(text, parser, num_steps, truncated)
+    assert vote.is_known == (vote.reason == "")
+    assert len(vote.reason) < 100
+    if vote.first_error is not None:
+        assert vote.is_known and 0 <= vote.first_error < num_steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("\\boxed{", "\\boxed{1}", "\\boxed", "{", "<think>", "</think>", "<", "< ", " ", "\n"),
+        *("<analysis_1>", "<analysis_", "<conclusion>", "<conclusion>Incorrect", "</", "9", "-"),
+        *("#", "Step 1", "Step 1: \\boxed{correct}\n", "\\", "\ufdfa", "Is the solution correct?"),
+    ],
+)
+@pytest.mark.parametrize("parser", PARSERS)
+def test_the_longest_texts_are_read_to_their_end(piece: str, parser: str) -> None:
+    text = (piece * (MAX_CHARACTERS // len(piece)))[: MAX_CHARACTERS - 20] + "\n"
+    parse_output(text, parser, 5, truncated=False)
+    too_long = parse_output(text + "\\boxed{1}" * 3, parser, 5, truncated=False)
+    assert too_long == Vote(None, is_known=False, reason="longer than 1,000,000 characters")
+
+
+def test_a_long_answer_ends_with_its_verdict() -> None:
+    text = "Paragraph 0 holds. " * 50_000 + "\\boxed{3}"
+    assert parse_output(text, "processbench", 5, truncated=False) == Vote(3, is_known=True)
+
+
+@pytest.mark.parametrize(
+    ("parser", "text"),
+    [
+        ("processbench", "\\boxed{2}"),
+        ("lessons", "<analysis_3>x</analysis_3><conclusion>Incorrect</conclusion>"),
+        ("step_verdicts", "\\boxed{correct} \\boxed{correct} \\boxed{incorrect}"),
+    ],
+)
+def test_all_parsers_mean_the_same_step(parser: str, text: str) -> None:
+    assert parse_output(text, parser, 5, truncated=False).first_error == 2
+    index = 2 + FIRST_INDEX[parser]
+    prompt = critic_prompt(TEMPLATES[parser], "p", ["a", "b", "the third", "d", "e"])
+    assert re.search(rf"(paragraph_|Step ){index}[>:]\s+the third", prompt)
+
+
+def test_an_unknown_parser_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"parser='boxes': there is no such parser\. Take one of"):
+        parse_output("\\boxed{1}", "boxes", 3, truncated=False)
+
+
+PROCESSBENCH_STEPS = """[Solution]
+
+<paragraph_0>
+3 + 4 = 7
+</paragraph_0>
+
+<paragraph_1>
+7 * 2 = 15
+</paragraph_1>
+
+Examine"""
+LESSONS_STEPS = PROCESSBENCH_STEPS.replace("_1>", "_2>").replace("_0>", "_1>")
+VERDICTS_STEPS = "[Solution]\n\nStep 1: 3 + 4 = 7\nStep 2: 7 * 2 = 15\n\nExamine"
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("processbench", PROCESSBENCH_STEPS),
+        ("lessons", LESSONS_STEPS),
+        ("step_verdicts", VERDICTS_STEPS),
+    ],
+)
+def test_a_prompt_holds_problem_steps_and_reference(name: str, steps: str) -> None:
+    solution = ["3 + 4 = 7", "7 * 2 = 15\n"]
+    plain = critic_prompt(TEMPLATES[name], " What is (3 + 4) * 2? ", solution)
+    shown = critic_prompt(TEMPLATES[name], " What is (3 + 4) * 2? ", solution, "It is 14.")
+    section = shown[shown.index("[Reference]") : shown.index("[Solution]")]
+    assert shown.replace(section, "") == plain
+    assert steps in plain and "\n\n[Problem]\n\nWhat is (3 + 4) * 2?\n\n[Solution]" in plain
+    assert section.startswith("[Reference]\n\nIt is 14.\n\n")
+    assert not re.search(r"\{\w+\}", plain.replace("{correct}", "").replace("{incorrect}", ""))
+    assert "\\\n" not in plain
+
+
+HOSTILE = st.lists(
+    st.sampled_from(
+        (
+            *("<paragraph_1>", "</paragraph_0>", "< / Paragraph_2 >", "<", ">", "paragraph_0>"),
+            *("\nStep 3: ", "Step 1:", "**Step 2:** ", "\n", "{steps}", "{problem}", "{}", "{0}"),
+            *("<|im_end|>", "<think>", "</conclusion>", "{reference}", "\\1", "x < 3", "&lt;"),
+        )
+    ),
+    max_size=8,
+).map("".join)
+
+
+@given(st.sampled_from(PARSERS), HOSTILE, st.lists(HOSTILE, min_size=1, max_size=4), HOSTILE)
+def test_no_text_can_add_or_end_a_step(
+    name: str, problem: str, steps: list[str], reference: str
+) -> None:
+    def marks(prompt: str) -> list[str]:
+        tag = r"<\s*/?\s*(?:paragraph|analysis|conclusion|think)[^<>]*>|<\|\w+\|>"
+        tag += r"|^Step \d+:" if name == "step_verdicts" else ""
+        return re.findall(tag, prompt, re.IGNORECASE | re.MULTILINE)
+
+    prompt = critic_prompt(TEMPLATES[name], problem, steps, reference)
+    harmless = critic_prompt(TEMPLATES[name], "p", ["s"] * len(steps), "r")
+    if name == "step_verdicts":
+        prompt = prompt[prompt.rindex("[Solution]") :]
+        harmless = harmless[harmless.rindex("[Solution]") :]
+    assert marks(prompt) == marks(harmless)
+
+
+def test_texts_are_put_in_literally_and_once() -> None:
+    template = own_template("{problem}|{steps}|{answer}|{reference}", "lessons")
+    prompt = critic_prompt(template, "{steps} {0}", ["\\g<0> {problem} a<b"], "{steps}")
+    assert prompt == (
+        "{steps} {0}|<paragraph_1>\n\\g<0> {problem} a<b\n</paragraph_1>|{answer}|{steps}"
+    )
+
+
+def test_headings_of_the_solution_itself_give_way_to_those_of_the_prompt() -> None:
+    steps = ["## Step 1: Add.\nstep 2) Then", "Step 7: Multiply.", "Stepping 3: on"]
+    prompt = critic_prompt(TEMPLATES["step_verdicts"], "p", steps)
+    assert "\nStep 1: Add.\n[step 2] Then\nStep 2: Multiply.\nStep 3: Stepping 3: on\n" in prompt
+
+
+def test_faults_of_templates_name_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"lacks \{problem\} and \{steps\}: it must contain"):
+        own_template("Find the error.", "lessons")
+    with pytest.raises(ConfigError, match=r"the template lacks \{steps\}"):
+        own_template("{problem}", "lessons")
+    with pytest.raises(ConfigError, match="parser='xml': there is no such parser"):
+        own_template("{problem} {steps}", "xml")
+    bare = own_template("{problem} {steps}", "lessons")
+    with pytest.raises(ConfigError, match=r"has no \{reference\}, but a reference was given"):
+        critic_prompt(bare, "p", ["s"], "r")
+    with pytest.raises(DataError, match=r"the problem has no reference\. Give one"):
+        critic_prompt(own_template("{problem} {steps} {reference}", "lessons"), "p", ["s"])
+    with pytest.raises(DataError, match="a solution without steps"):
+        critic_prompt(bare, "p", [])
+
+
+def test_hashes_are_stable_and_change_with_the_wording() -> None:
+    assert {name: template_hash(one) for name, one in TEMPLATES.items()} == {
+        "processbench": "17d9fbb840ccb437",
+        "lessons": "17b8f6cffbe895e0",
+        "step_verdicts": "cda868a53b57fec0",
+    }
+    first = TEMPLATES["processbench"]
+    others = [
+        replace(first, text=first.text.replace("first paragraph", "earliest paragraph")),
+        replace(first, parser="lessons"),
+        replace(first, reference_section="{reference}"),
+        replace(first, reference_section=None),
+    ]
+    assert len({template_hash(one) for one in (first, *others)}) == 5
+
+
+def test_settings_name_a_template() -> None:
+    assert CriticSettings().template is TEMPLATES["processbench"]
+    own = CriticSettings(
+        prompt="{problem} {steps} {reference}", parser="lessons", use_reference=True
+    )
+    assert own.template == own_template("{problem} {steps} {reference}", "lessons")
+    assert CriticSettings().identity() == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"prompt": "lesons"}, "prompt='lesons': is neither a built-in prompt nor a template"),
+        ({"prompt": "{problem}", "parser": "lessons"}, r"prompt: the template lacks \{steps\}"),
+        ({"prompt": "{problem} {steps}"}, "parser=null: a template of your own needs a parser"),
+        ({"parser": "lessons"}, "parser=lessons: applies to a template of your own"),
+        ({"least_votes": 9}, "least_votes=9: must be at most most_votes=8"),
+        ({"most_votes": 5_000}, "must be at most 1,024, not 5,000"),
+        (
+            {"prompt": "{problem} {steps}", "parser": "lessons", "use_reference": True},
+            r"use_reference=true: the template of your own has no \{reference\}",
+        ),
+        (
+            {"prompt": "{problem} {steps} {reference}", "parser": "lessons"},
+            r"use_reference=false: the template of your own contains \{reference\}",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_together(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        CriticSettings.model_validate(given)

@@ -1,0 +1,157 @@
+"""Votes of a critic: as few as decide, in any order, and never more than asked for."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mclabel.judge.critic import Result, Vote, Votes
+
+U = "unknown"
+"""An unknown vote, among first errors."""
+
+
+def _vote(first_error: int | str | None) -> Vote:
+    if isinstance(first_error, str):
+        return Vote(None, is_known=False, reason="no box")
+    return Vote(first_error, is_known=True)
+
+
+def _rounds(votes: Votes, answers: list[int | str | None]) -> list[tuple[int, bool]]:
+    """The sizes of the rounds in which answers are asked for, and whether these are retries."""
+    rest, rounds = list(answers), []
+    while votes.wanted():
+        rounds.append((votes.wanted(), votes.retry))
+        for _ in range(votes.wanted()):
+            votes.record(_vote(rest.pop(0)))
+    assert not rest
+    return rounds
+
+
+ONE = (1, False)
+
+
+@pytest.mark.parametrize(
+    ("answers", "rounds", "counts", "num_unknown", "verdict"),
+    [
+        ([2, 2, 2], [(3, False)], {2: 3}, 0, 2),
+        ([None] * 3, [(3, False)], {None: 3}, 0, None),
+        ([2, 2, None, 2, 2, 2], [(3, False), (3, False)], {None: 1, 2: 5}, 0, 2),
+        (
+            [2, 2, None, 2, None, 2, 2],
+            [(3, False), (3, False), ONE],
+            {None: 2, 2: 5},
+            0,
+            2,
+        ),
+        (
+            [0, 1, 2, 0, 0, 1, 1, 0],
+            [(3, False), (3, False), ONE, ONE],
+            {0: 4, 1: 3, 2: 1},
+            0,
+            0,
+        ),
+        ([0, 1, 2, 0, 0, 0], [(3, False), (3, False)], {0: 4, 1: 1, 2: 1}, 0, 0),
+        (
+            [0, 1, 1, 0, 0, 1, 0, 1],
+            [(3, False), (3, False), (2, False)],
+            {0: 4, 1: 4},
+            0,
+            "undecided",
+        ),
+        ([3, U, 3, 3], [(3, False), (1, True)], {3: 3}, 0, 3),
+        ([3, U, 3, U, 3], [(3, False), (1, True), ONE], {3: 3}, 1, 3),
+        (
+            [U] * 16,
+            [(3, False), (3, True), (3, False), (3, True), (2, False), (2, True)],
+            {},
+            8,
+            "undecided",
+        ),
+    ],
+)
+def test_rounds_by_hand(
+    answers: list[int | str | None],
+    rounds: list[tuple[int, bool]],
+    counts: dict[int | None, int],
+    num_unknown: int,
+    verdict: int | str | None,
+) -> None:
+    votes = Votes(least=3, most=8)
+    assert _rounds(votes, answers) == rounds
+    is_decided = verdict != "undecided"
+    assert votes.result() == Result(
+        counts, num_unknown, is_decided, verdict if is_decided else None
+    )
+    assert list(votes.result().counts) == list(counts)
+    with pytest.raises(ValueError, match="no vote was asked for"):
+        votes.record(_vote(0))
+
+
+def test_two_votes_that_agree_decide_nothing_where_three_are_needed() -> None:
+    votes = Votes(least=3, most=3)
+    assert _rounds(votes, [1, U, 1, U]) == [(3, False), (1, True)]
+    assert votes.result() == Result({1: 2}, 1, is_decided=False, first_error=None)
+
+
+def test_one_vote_is_enough_if_one_is_asked_for() -> None:
+    votes = Votes(least=1, most=1)
+    assert not votes.result().is_decided and votes.result().counts == {}
+    assert _rounds(votes, [None]) == [ONE]
+    assert votes.result() == Result({None: 1}, 0, is_decided=True, first_error=None)
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 3), (4, 3), (-1, -1)])
+def test_numbers_of_votes_are_checked(least: int, most: int) -> None:
+    with pytest.raises(ValueError, match=f"least={least}, most={most}: must be 1 <= least"):
+        Votes(least, most)
+
+
+@pytest.mark.parametrize("order", list(permutations([0, None, U, 0])))
+def test_the_order_within_a_round_does_not_matter(order: tuple[int | str | None, ...]) -> None:
+    votes = Votes(least=4, most=9)
+    for first_error in order:
+        votes.record(_vote(first_error))
+    assert (votes.wanted(), votes.retry) == (1, True)
+    assert votes.result() == Result({None: 1, 0: 2}, 0, is_decided=False, first_error=None)
+
+
+ANSWERS = st.sampled_from([None, 0, 1, U])
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(0, 6),
+    st.lists(ANSWERS, min_size=24, max_size=24),
+    st.randoms(use_true_random=False),
+)
+def test_votes_end_and_are_right_whatever_is_answered(
+    least: int, more: int, answers: list[int | str | None], order: random.Random
+) -> None:
+    first, second = Votes(least, least + more), Votes(least, least + more)
+    fresh, rest = 0, list(answers)
+    while num := first.wanted():
+        assert (second.wanted(), second.retry) == (num, first.retry)
+        fresh += 0 if first.retry else num
+        asked, rest = rest[:num], rest[num:]
+        for one in asked:
+            assert not first.result().is_decided
+            first.record(_vote(one))
+        order.shuffle(asked)
+        for one in asked:
+            second.record(_vote(one))
+    result = first.result()
+    assert result == second.result() and fresh <= least + more
+    known = sum(result.counts.values())
+    assert known + result.num_unknown == fresh
+    ranked = [*sorted(result.counts.values(), reverse=True), 0, 0]
+    assert result.is_decided == (known >= least and ranked[0] > ranked[1])
+    if result.is_decided:
+        assert result.counts[result.first_error] == ranked[0]
+        assert ranked[1] == 0 or ranked[0] > ranked[1] + (least + more - fresh)
+    else:
+        assert fresh == least + more and result.first_error is None

@@ -1,0 +1,117 @@
+"""Judges that repeat each other, or the rollouts, count once: learned on simulated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+import pytest
+
+from mclabel.judge.consensus.models import JudgeModel
+from mclabel.judge.consensus.posterior import Fused, fuse
+from tests.support.opinion_world import World, scripted, simulated
+
+SIZE = 1000
+"""Solutions of a world."""
+
+
+@pytest.fixture(scope="module", params=[8, 2], ids=["8 rollouts", "2 rollouts"])
+def world(request: pytest.FixtureRequest) -> World:
+    return simulated(0, SIZE, request.param)
+
+
+@pytest.fixture(scope="module")
+def judges(world: World) -> dict[str, Mapping[str, JudgeModel]]:
+    return scripted(world)
+
+
+@pytest.fixture(scope="module")
+def fused(world: World, judges: dict[str, Mapping[str, JudgeModel]]) -> Callable[[str], Fused]:
+    """By the name of the judges, once of each."""
+
+    @cache
+    def of(name: str) -> Fused:
+        return fuse(world.chances, world.num_steps, judges[name], labels=world.labels)
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("one", "copies"),
+    [
+        ("a fair judge", "the same twice"),
+        ("a fair judge", "the same five times"),
+        ("a random judge", "the same five times, random"),
+        ("its scores", "its scores twice"),
+    ],
+)
+def test_copies_change_no_belief(
+    judges: dict[str, Mapping[str, JudgeModel]],
+    fused: Callable[[str], Fused],
+    one: str,
+    copies: str,
+) -> None:
+    alone, several = fused(one), fused(copies)
+    apart = np.abs(alone.chances - several.chances).max(1)
+    assert apart.mean() <= 0.02 and apart.max() <= 0.05
+    assert [sorted(group) for group in several.groups] == [sorted(judges[copies])]
+
+
+def test_copies_of_a_random_judge_do_no_harm_to_a_fair_one(
+    world: World, fused: Callable[[str], Fused]
+) -> None:
+    alone = fused("a fair judge")
+    crowded = fused("a fair judge and a random one five times")
+    assert world.right(crowded.chances) >= world.right(alone.chances) - 0.01
+    assert all("fair" not in group for group in crowded.groups)
+
+
+def test_thresholds_of_one_prm_are_no_several_witnesses(
+    world: World, fused: Callable[[str], Fused]
+) -> None:
+    singles = [fused(f"a PRM at {at}") for at in (".3", ".5", ".7")]
+    several = fused("that PRM at three thresholds")
+    right = world.right(several.chances)
+    # Means over the benchmark's runs are .006 above the best threshold; one run varies as much.
+    assert right >= max(world.right(one.chances) for one in singles) - 0.01
+    assert several.chances.max(1).mean() - right <= 0.03
+    beside_scores = fused("its scores and a threshold")
+    assert world.right(beside_scores.chances) >= world.right(fused("its scores").chances) - 0.005
+
+
+def test_judges_that_mostly_repeat_one_are_believed_as_often_as_they_are_right(
+    world: World, fused: Callable[[str], Fused]
+) -> None:
+    several = fused("five that repeat it on 80%")
+    right = world.right(several.chances)
+    assert right > world.right(fused("a fair judge").chances)
+    assert several.chances.max(1).mean() - right <= 0.05
+
+
+def test_independent_judges_keep_their_full_weight(
+    world: World, fused: Callable[[str], Fused]
+) -> None:
+    found = fused("five independent fair judges")
+    assert found.groups == []
+    assert world.right(found.chances) >= 0.975
+
+
+def test_a_judge_that_copies_the_labels_counts_as_the_rollouts(
+    world: World, fused: Callable[[str], Fused]
+) -> None:
+    without = fuse(world.chances, world.num_steps, {}, labels=world.labels)
+    copied = fused("a copier of the labels")
+    assert copied.groups == [["rollouts", "copier"]]
+    assert np.abs(without.chances - copied.chances).max() <= 0.05
+
+
+def test_the_order_of_judges_does_not_matter(
+    world: World, judges: dict[str, Mapping[str, JudgeModel]]
+) -> None:
+    models = judges["that PRM at three thresholds"]
+    turned, found = (
+        fuse(world.chances, world.num_steps, dict(these), labels=world.labels)
+        for these in (reversed(models.items()), models.items())
+    )
+    assert turned.chances == pytest.approx(found.chances, abs=1e-9)

@@ -1,0 +1,290 @@
+"""Judges as a task of work: opinions once each, whatever is killed, and no answer asked twice."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel.cli import main
+from mclabel.judge.base import UNKNOWN_VOTE
+from mclabel.judge.opinions import OpinionRun
+from mclabel.run.shards.store import Store
+from mclabel.run.verify.run import verify
+from tests.support.in_child import run_command
+from tests.support.openai_server import Server
+
+NUM_ROWS = 24
+CRITIC = (
+    *("judge=critic", "judge.policy.model=arith:policy", "judge.policy.engine=openai"),
+    *("judge.max_tokens=60", "judge.least_votes=2"),
+    *("judge.most_votes=4", "block_solutions=2", "judge.policy.engine.retry_s=0"),
+)
+
+TRANSFORMERS = [
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.configuration_llama",
+    "transformers.tokenization_utils_tokenizers",
+]
+"""Modules of transformers that the critic's tokenizer imports."""
+
+
+def first_error(number: int) -> int | None:
+    """What the scripted critic says of a row."""
+    return (None, 0, 1, 2)[number % 4]
+
+
+def answered(prompt: str) -> str:
+    """The answer to a prompt: its row's, which any step of the solution names."""
+    found = re.search(r"row (\d+),", prompt)
+    error = first_error(int(found[1])) if found else None
+    return f"I looked at it.\n\\boxed{{{-1 if error is None else error}}}"
+
+
+def write(path: Path, count: int = NUM_ROWS) -> Path:
+    rows = [
+        {
+            "problem": f"A boy has row {number}, of apples.",
+            "steps": ["He has one.\n", "He has two.\n", "The answer is 2."],
+            "answer": "2",
+        }
+        for number in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def critic(server: Server, source: Path, out: Path, *more: str) -> list[str]:
+    endpoint = f"judge.policy.engine.endpoints=['{server.url}']"
+    return ["judge", str(source), "-o", str(out), *CRITIC, endpoint, *more]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def check(out: Path, count: int = NUM_ROWS) -> OpinionRun:
+    """Every row has the opinion that the script gives, by two votes that were asked once each."""
+    found = OpinionRun.read(str(out))
+    assert sorted(map(int, found.opinions)) == list(range(1, count + 1))
+    for name, one in found.opinions.items():
+        error = first_error(int(name) - 1)
+        assert (one.is_known, one.first_error) == (True, error)
+        assert one.votes == (3 if error is None else error,) * 2
+        assert sorted(answer.number for answer in one.answers) == [0, 1]
+    assert verify(Store(str(out))).is_sound
+    return found
+
+
+def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000) as server:
+        result = run(*critic(server, source, out))
+        assert result.exit_code == 0, result.output
+        assert "24 solutions judged: an error in 18, unknown 0" in " ".join(result.output.split())
+        assert len(server.bodies) == 2 * NUM_ROWS + 1  # and one to see that the server can do it
+        again = run(*critic(server, source, out))
+        assert again.exit_code == 0 and len(server.bodies) == 2 * NUM_ROWS + 1
+    found = check(out)
+    assert found.claim == "where" and found.judge == "critic"
+    metadata = json.loads((out / "run.json").read_text())["config"]
+    assert metadata["judge"]["policy"]["model"].startswith("weights:")
+
+
+def test_one_malformed_answer_is_a_failed_vote(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
+
+    def sometimes(prompt: str) -> str | bytes:
+        return b'{"choices": null}' if "row 1," in prompt else answered(prompt)
+
+    with Server(answer=sometimes, max_model_len=2000) as server:
+        done = run(*critic(server, source, out))
+    assert done.exit_code == 0, done.output
+    output = " ".join(done.output.split())
+    assert "4 solutions judged: an error in 2, unknown 1" in output
+    assert "answers could not be had, most often: judge.policy.engine=openai: an answer" in output
+    opinion = OpinionRun.read(str(out)).opinions["2"]
+    assert not opinion.is_known and "has no choices" in opinion.reason
+
+
+def test_opinions_that_are_all_unknown_are_a_failure(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
+    with Server(answer="I cannot say.", max_model_len=2000) as server:
+        done = run(*critic(server, source, out))
+    assert done.exit_code == 1 and "all 2 opinions are unknown" in done.output
+
+
+def test_killed_ten_times_every_vote_is_asked_once(tmp_path: Path) -> None:
+    """The jobs run in processes that share their imports, which cost ten times the work."""
+    rng, source, out = random.Random(0), write(tmp_path / "in.jsonl"), tmp_path / "out"
+    shown = tmp_path / "shown.txt"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mclabel.jobs", "openai", *TRANSFORMERS])
+    with Server(answer=answered, max_model_len=2000, delay_s=0.15) as server:
+        more = ("judge.policy.engine.max_live=2", "journal_s=0.05")
+        command = (critic(server, source, out, *more), str(shown))
+        for _ in range(10):
+            seen = len(server.bodies)
+            job = context.Process(target=run_command, args=command)
+            job.start()
+            deadline = time.monotonic() + 240
+            while job.is_alive() and len(server.bodies) < seen + 1 + rng.randint(1, 5):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            job.kill()
+            job.join()
+        last = context.Process(target=run_command, args=command)
+        last.start()
+        last.join(240)
+        assert last.exitcode == 0, shown.read_text()
+        asked = len(server.bodies)
+    check(out)
+    # What was under way at a kill, or not in a journal yet, is asked again; the rest is not.
+    assert asked <= 2 * NUM_ROWS + 11 + 10 * 4
+
+
+def test_fifty_failures_are_fifty_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 50), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000) as server:
+        assert run(*critic(server, source, tmp_path / "probe", "budget.max_tokens=1")).exit_code
+        plain = server._reply
+
+        def refuse(request: Any, body: dict[str, Any], is_chat: bool) -> Any:
+            from aiohttp import web
+
+            if body["max_tokens"] > 1:
+                return web.json_response({"error": "overloaded"}, status=500)
+            return plain(request, body, is_chat)
+
+        server._reply = refuse  # type: ignore[method-assign]
+        result = run(*critic(server, source, out))
+        assert result.exit_code == 1, result.output
+        said = " ".join(result.output.split())
+        assert "50 solutions judged: an error in 0, unknown 50" in said
+        assert "gave no answer within 0 s" in said
+        failed = OpinionRun.read(str(out))
+        assert {one.votes for one in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
+        server._reply = plain  # type: ignore[method-assign]
+        again = tmp_path / "again"
+        result = run(*critic(server, source, again, f"answers={out}"))
+        assert result.exit_code == 0, result.output
+    check(again, 50)
+
+
+def test_a_run_that_is_read_anew_asks_nothing(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000) as server:
+        assert run(*critic(server, source, out)).exit_code == 0
+        asked = len(server.bodies)
+        result = run(*critic(server, source, tmp_path / "again", "--answers", str(out)))
+        assert result.exit_code == 0, result.output
+        assert len(server.bodies) == asked + 1
+    check(tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("judge.policy.model=arith:strong", "judge.policy.model: 'weights:"),
+        ("judge.policy.temperature=0.3", "judge.policy.temperature: 1.0 there, 0.3 here"),
+        ("judge.policy.top_p=1", "judge.policy.top_p: 0.9 there, 1.0 here"),
+        ("judge.policy.stop=[X]", "judge.policy.stop"),
+        ("seed=7", "seed: 0 there, 7 here"),
+        ("judge.policy.engine.model=other", "judge.policy.engine.model: 'policy' there, 'other'"),
+    ],
+)
+def test_answers_of_another_model_or_sampling_are_refused(
+    tmp_path: Path, change: str, words: str
+) -> None:
+    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
+    named = "judge.policy.engine.model=policy"
+    with Server(answer=answered, max_model_len=2000) as server:
+        assert run(*critic(server, source, out, named)).exit_code == 0
+    with Server(answer="\\boxed{-1}", max_model_len=2000, names=("policy", "other")) as other:
+        again = (*critic(other, source, tmp_path / "again", f"answers={out}", named), change)
+        result = run(*again)
+        said = " ".join(result.output.split())
+        assert result.exit_code == 2 and "another model's, or were sampled with" in said, said
+        assert words in said and not (tmp_path / "again").exists()
+        # On another server, and for more votes, answers of the same model count.
+        more = ("judge.least_votes=3", named)
+        moved = critic(other, source, tmp_path / "moved", f"answers={out}", *more)
+        asked = len(other.bodies)
+        result = run(*moved)
+        assert result.exit_code == 0, result.output
+        assert len(other.bodies) - asked == 1 + sum(
+            len(one.answers) - 2
+            for one in OpinionRun.read(str(tmp_path / "moved")).opinions.values()
+        )
+
+
+def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000) as server:
+        cut = ("judge.max_tokens=4", "judge.least_votes=1", "judge.most_votes=1")
+        assert run(*critic(server, source, out, *cut)).exit_code == 1
+        asked = [body["max_tokens"] for body in server.bodies[1:]]
+    assert asked == [4, 8]
+    (opinion,) = OpinionRun.read(str(out)).opinions.values()
+    assert not opinion.is_known and opinion.reason == "truncated"
+    assert opinion.votes == (UNKNOWN_VOTE,) and opinion.first_error is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("judge=critik",), "did you mean critic"),
+        (("judge=scorer", "judge.prm=nowhere", "judge.threshold=0.5"), "nowhere"),
+        (("judge=scorer", "judge.prm=x"), "threshold and held_out are both missing"),
+        (("judge=critic", "judge.prompt=lessen"), "neither a built-in prompt nor a template"),
+        (("judge=critic",), "judge.policy.model: is not set"),
+        (("judge=critic", "judge.policy.model=/no/x"), "mclabel: judge.policy.model='/no/x'"),
+        (("judge=critic", "judge.policy.max_live=4"), "judge.policy.max_live: not a setting"),
+        (("judge=critic", "judge.least_votes=9"), "least_votes=9"),
+        (("judge.threshold=1",), "threshold"),
+        (("answers=nowhere",), "nowhere"),
+    ],
+)
+def test_a_judge_without_what_it_needs_ends_with_one_clear_word(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
+    result = run("judge", str(source), "-o", str(out), *arguments)
+    assert result.exit_code == 2 and words in " ".join(result.output.split()), result.output
+    assert not out.exists()
+
+
+SCRIPTED = ("judge=critic", "judge.policy.engine=scripted")
+
+
+def test_the_first_line_says_which_judge_runs(tmp_path: Path) -> None:
+    source = str(write(tmp_path / "in.jsonl", 1))
+
+    def first_line(*chosen: str) -> str:
+        result = run("judge", source, "-o", str(tmp_path / str(len(chosen))), *chosen)
+        assert result.exit_code == 0, result.output
+        return result.output.splitlines()[0]
+
+    assert first_line() == (
+        "The judge is symbolic, since none is chosen. Choose one with judge=symbolic, "
+        "judge=critic, judge=scorer or judge=module:Class"
+    )
+    assert first_line("judge=symbolic") == "The judge is symbolic"
+    assert "It asks the engine scripted, which does not run judge." in first_line(*SCRIPTED)
+    config = json.loads((tmp_path / "2" / "run.json").read_text())["config"]
+    assert config["judge"]["policy"]["model"] == "scripted"
+
+
+def test_an_engine_that_dies_at_work_names_the_critics_settings(tmp_path: Path) -> None:
+    source = str(write(tmp_path / "in.jsonl", 4))
+    dying = (*SCRIPTED, "judge.policy.engine.crash_rate=1")
+    result = run("judge", source, "-o", str(tmp_path / "out"), *dying)
+    assert result.exit_code == 2
+    assert "judge.policy.engine=scripted: the engine died" in result.output

@@ -1,0 +1,135 @@
+"""What a user sees of a run of opinions: printed, counted, damaged, and refused as labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.store import Store
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+
+STEPS = ["7 * 8 = 54.", "54 + 6 = 60.", "The answer is \\boxed{60}."]
+CRITIC = ("judge=critic", "judge.policy.engine=scripted", "judge.most_votes=3")
+ROWS = [
+    {"problem": "Seven times eight, and six. [answer 62]", "solution": "\n".join(STEPS)},
+    {"problem": "Six and six.", "steps": ["6 + 6 = 12.", " So 12."], "problem_id": "six"},
+]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def run(*arguments: str | Path, code: int = 0) -> str:
+    result = CliRunner().invoke(main, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_show_prints_opinions(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run("judge", source, "-o", out, "judge=symbolic")
+    shown = run("show", out)
+    first, second = shown.split("\n\n")[:2]
+    assert first.startswith("1  symbolic: at or before step 0")
+    assert "symbolic, “7 * 8 = 54”" in first and "54 + 6 = 60." in first
+    assert second.startswith("2  six  symbolic: nothing found")
+    assert run("show", out, "--wrong").startswith(first)
+    assert run("show", out, "--problem", "six").startswith(second)
+    assert "No solution matches" in run("show", out, "--problem", "seven")
+
+
+def test_show_prints_votes_and_answers(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run("judge", source, "-o", out, *CRITIC)
+    shown = run("show", out, "--limit", "1")
+    assert "critic: " in shown and "votes: " in shown
+    assert "answer 0, " in shown and "Line 1 is " in shown
+
+
+@pytest.mark.parametrize("verb", [["labels"], ["report"], ["view"], ["compact"], ["export"]])
+def test_what_needs_labels_says_that_a_run_holds_opinions(
+    verb: list[str], source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run("judge", source, "-o", out)
+    more = ["--to", "prm800k", "-o", str(tmp_path / "x")] if verb == ["export"] else []
+    said = run(*verb, out, *more, code=2)
+    assert "holds opinions" in said and "`mclabel show` prints them" in said
+
+
+def test_a_report_of_a_folder_leaves_opinions_out(source: Path, tmp_path: Path) -> None:
+    run("judge", source, "-o", tmp_path / "runs" / "opinions")
+    assert "is not a run" in run("report", tmp_path / "runs", code=2)
+
+
+def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run("judge", source, "-o", out)
+    before = run("show", out)
+    assert "opinions shards" in run("verify", out)
+    (shard,) = (out / "opinions").iterdir()
+    shard.write_bytes(shard.read_bytes()[:-9])
+    remedy = "Delete it and run the job again, which judges its block again"
+    assert remedy in run("verify", out, code=1)
+    assert remedy in run("show", out, code=2)
+    shard.unlink()
+    run("judge", source, "-o", out)
+    assert run("show", out) == before
+    assert "damaged" not in run("verify", out)
+
+
+def test_verify_writes_the_manifest_of_opinions_again(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run("judge", source, "-o", out)
+    before, whole = run("show", out), json.loads((out / "run.json").read_text())
+    (out / "run.json").unlink()
+    assert "missing, though shards carry its configuration" in run("verify", out, code=1)
+    run("verify", out, "--restore-manifest")
+    assert json.loads((out / "run.json").read_text()) == whole and run("show", out) == before
+
+
+def label(folder: Path, *more: str) -> Path:
+    """A run of the scripted policy, whose problems are in a file."""
+    out = folder / "labels"
+    overrides = scripted_overrides(folder / "problems.jsonl", out, "ray.address=none", *more)
+    run("label", write_config(folder), *overrides)
+    return out
+
+
+def test_labels_counts_what_a_combined_run_keeps(tmp_path: Path) -> None:
+    write_problems(tmp_path, 6)
+    labels, out, combined = label(tmp_path), tmp_path / "out", tmp_path / "combined"
+    run("judge", labels, "-o", out, *CRITIC)
+    run("combine", labels, out, "-o", combined, "--rule", "same_verdict")
+    rows = list(read_labels(Store(str(combined))))
+    kept = sum(bool(row.consensus and row.consensus.kept) for row in rows)
+    assert 0 < kept < len(rows)
+    assert re.search(rf"kept by the consensus +{kept} *\n", run("labels", combined))
+    assert json.loads(run("labels", combined, "--json"))["num_kept"] == kept
+    assert "kept by" not in run("labels", labels)
+
+
+def test_solutions_that_came_after_the_judge_are_called_not_judged(tmp_path: Path) -> None:
+    write_problems(tmp_path, 3)
+    labels, out = label(tmp_path), tmp_path / "out"
+    run("judge", labels, "-o", out)
+    before = len(list(read_labels(Store(str(labels)))))
+    write_problems(tmp_path, 6)
+    label(tmp_path)
+    added = len(list(read_labels(Store(str(labels))))) - before
+    assert added > 0
+    said = run("combine", labels, out, "-o", tmp_path / "combined", "--rule", "same_verdict")
+    assert f"symbolic: {added:,} of them are not judged" in said and "no opinion" not in said
+    run("judge", labels, "-o", out)
+    said = run("combine", labels, out, "-o", tmp_path / "again", "--rule", "same_verdict")
+    assert "not judged" not in said

@@ -1,0 +1,81 @@
+"""The judge `scorer`: what it cannot score, and what it takes of its machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from safetensors.torch import load_file, save_file
+
+from mclabel.cli import main
+from mclabel.judge.base import make_judge
+from mclabel.judge.scorer import ScorerJudge
+from mclabel.prm.scoring.scorer import Scorer
+from tests.support.labelled import train_tiny_prm
+
+GOOD = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
+LONG = {"problem": "A boy.", "steps": ["1 + 1 = 2 " * 2000]}
+
+
+@pytest.fixture(scope="module")
+def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return train_tiny_prm(tmp_path_factory.mktemp("prm"))
+
+
+def judge(folder: Path, prm: str, *rows: dict[str, object], more: tuple[str, ...] = ()) -> Result:
+    source = folder / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scorer = ("judge=scorer", f"judge.prm={prm}", "judge.threshold=0.5")
+    given = ["judge", str(source), "-o", str(folder / "out"), *scorer, *more]
+    return CliRunner(env={"COLUMNS": "300"}).invoke(main, given)
+
+
+def test_what_cannot_be_scored_is_set_aside_with_its_reason(prm: str, tmp_path: Path) -> None:
+    done = judge(tmp_path, prm, GOOD, LONG)
+    assert done.exit_code == 0 and "1 solutions judged" in done.output, done.output
+    (reject,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
+    assert (reject["row"], reject["reason"]) == (2, "too_long")
+
+
+def test_strict_stops_at_what_cannot_be_scored(prm: str, tmp_path: Path) -> None:
+    done = judge(tmp_path, prm, GOOD, LONG, more=("--strict",))
+    assert done.exit_code == 2 and "in.jsonl, line 2: " in done.output, done.output
+
+
+def test_a_file_of_which_nothing_can_be_judged(prm: str, tmp_path: Path) -> None:
+    done = judge(tmp_path, prm, LONG, LONG)
+    assert done.exit_code == 2 and "none of its 2 rows can be scored" in done.output, done.output
+
+
+def test_a_prm_that_gives_no_numbers_ends_the_job(prm: str, tmp_path: Path) -> None:
+    damaged = shutil.copytree(prm, tmp_path / "damaged")
+    weights = load_file(damaged / "model" / "model.safetensors")
+    save_file({name: one * float("nan") for name, one in weights.items()},
+              damaged / "model" / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
+    done = judge(tmp_path, str(damaged), GOOD)
+    assert done.exit_code == 2 and "must be a finite number" in done.output, done.output
+
+
+@pytest.mark.parametrize("num_cpus", [1.0, 3.0])
+def test_it_takes_the_cores_that_are_reserved_for_it(prm: str, num_cpus: float) -> None:
+    taken = []
+
+    class Watched(ScorerJudge):
+        def load(self, threads: int) -> Scorer:
+            taken.append(threads)
+            return super().load(threads)
+
+    async def run() -> None:
+        settings = ScorerJudge.Settings(prm=prm, threshold=0.5)
+        assert make_judge(settings, seed=0, num_cpus=num_cpus).num_cpus == num_cpus
+        watched = Watched(settings)
+        watched.num_cpus = num_cpus
+        await watched.start()
+        await watched.close()
+
+    asyncio.run(run())
+    assert taken == [num_cpus]

@@ -1,0 +1,315 @@
+"""Jobs on a real cluster of two nodes on this machine, with token authentication."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.run.shards.labels import committed_blocks
+from mclabel.run.shards.store import Store
+from tests.support.exactness import check_exact
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+
+pytestmark = pytest.mark.ray
+
+ROOT = Path(__file__).parents[2]
+SLOWLY = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.5}"
+TIMEOUT_S = 240
+
+
+@dataclass
+class Cluster:
+    """A head and a worker node, two CPUs each."""
+
+    port: int
+    dashboard: int
+    metrics: int
+    environment: dict[str, str]
+    temporary: str
+    nodes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, *arguments: str, **changes: str) -> subprocess.Popen[str]:
+        """A command in the cluster's environment."""
+        return subprocess.Popen(
+            arguments,
+            env={**self.environment, **changes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, **changes: str) -> tuple[int, str]:
+        """Exit code and output of a command."""
+        process = self.start(*arguments, **changes)
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+        return process.returncode, output
+
+    def submit(self, folder: Path, *overrides: str) -> list[str]:
+        """`mclabel submit label` of an empty configuration."""
+        address = f"http://127.0.0.1:{self.dashboard}"
+        command = [sys.executable, "-m", "mclabel", "submit", "label", f"--address={address}"]
+        return [*command, str(write_config(folder)), *overrides]
+
+    def add_node(self, *arguments: str) -> None:
+        agent = f"--dashboard-agent-listen-port={free_port()}"  # another cluster may have Ray's
+        self.nodes.append(
+            subprocess.Popen(
+                ["ray", "start", "--block", "--num-cpus=2", agent, *arguments],
+                env=self.environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    token = tmp_path_factory.mktemp("token") / "token"
+    token.write_text(secrets.token_hex(32))
+    one = Cluster(
+        port=free_port(),
+        dashboard=free_port(),
+        metrics=free_port(),
+        environment={
+            **os.environ,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        temporary=tempfile.mkdtemp(prefix="ray-"),  # tmp_path is too long for Ray's sockets
+    )
+    try:
+        head = [f"--port={one.port}", f"--dashboard-port={one.dashboard}"]
+        head += [f"--metrics-export-port={one.metrics}", f"--temp-dir={one.temporary}"]
+        one.add_node("--head", *head)
+        wait_for_port(one.dashboard)
+        one.add_node(f"--address=127.0.0.1:{one.port}")
+        yield one
+    finally:
+        for node in reversed(one.nodes):
+            if node.poll() is None:
+                kill_tree(node)  # asked politely, they drain for a minute
+                node.wait()
+        shutil.rmtree(one.temporary, ignore_errors=True)
+
+
+def test_submitted_by_mclabel_and_seen_by_prometheus(cluster: Cluster, tmp_path: Path) -> None:
+    source, out = write_problems(tmp_path, 12), tmp_path / "out"
+    job = cluster.start(
+        *cluster.submit(tmp_path, *scripted_overrides(source, out, "ray.max_engines=4", SLOWLY))
+    )
+    seen: set[str] = set()
+    while job.poll() is None:
+        seen |= metrics(cluster.metrics)
+        time.sleep(1)
+    output, _ = job.communicate()
+    assert job.returncode == 0, output
+    assert "12 problems, 48 solutions" in output
+    check_exact(out, 12)
+    assert {"mclabel_num_live", "mclabel_num_tokens_total"} <= seen
+    assert Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text() not in output
+
+
+def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
+    """`ray job submit -- python jobs/label.py`, as the script says."""
+    source, out = write_problems(tmp_path, 8), tmp_path / "out"
+    code, output = cluster.run(
+        *["ray", "job", "submit", f"--address=http://127.0.0.1:{cluster.dashboard}", "--"],
+        *[sys.executable, str(ROOT / "jobs" / "label.py"), str(write_config(tmp_path))],
+        *scripted_overrides(source, out),
+    )
+    assert code == 0, output
+    assert "num_items=8" in output
+    check_exact(out, 8)
+
+
+def test_the_exit_code_and_the_message_of_a_job_that_fails(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    source, out = write_problems(tmp_path, 1), tmp_path / "out"
+    more = scripted_overrides(source, out, "ray.num_gpus=1", "ray.wait_s=3")
+    code, output = cluster.run(*cluster.submit(tmp_path, *more))
+    assert code == 2
+    assert "room for 0 of ray.min_engines=1 engines after ray.wait_s=3" in output
+    assert "2 CPUs and 0 GPUs, 2 CPUs and 0 GPUs" in output
+
+
+def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    submit = cluster.submit(
+        tmp_path, *scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
+    )
+    write_config(tmp_path).write_text("checker: shlex:quote")
+    code, output = cluster.run(*submit)
+    assert code == 2 and "checker: shlex:quote is code that is named only in a file" in output
+    code, output = cluster.run(*submit, "--allow=shlex")
+    assert code == 2 and "checker=shlex:quote: its parameter s gets no value" in output
+
+
+def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    """In processes of their own, as Ray reads a token once."""
+    wrong = tmp_path / "wrong"
+    wrong.write_text("0123456789abcdef0123456789abcdef")
+    right = Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text()
+    mine = scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
+    submit = cluster.submit(tmp_path, *mine)
+    label = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *mine]
+    nothing = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN_PATH": "", "HOME": str(tmp_path)}
+    missing = {"RAY_AUTH_TOKEN_PATH": "none"}
+    for command, changes, said in [
+        (
+            submit,
+            {"RAY_AUTH_TOKEN_PATH": str(wrong)},
+            "requires an authentication token: this command sends one",
+        ),
+        (submit, nothing, "requires an authentication token: this command has none. Ray protects"),
+        (submit, {**nothing, **missing}, "RAY_AUTH_TOKEN_PATH='none' is not a file that holds one"),
+        (
+            submit,
+            {"RAY_AUTH_MODE": "disabled"},
+            "has one, which RAY_AUTH_MODE='disabled' keeps from being sent",
+        ),
+        ([*label, f"--address=127.0.0.1:{cluster.port}"], nothing, "this command has none. Ray"),
+        (
+            [*label, f"--address=127.0.0.1:{cluster.port}"],
+            {"RAY_AUTH_TOKEN_PATH": str(wrong)},
+            "requires an authentication token: this command sends one",
+        ),
+    ]:
+        code, output = cluster.run(*command, **changes)
+        assert code == 2, output
+        assert said in " ".join(output.split())
+        assert "Traceback" not in output
+        assert right not in output and wrong.read_text() not in output
+
+
+def test_wrong_addresses_and_paths_are_named(tmp_path: Path, own_cluster: None) -> None:
+    mine = [str(write_config(tmp_path))]
+    mine += scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
+    nowhere = f"127.0.0.1:{free_port()}"
+    submit = ["submit", "label", f"--address=http://{nowhere}", *mine]
+    for command, said in [
+        (submit, "no job server answers"),
+        ([*submit, "--address=ray://x:1"], "must be the address of the job server"),
+        ([*submit, "out=here"], "out='here': the cluster has another working folder"),
+        ([*submit, "--runtime-env=none.yaml"], "none.yaml: not a readable YAML file"),
+        (["label", *mine, f"--address={nowhere}"], "cannot connect"),
+    ]:
+        result = CliRunner(env={"COLUMNS": "300"}).invoke(main, command)
+        assert result.exit_code == 2, result.output
+        assert said in " ".join(result.output.split())
+
+
+def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The last test of this cluster: its worker node is killed in it."""
+    source, out = write_problems(tmp_path, 24), tmp_path / "out"
+    address = f"127.0.0.1:{cluster.port}"
+    code, worker = cluster.run(sys.executable, "-c", WORKER_NODE.format(address=address))
+    assert code == 0, worker
+    more = ["journal_s=1000", "ray.min_engines=2", "ray.max_engines=2", "ray.num_cpus=2"]
+    more += ["block_problems=12", "policy.engine={kind: scripted, repeatable: false, delay_s: 2}"]
+    job = cluster.start(*cluster.submit(tmp_path, *scripted_overrides(source, out, *more)))
+    # Both at work: to a draining node an engine would not come any more.
+    until(lambda: last_state(out).get("num_workers") == 2, job)
+    code, output = cluster.run(
+        *["ray", "drain-node", f"--address={address}", f"--node-id={worker.split()[-1]}"],
+        *["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"],
+        "--deadline-remaining-seconds=600",
+    )
+    assert code == 0, output
+    until(lambda: any((out / "journals").rglob("*.gz")), job)
+    assert not committed_blocks(Store(str(out)))
+    kill_tree(cluster.nodes[1])
+    output, _ = job.communicate(timeout=TIMEOUT_S)
+    assert job.returncode == 0, output
+    check_exact(out, 24)
+    assert last_state(out)["num_replayed"] > 0
+    assert last_state(out)["num_failures"] == 1
+    assert not any((out / "journals").rglob("*.gz"))
+
+
+WORKER_NODE = """
+import time
+import ray
+ray.init(address="{address}", log_to_driver=False)
+found = []
+while not found:
+    time.sleep(0.5)
+    found = [n["NodeID"] for n in ray.nodes() if "node:__internal_head__" not in n["Resources"]]
+print(*found)
+"""
+"""Ids of the nodes that are not the head, as soon as there is one."""
+
+
+def kill_tree(process: subprocess.Popen[str]) -> None:
+    """SIGKILL for a process and all that it has started: no one says goodbye."""
+    for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+def last_state(out: Path) -> dict[str, int]:
+    """The last row of a run's progress, if it has any yet."""
+    file = out / "progress.jsonl"
+    lines = file.read_text().splitlines() if file.is_file() else []
+    state: dict[str, int] = json.loads(lines[-1]) if lines else {}
+    return state
+
+
+def until(condition: Callable[[], bool], job: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def metrics(port: int) -> set[str]:
+    """Names of the metrics that Prometheus would find."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            lines = page.read().decode().splitlines()
+    except OSError:
+        return set()
+    names = {line.partition("{")[0] for line in lines if "mclabel" in line and line[0] != "#"}
+    return {name.removeprefix("ray_") for name in names}
+
+
+def wait_for_port(port: int, timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.5)
+    raise TimeoutError(f"nothing listens on port {port} after {timeout_s} s")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -1,0 +1,101 @@
+"""The desk beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from mclabel.run.desk import TURN_S, Desk
+
+
+def test_in_order_in_one_other_thread_and_to_whoever_asked() -> None:
+    desk, began = Desk(), []
+
+    def work(number: int) -> int:
+        began.append((number, threading.current_thread().name))
+        if number % 7 == 3:
+            raise ValueError(number)
+        return 2 * number
+
+    async def run() -> list[int | BaseException]:
+        return await asyncio.gather(
+            *(desk.run(work, number) for number in range(500)), return_exceptions=True
+        )
+
+    found = asyncio.run(run())
+    assert [number for number, _ in began] == list(range(500))
+    assert len({thread for _, thread in began} - {threading.current_thread().name}) == 1
+    for number, one in enumerate(found):
+        if number % 7 == 3:
+            assert isinstance(one, ValueError) and one.args == (number,)
+        else:
+            assert one == 2 * number
+    desk.close()
+
+
+def test_what_is_asked_while_it_works_is_done_too() -> None:
+    desk = Desk()
+
+    async def chain(number: int) -> int:
+        for _ in range(50):
+            number = await desk.run(lambda n: n + 1, number)
+            await asyncio.sleep(0)
+        return number
+
+    async def run() -> list[int]:
+        return await asyncio.gather(*map(chain, range(40)))
+
+    assert asyncio.run(run()) == [number + 50 for number in range(40)]
+    desk.close()
+
+
+def test_a_long_task_does_not_hold_back_the_answers_before_it() -> None:
+    desk, release = Desk(), threading.Event()
+
+    async def run() -> bool:
+        first = asyncio.create_task(desk.run(time.sleep, 2 * TURN_S))
+        long = asyncio.create_task(desk.run(release.wait, 60))
+        await first
+        still = not long.done()
+        release.set()
+        await long
+        return still
+
+    assert asyncio.run(run())
+    desk.close()
+
+
+def test_who_does_not_wait_any_more_is_passed_over() -> None:
+    desk, release = Desk(), threading.Event()
+    ran: list[int] = []
+
+    async def run() -> None:
+        first = asyncio.create_task(desk.run(release.wait, 60))
+        await asyncio.sleep(0.05)
+        dropped = asyncio.create_task(desk.run(ran.append, 1))
+        kept = asyncio.create_task(desk.run(ran.append, 2))
+        await asyncio.sleep(0.05)
+        dropped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await dropped
+        release.set()
+        await asyncio.gather(first, kept)
+
+    asyncio.run(run())
+    assert ran == [2]
+    desk.close()
+
+
+def test_closed_it_forgets_and_takes_nothing_more() -> None:
+    desk = Desk()
+
+    async def run() -> None:
+        await desk.run(lambda: None)
+        desk.close()
+        with pytest.raises(RuntimeError, match="shutdown"):
+            await desk.run(lambda: None)
+
+    asyncio.run(run())

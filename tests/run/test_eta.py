@@ -1,0 +1,213 @@
+"""The time that is said to be left, over whole jobs that are played through second by second."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from rich.console import Console
+
+from mclabel.run.forecast import Remainder
+from mclabel.run.meter import Meter
+from mclabel.run.sizes import Size
+from mclabel.run.tally import JobState
+from mclabel.show.progress import job_progress
+from tests.support.job_states import STATE
+
+BLOCK = 8
+CHARS = 100
+SPEED = 7000.0
+"""Tokens a second of an engine, shared by the problems under way."""
+
+
+@dataclass
+class Problem:
+    cost: float
+    had: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is played: engines load, take two blocks each, and work on their problems evenly."""
+
+    costs: list[float]
+    num_engines: int = 1
+    load_s: int = 20
+    later_s: int = 0
+    """After which the other engines are loaded, too."""
+
+    def states(self) -> Iterator[JobState]:
+        """A state a second, until all is done; the forecast as a job makes it."""
+        count = len(self.costs)
+        remainder = Remainder(num_items=count, size=_size(count))
+        blocks = deque(
+            [Problem(cost) for cost in self.costs[i : i + BLOCK]] for i in range(0, count, BLOCK)
+        )
+        held: list[list[list[Problem]]] = [[] for _ in range(self.num_engines)]
+        done: list[Problem] = []
+        sampled = 0.0
+        for second in range(1_000_000):
+            up = 0 if second < self.load_s else 1
+            up = self.num_engines if second >= self.load_s + self.later_s else up
+            for engine in held[:up]:
+                while len(engine) < 2 and blocks:
+                    engine.append(blocks.popleft())
+                at_work = [p for block in engine for p in block if p.had < p.cost]
+                for problem in at_work:
+                    problem.had += SPEED / len(at_work)
+                    sampled += SPEED / len(at_work)
+                for block in [b for b in engine if all(p.had >= p.cost for p in b)]:
+                    engine.remove(block)
+                    done += block
+                    remainder.commit(_size(len(block)), round(sum(p.cost for p in block)))
+            under_way = [p for engine in held for block in engine for p in block]
+            labeled = [*done, *(p for p in under_way if p.had >= p.cost)]
+            left = remainder.left(
+                num_done=len(labeled),
+                num_open=len(under_way) + len(done) - len(labeled),
+                done_tokens=round(sum(p.cost for p in labeled)),
+                open_tokens=round(sum(p.had for p in under_way)),
+            )
+            yield replace(
+                STATE,
+                num_items=count,
+                num_items_resumed=0,
+                num_items_done=len(labeled),
+                num_workers=up,
+                num_tokens=round(sampled),
+                num_tokens_left=left,
+            )
+            if len(done) == count:
+                return
+
+
+def _size(count: int) -> Size:
+    return Size(count, count * CHARS, count * CHARS**2)
+
+
+def lognormal(count: int, *, seed: int, sigma: float = 0.6) -> list[float]:
+    rng = random.Random(seed)
+    return [rng.lognormvariate(8.3, sigma) for _ in range(count)]
+
+
+def said(job: Job) -> tuple[list[tuple[int, float | None]], list[JobState]]:
+    """Each second, how long was left, and how long was said to be."""
+    states, meter = list(job.states()), Meter()
+    etas = [meter.update(state, float(second)).eta_s for second, state in enumerate(states)]
+    return [(len(states) - 1 - second, eta) for second, eta in enumerate(etas)], states
+
+
+JOBS = {
+    "one engine": Job(lognormal(100, seed=1)),
+    "a slow start": Job(lognormal(100, seed=2), load_s=58),
+    "few problems": Job(lognormal(20, seed=3)),
+    "engines that join": Job(lognormal(600, seed=4), num_engines=4, later_s=90),
+    "costs all over": Job(lognormal(300, seed=5, sigma=1.2)),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_time_left_is_about_what_is_left(name: str) -> None:
+    """From a tenth of the problems on; the first 2,972 s of a job of 90 were no forecast."""
+    found, states = said(JOBS[name])
+    joined = max(i for i, state in enumerate(states) if state.num_workers < JOBS[name].num_engines)
+    judged = [
+        (left, eta)
+        for second, (left, eta) in enumerate(found)
+        if eta is not None
+        and second > joined + 1
+        and states[second].num_items_done >= states[second].num_items / 10
+        and left >= 5
+    ]
+    assert len(judged) > 5
+    ratios = sorted(eta / left for left, eta in judged)
+    assert 0.45 < ratios[len(ratios) // 2] < 1.6
+    assert ratios[0] > 0.1 and ratios[-1] < 2.0  # too little where one problem takes long at last
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_never_far_more_and_never_nothing_while_work_is_open(name: str) -> None:
+    found, states = said(JOBS[name])
+    for (left, eta), state in zip(found, states, strict=True):
+        if eta is not None and state.num_items_done < state.num_items:
+            assert 0 < eta < 4 * (left + 15)
+
+
+def test_without_a_forecast_no_time_is_said() -> None:
+    """Not what it would take if problems were done one after the other."""
+    output = io.StringIO()
+    state = replace(STATE, num_items_resumed=0, num_items_done=1, num_items=100)
+    with job_progress(Console(file=output, width=400), "label") as show:
+        show(replace(state, num_items_done=0))
+        show(replace(state, num_tokens=100))
+    assert "label: 1/100 problems" in output.getvalue() and "eta" not in output.getvalue()
+
+
+def test_an_engine_that_is_away_leaves_the_speed_of_the_others() -> None:
+    meter = Meter()
+    state = replace(STATE, num_workers=2, num_tokens_left=40_000.0)
+    meter.update(state, 0.0)
+    rates = meter.update(replace(state, num_tokens=2000), 1.0)
+    assert rates.eta_s == 20.0
+    rates = meter.update(replace(state, num_tokens=4000, num_workers=1), 2.0)
+    assert rates.eta_s == 40.0  # half as fast
+    rates = meter.update(replace(state, num_tokens=4000, num_workers=0), 3.0)
+    assert rates.eta_s is None
+
+
+RECORDED = [
+    (35.2, 6981, 5, 115, 490, 6981, 0, 0),
+    (33.5, 13821, 12, 108, 1556, 13821, 0, 0),
+    (31.7, 18940, 12, 108, 1556, 18940, 0, 0),
+    (29.9, 25146, 12, 108, 1556, 25146, 0, 0),
+    (28.2, 31440, 13, 107, 2210, 31440, 0, 0),
+    (26.4, 37889, 18, 102, 5362, 37889, 0, 0),
+    (24.6, 44000, 22, 98, 8825, 44000, 0, 0),
+    (22.9, 51095, 24, 96, 11428, 51095, 0, 0),
+    (21.1, 58666, 26, 94, 14076, 58666, 0, 0),
+    (19.4, 66745, 30, 90, 21864, 66745, 0, 0),
+    (17.6, 75341, 31, 89, 24050, 75341, 0, 0),
+    (15.8, 84362, 34, 86, 29688, 84362, 0, 0),
+    (14.1, 94621, 36, 84, 36865, 94621, 0, 0),
+    (12.3, 103959, 39, 81, 46707, 103959, 0, 0),
+    (10.6, 111983, 40, 80, 52182, 111983, 0, 0),
+    (9.3, 115701, 47, 73, 86722, 46610, 32, 57792),
+    (7.5, 120322, 48, 72, 92571, 51231, 40, 69091),
+    (5.7, 122289, 83, 37, 113472, 26679, 48, 95610),
+    (3.9, 127121, 91, 29, 115161, 31511, 48, 95610),
+    (2.2, 132654, 113, 7, 124911, 32725, 56, 97433),
+    (0.8, 135165, 119, 1, 130888, 5994, 96, 111538),
+    (0.0, 135298, 120, 0, 132158, 3140, 112, 129171),
+]
+"""Of a job of 120 problems on arith under `posterior`, which were all begun at once; the first ones
+were rolled out at length, to learn from: seconds left, tokens sampled, problems done and open, what
+those that are done and the running blocks have cost, problems committed, and their cost."""
+
+
+def test_the_time_left_falls_under_an_estimator_that_learns() -> None:
+    """It rose from 5 to 29 s, as the cost of all open problems was laid on the few done."""
+    remainder, meter = Remainder(num_items=120, size=_size(120)), Meter()
+    end = RECORDED[0][0]
+    state = replace(STATE, num_items=120, num_items_resumed=0, num_workers=1)
+    meter.update(replace(state, num_items_done=0, num_tokens=0), -1.0)
+    num_committed = committed_tokens = 0
+    etas = []
+    for left, sampled, done, num_open, done_tokens, open_tokens, committed, tokens in RECORDED:
+        if committed > num_committed:
+            size = _size(committed - num_committed)
+            remainder.commit(size, tokens - committed_tokens)
+            num_committed, committed_tokens = committed, tokens
+        tokens_left = remainder.left(
+            num_done=done, num_open=num_open, done_tokens=done_tokens, open_tokens=open_tokens
+        )
+        state = replace(state, num_items_done=done, num_tokens=sampled, num_tokens_left=tokens_left)
+        eta_s = meter.update(state, end - left).eta_s
+        assert eta_s is not None
+        etas.append(eta_s)
+    judged = [(eta, row[0]) for eta, row in zip(etas, RECORDED, strict=True) if row[0] > 3][2:]
+    assert all(0.25 < eta / left < 2.5 for eta, left in judged)
+    assert etas[4] > 1.3 * etas[10] > 2 * etas[17] > 4 * etas[19]

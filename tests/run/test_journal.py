@@ -1,0 +1,297 @@
+"""Journals: what a killed attempt has sampled enters the next one, exactly once."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
+from mclabel.labeling.journal import LabelJournal, read_entry, rollout_line, solution_line
+from mclabel.run.journal import BlockJournal
+from mclabel.run.shards import durable
+from mclabel.run.shards.journal import delete_journal, read_journal, write_journal
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.store import Store
+from tests.support.exactness import check_exact
+from tests.support.job_processes import wait_for_work
+
+NUM_PROBLEMS = 6
+
+
+def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
+    return Rollout(
+        problem_id="p",
+        prefix_id="x",
+        index=index,
+        seed=2**62 + index,
+        text=text,
+        num_tokens=len(text),
+        finish_reason="stop",
+        prediction="1",
+        outcome=Outcome.RIGHT,
+    )
+
+
+def solutions_in(store: Store, block: str) -> dict[tuple[str | int, ...], Solution]:
+    """Solutions in a block's journals, by problem and index."""
+    entries = read_journal(store, block, read_entry)
+    found = {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
+    return {key: content.solution for key, content in found.items()}
+
+
+def rollouts_in(store: Store, block: str) -> dict[tuple[str | int, ...], Rollout]:
+    """Rollouts in a block's journals, by completer, prefix and index."""
+    entries = read_journal(store, block, read_entry)
+    return {key[1:]: entry.content.rollout for key, entry in entries.items() if key[0] == "rollout"}
+
+
+def completion(text: str) -> Completion:
+    return Completion(ids=tuple(map(ord, text)), text=text, finish_reason="stop")
+
+
+SOLUTION = Solution(
+    id="s",
+    problem_id="p",
+    sample_index=3,
+    text="a\nb\u2028",
+    ids=(97, 10, 98, 8232),
+    steps=(Step(text="a\n", end=2), Step(text="b\u2028", end=4)),
+    finish_reason="length",
+    origin="sampled",
+    prediction=None,
+    outcome=Outcome.TRUNCATED,
+)
+
+
+def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    journal = BlockJournal(store, "b", "one", read_entry)
+    first = LabelJournal(journal)
+    first.add_solution(SOLUTION)
+    first.add_rollout(rollout(0), completion("so \\boxed{1}"))
+    journal.flush()
+    journal.flush()  # nothing new: no file
+    first.add_rollout(rollout(2), completion("so \\boxed{1}"))
+    journal.flush()
+    assert store.names("journals") == [f"journals/b/one.0000{n}.jsonl.gz" for n in (0, 1)]
+    journal = BlockJournal(store, "b", "two", read_entry)
+    second = LabelJournal(journal)
+    journal.read()
+    taken = second.take_solution("p", 3)
+    assert taken is not None and taken.solution == SOLUTION and not taken.failed
+    assert second.take_solution("p", 3) is None
+    assert second.take_rollout("policy", "x", 1) is None
+    taken = second.take_rollout("policy", "x", 2)
+    assert taken is not None and taken.rollout == rollout(2)
+    assert taken.completion == completion("so \\boxed{1}")
+    assert journal.num_replayed == 2
+    assert journal.num_replayed_tokens == len(SOLUTION.ids) + rollout(2).num_tokens
+    journal.flush()
+    assert len(store.names("journals")) == 2  # what was taken is not written again
+    journal.delete()
+    assert store.names("journals") == []
+
+
+def test_of_two_attempts_the_first_by_name_counts(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for attempt, text in (("b", "late"), ("a", "early")):
+        write_journal(store, "block", attempt, 0, [rollout_line(rollout(0, text), (1,))])
+    assert rollouts_in(store, "block")["policy", "x", 0].text == "early"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x1f\x8b\x08torn",
+        b"{}",
+        gzip.compress(b"[]", mtime=0),
+        gzip.compress(b'{"format":1}\n{"solution":{"ids":[1]}}', mtime=0),
+        gzip.compress(b'{"format":1}\n{"another task\'s":1}', mtime=0),
+    ],
+)
+def test_a_torn_journal_costs_what_it_held(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(str(tmp_path))
+    other = replace(SOLUTION, sample_index=4)
+    write_journal(store, "b", "a", 0, [solution_line(SOLUTION)])
+    write_journal(store, "b", "a", 1, [solution_line(other)])
+    (tmp_path / "journals/b/a.00000.jsonl.gz").write_bytes(content)
+    assert solutions_in(store, "b") == {("p", 4): other}
+    assert "journals/b/a.00000.jsonl.gz: damaged" in caplog.text
+    assert "its work is done again" in caplog.text
+
+
+def test_a_block_s_journals_leave_no_empty_folder(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for block in ("a", "b"):
+        write_journal(store, block, "one", 0, [solution_line(SOLUTION)])
+    delete_journal(store, "a")
+    assert [path.name for path in (tmp_path / "journals").iterdir()] == ["b"]
+    delete_journal(store, "b")
+    delete_journal(store, "b")
+    assert not (tmp_path / "journals").exists()
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = durable._make_folder
+    left = 2
+
+    def removed_at_once(folder: Path, root: Path) -> None:
+        nonlocal left
+        made(folder, root)
+        if left:
+            left -= 1
+            folder.rmdir()
+
+    monkeypatch.setattr(durable, "_make_folder", removed_at_once)
+    write_journal(Store(str(tmp_path)), "b", "a", 0, [solution_line(SOLUTION)])
+    assert solutions_in(Store(str(tmp_path)), "b") == {("p", 3): SOLUTION}
+
+
+def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Path) -> None:
+    blocked = tmp_path / "journals"
+    blocked.write_text("a file where the folder should be")
+    store = Store(str(tmp_path))
+    journal = BlockJournal(store, "b", "a", read_entry)
+    LabelJournal(journal).add_solution(SOLUTION)
+    with pytest.raises(Exception, match="journals"):
+        journal.flush()
+    blocked.unlink()
+    journal.flush()
+    assert solutions_in(store, "b") == {("p", 3): SOLUTION}
+
+
+def start(out: Path, kind: str, *more: str) -> subprocess.Popen[str]:
+    """A job of one long block whose texts differ in every attempt."""
+    problems = out.parent / "problems.jsonl"
+    rows = [
+        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)}
+        for i in range(NUM_PROBLEMS)
+    ]
+    problems.write_text("\n".join(map(json.dumps, rows)))
+    config = out.parent / "empty.yaml"
+    config.write_text("seed: 1\n")
+    return subprocess.Popen(
+        [
+            *[sys.executable, "-m", "mclabel", "label", str(config), f"out={out}"],
+            *["policy.engine=scripted", "ray.address=none", f"problems.source={problems}"],
+            *["block_problems=6", f"estimator.kind={kind}", "estimator.rollouts=12"],
+            *["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}", *more],
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def journal_files(out: Path) -> list[Path]:
+    return sorted((out / "journals").rglob("*.gz"))
+
+
+def journaled(out: Path) -> dict[tuple[str | int, ...], str]:
+    """Text of every rollout in the journals, by completer, prefix and index."""
+    store = Store(str(out), create=True)
+    found: dict[tuple[str | int, ...], str] = {}
+    for block in {path.parent.name for path in journal_files(out)}:
+        rollouts = rollouts_in(store, block)
+        found |= {key: one.text for key, one in rollouts.items()}
+    return found
+
+
+def num_lines(out: Path) -> int:
+    """Completions in the journals, each as often as it is written."""
+    texts = [gzip.decompress(path.read_bytes()).decode() for path in journal_files(out)]
+    return sum(len(text.splitlines()) - 1 for text in texts)
+
+
+def journaled_solutions(out: Path) -> dict[str, Solution]:
+    """Every solution in the journals, by its id."""
+    (block,) = {path.parent.name for path in journal_files(out)}
+    return {one.id: one for one in solutions_in(Store(str(out)), block).values()}
+
+
+def wait_for_more(out: Path, known: Collection[object], job: subprocess.Popen[str]) -> None:
+    """Until the journals hold more rollouts than those."""
+    deadline = time.monotonic() + 60
+    while len(journaled(out)) <= len(known):
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+OTHER = "{model: other, cost: 2, engine: {kind: scripted, repeatable: false, delay_s: 0.3}}"
+BY_TWO = f"completers=[{{model: policy, cost: 1}}, {OTHER}]"
+BY = {"alone": [], "two": [BY_TWO], "two in turns": [BY_TWO, "completer_turns=true"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "by"),
+    [
+        ("fixed", "two in turns"),
+        ("bisect", "alone"),
+        ("posterior", "two"),
+        ("tree", "two in turns"),
+        ("tree", "alone"),
+    ],
+)
+def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
+    tmp_path: Path, kind: str, by: str
+) -> None:
+    out = tmp_path / "out"
+    sampled: dict[tuple[str | int, ...], str] = {}
+    for _ in range(2):
+        job = start(out, kind, "journal_s=0.1", *BY[by])
+        wait_for_more(out, sampled, job)
+        job.kill()
+        job.communicate()
+        found = journaled(out)
+        assert {key: found[key] for key in sampled} == sampled
+        sampled = found
+    # What bounds their size: no completion is written twice, however often attempts are killed.
+    assert num_lines(out) == len(sampled) + len(journaled_solutions(out))
+    solutions = journaled_solutions(out)
+    job = start(out, kind, *BY[by])
+    output, _ = job.communicate(timeout=120)
+    assert job.returncode == 0, output
+    check_exact(out, NUM_PROBLEMS)
+    assert not journal_files(out)
+    kept = {(r.completer, r.prefix_id, r.index): r.text for r in read_rollouts(Store(str(out)))}
+    assert len(kept) == len(list(read_rollouts(Store(str(out)))))
+    if kind == "fixed":  # wants the same whatever it is told
+        assert sampled and kept | sampled == kept
+    labeled = {row.solution.id: row.solution for row in read_labels(Store(str(out)))}
+    assert solutions and labeled | solutions == labeled
+    lines = (out / "progress.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["num_replayed"] >= len(solutions)
+
+
+@pytest.mark.slow
+def test_a_polite_kill_writes_the_journal(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    slow = "policy.engine={kind: scripted, repeatable: false, delay_s: 3}"
+    job = start(out, "fixed", "journal_s=1000", slow)
+    wait_for_work(out, job)
+    job.send_signal(signal.SIGTERM)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 143, output
+    assert "Run the same command again to resume" in output
+    assert num_lines(out) > 0
+    again = start(out, "fixed")
+    output, _ = again.communicate(timeout=120)
+    assert again.returncode == 0, output
+    check_exact(out, NUM_PROBLEMS)
+    assert len(list(read_labels(Store(str(out))))) == 4 * NUM_PROBLEMS

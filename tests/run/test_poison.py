@@ -1,0 +1,121 @@
+"""Problems that kill engines are set aside with their reason, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mclabel import jobs
+from mclabel.core.config.load import load_config
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.rejects import FILE, set_aside, write_rejects
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobReport
+from tests.support.exactness import check_solutions
+from tests.support.scripted_jobs import scripted_overrides, write_config
+
+POISON = {3, 13}
+NUM_PROBLEMS = 16
+
+
+def label(folder: Path, *overrides: str) -> JobReport:
+    """A job of blocks of four, two problems of which kill their engine."""
+    source = folder / "problems.jsonl"
+    rows = [
+        {
+            "id": f"p{i}",
+            "problem": f"P{i} [answer {i}]{' [poison]' if i in POISON else ''}",
+            "answer": str(i),
+        }
+        for i in range(NUM_PROBLEMS)
+    ]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    changes = scripted_overrides(source, folder / "out", *overrides)
+    return jobs.label(load_config(LabelConfig, write_config(folder), changes), lambda state: None)
+
+
+def rejects(out: Path) -> list[dict[str, str | None]]:
+    return [json.loads(line) for line in (out / FILE).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("address", "hard"),
+    [
+        ("none", False),
+        pytest.param("local", True, marks=pytest.mark.ray),
+    ],
+)
+def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, hard: bool) -> None:
+    """Hard: the engine's process is killed, as when memory runs out.
+
+    An engine in an actor that fails by itself is that of the completer below.
+    """
+    scripted = (
+        f"policy.engine={{kind: scripted, poison: true, repeatable: false, crash_hard: {hard}}}"
+    )
+    more = [scripted, f"ray.address={address}", "ray.max_engines=2", "journal_s=0.2"]
+    more.append("estimator.kind=fixed")
+    report = label(tmp_path, *more)
+    assert report.num_rejected == 2
+    out = tmp_path / "out"
+    rest = sorted(set(range(NUM_PROBLEMS)) - POISON)
+    check_solutions(Store(str(out)), rest)
+    found = rejects(out)
+    assert [row["problem_id"] for row in found] == ["p13", "p3"]
+    for row in found:
+        assert row["reason"] == "kills_engine" and row["row"] is row["source"] is None
+        assert row["detail"] and len(row["detail"]) <= 500
+        assert hard or "the engine died, as its settings want" in row["detail"]
+    told = [metadata["set_aside"] for metadata, _ in label_tables(Store(str(out)))]
+    assert sorted(name for one in told for name in one) == ["p13", "p3"]
+    assert not list((out / "journals").rglob("*.gz"))
+    # Again: nothing is left to do, and nothing is said twice.
+    again = label(tmp_path, *more)
+    assert (again.num_items, again.num_rejected) == (0, 2)
+    assert rejects(out) == found
+
+
+@pytest.mark.parametrize("address", ["none", pytest.param("local", marks=pytest.mark.ray)])
+def test_what_kills_a_completer_is_set_aside_by_its_name(tmp_path: Path, address: str) -> None:
+    poison = "{kind: scripted, poison: true, repeatable: false}"
+    report = label(
+        tmp_path,
+        *("policy.engine={kind: scripted, repeatable: false}", f"ray.address={address}"),
+        *("ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed"),
+        f"completers=[{{model: policy, cost: 1}}, {{model: other, cost: 2, engine: {poison}}}]",
+    )
+    assert report.num_rejected == 2
+    check_solutions(Store(str(tmp_path / "out")), sorted(set(range(NUM_PROBLEMS)) - POISON))
+    for row in rejects(tmp_path / "out"):
+        assert row["reason"] == "kills_engine" and row["detail"] is not None
+        assert "completer other: " in row["detail"]
+        assert "the engine died, as its settings want" in row["detail"]
+
+
+def test_what_was_set_aside_is_found_after_a_kill_and_after_a_merge(tmp_path: Path) -> None:
+    label(
+        tmp_path,
+        "policy.engine={kind: scripted, poison: true}",
+        "ray.address=none",
+        "estimator.kind=fixed",
+    )
+    out = tmp_path / "out"
+    store = Store(str(out))
+    found = rejects(out)
+    compact(store, rows=1000)
+    (out / FILE).unlink()
+    assert write_rejects(store, set_aside(store)) == 2 and rejects(out) == found
+
+
+def test_a_block_that_another_attempt_committed_whole_rejects_nothing(tmp_path: Path) -> None:
+    label(tmp_path, "ray.address=none")
+    store = Store(str(tmp_path / "out"))
+    for name in store.names("labels"):
+        block = name.removeprefix("labels/").removesuffix(".parquet")
+        store.create(f"rejects/{block}.json", b"{}")
+    assert write_rejects(store, set_aside(store)) == 0
+    assert store.read(FILE) is None

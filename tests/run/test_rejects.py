@@ -1,0 +1,221 @@
+"""What cannot be labelled: left out with a reason, whatever is killed, moving no block."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel import jobs
+from mclabel.cli import main
+from mclabel.core.config.load import load_config
+from mclabel.core.errors import DataError
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import committed_blocks, read_labels
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobReport, JobState
+from tests.support.exactness import check_exact
+
+LONG = "long " * 40
+
+
+def write_rows(folder: Path) -> Path:
+    """20 good problems, p3 and p9 as bad as can be told only by an engine and the checker."""
+    rows: list[bytes] = []
+    for i in range(20):
+        text = f"P{i} [answer {i}]"
+        good = {"id": f"p{i}", "problem": text, "answer": str(i)}
+        rows.append(json.dumps(good).encode())
+        if i == 5:
+            rows += [b'{"id": "broken', b'{"id": "none", "problem": "x"}', rows[2]]
+        if i == 7:
+            rows.append(json.dumps({**good, "id": "long", "problem": LONG + text}).encode())
+        if i == 11:
+            rows.append(json.dumps({**good, "id": "odd", "answer": r"\oint_C f"}).encode())
+    path = folder / "problems.jsonl"
+    path.write_bytes(b"\n".join(rows))
+    return path
+
+
+EXPECTED = [
+    (7, None, "not_json"),
+    (8, "none", "no_gold"),
+    (9, "p2", "duplicate"),
+    (None, "long", "prompt_too_long"),
+    (None, "odd", "unparsed_gold"),
+]
+
+
+def overrides(folder: Path, *more: str) -> list[str]:
+    source = folder / "problems.jsonl"
+    base = [f"problems.source={source}", f"out={folder / 'out'}", "policy.engine=scripted"]
+    base += [
+        "policy.engine={kind: scripted, max_context: 200}",
+        "ray.address=none",
+        "block_problems=4",
+    ]
+    return [*base, "estimator.kind=fixed", "estimator.rollouts=4", *more]
+
+
+def label(folder: Path, *more: str, on_state: Any = lambda state: None) -> JobReport:
+    return jobs.label(load_config(LabelConfig, None, overrides(folder, *more)), on_state)
+
+
+def rejected(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "out" / "rejects.jsonl").open()]
+
+
+def found(folder: Path) -> list[tuple[int | None, str | None, str]]:
+    return [(r["row"], r["problem_id"], r["reason"]) for r in rejected(folder)]
+
+
+def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
+    source = write_rows(tmp_path)
+    report = label(tmp_path)
+    assert report.num_rejected == 5 and (report.num_blocks, report.counts["num_solutions"]) == (
+        6,
+        80,
+    )
+    assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
+    check_exact(tmp_path / "out")
+    first, *_, last = rejected(tmp_path)
+    assert list(first) == ["problem_id", "row", "source", "reason", "detail", "run", "digest"]
+    assert list(last) == ["problem_id", "row", "source", "reason", "detail"]
+    assert first["source"] == str(source) and last["source"] is None
+    by_reason = {row["reason"]: row["detail"] for row in rejected(tmp_path)}
+    assert "has 214 tokens, the model takes 200" in by_reason["prompt_too_long"]
+    assert r"\\oint_C f" in by_reason["unparsed_gold"]
+    # Again, and after a merge: the same file, and nothing to do.
+    before = (tmp_path / "out" / "rejects.jsonl").read_bytes()
+    again = label(tmp_path)
+    assert (again.num_blocks_resumed, again.num_items, again.num_rejected) == (6, 0, 5)
+    assert compact(Store(str(tmp_path / "out")), rows=1000).num_after == 1
+    assert label(tmp_path).num_rejected == 5
+    assert (tmp_path / "out" / "rejects.jsonl").read_bytes() == before
+
+
+def test_the_file_is_right_after_a_kill_and_blocks_keep_their_names(tmp_path: Path) -> None:
+    write_rows(tmp_path)
+
+    def kill(state: JobState) -> None:
+        if state.num_blocks_done >= 2:
+            raise KeyboardInterrupt
+
+    blocks = "block_problems=1"
+    with pytest.raises(KeyboardInterrupt):
+        label(
+            tmp_path,
+            blocks,
+            "policy.engine={kind: scripted, max_context: 200, delay_s: 0.01}",
+            on_state=kill,
+        )
+    out = Store(str(tmp_path / "out"))
+    done = committed_blocks(out)
+    assert 0 < len(done) < 20
+    assert found(tmp_path)[:3] == EXPECTED[:3]
+    (tmp_path / "out" / "rejects.jsonl").unlink()  # as a kill in the wrong moment leaves it
+    assert label(tmp_path, blocks).num_rejected == 5
+    assert done < committed_blocks(out)
+    assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
+    check_exact(tmp_path / "out")
+
+
+@pytest.mark.ray
+def test_actors_leave_out_the_same_and_strict_stops_them(tmp_path: Path) -> None:
+    path = write_rows(tmp_path)
+    more = ["ray.address=local", "ray.max_engines=1"]
+    assert label(tmp_path, *more).num_rejected == 5
+    assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
+    with pytest.raises(DataError, match=r"problem (long|odd): "):
+        label(tmp_path, *more, "strict=true", f"out={tmp_path / 'strict'}")
+
+
+def test_a_note_of_an_attempt_that_lost_says_nothing(tmp_path: Path) -> None:
+    write_rows(tmp_path)
+    label(tmp_path)
+    out = Store(str(tmp_path / "out"))
+    for block in committed_blocks(out):
+        out.create(f"rejects/{block}.json", b"{}")
+    out.create("rejects/none.json", b"{}")
+    assert label(tmp_path).num_rejected == 5
+
+
+def test_a_mended_source_leaves_no_file(tmp_path: Path) -> None:
+    path = write_rows(tmp_path)
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join(lines[:6]))
+    assert label(tmp_path).num_rejected == 0
+    assert not (tmp_path / "out" / "rejects.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("drop", "fault"),
+    [
+        (0, r"line 7: not valid JSON"),
+        (3, r"problem long: its prompt has 214 tokens, the model takes 200"),
+        (4, r"problem odd: the checker math does not understand the gold"),
+    ],
+)
+def test_strict_stops_at_the_first(tmp_path: Path, drop: int, fault: str) -> None:
+    path = write_rows(tmp_path)
+    lines = path.read_bytes().split(b"\n")
+    del lines[6 : 6 + min(drop, 3)]
+    path.write_bytes(b"\n".join(lines))
+    more = ["policy.engine={kind: scripted, max_context: 10000}"] if drop == 4 else []
+    with pytest.raises(DataError, match=fault):
+        label(tmp_path, "strict=true", *more)
+    if drop == 0:
+        assert not (tmp_path / "out").exists()
+
+
+def test_strict_on_the_command_line_and_after_a_run_without(tmp_path: Path) -> None:
+    write_rows(tmp_path)
+    config = tmp_path / "empty.yaml"
+    config.write_text("seed: 0\n")
+    arguments = ["label", str(config), *overrides(tmp_path)]
+    result = CliRunner().invoke(main, [*arguments, "--strict"])
+    assert result.exit_code == 2 and "line 7: not valid JSON" in result.output
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0
+    assert "5 rows or problems could not be labelled; the reasons are in" in result.output
+    path = tmp_path / "problems.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
+    result = CliRunner().invoke(main, [*arguments, "--strict"])
+    assert result.exit_code == 2 and "problem long was left out" in result.output
+
+
+def test_problems_without_a_given_solution_are_left_out(tmp_path: Path) -> None:
+    write_rows(tmp_path)
+    rows = [{"problem_id": f"p{i}", "solution": "Line 1 is sound.\n\\boxed{1}"} for i in range(19)]
+    solutions = tmp_path / "s.jsonl"
+    solutions.write_text("\n".join(map(json.dumps, [*rows, {"problem_id": "none", "steps": []}])))
+    report = label(tmp_path, f"solutions.path={solutions}")
+    assert report.counts["num_solutions"] == 19
+    assert {row.problem.id for row in read_labels(Store(str(tmp_path / "out")))} == {
+        f"p{i}" for i in range(19)
+    }
+    reasons = [(r["problem_id"], r["reason"]) for r in rejected(tmp_path)]
+    assert reasons[3:] == [
+        ("none", "unknown_problem"),
+        ("long", "no_solution"),
+        ("odd", "no_solution"),
+        ("p19", "no_solution"),
+    ]
+
+
+def test_a_job_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:
+    row = {"id": "p", "problem": "P [answer 1]", "answer": "1"}
+    (tmp_path / "problems.jsonl").write_text(json.dumps(row))
+    narrow = "policy.engine={kind: scripted, max_context: 5}"
+    for _ in range(2):  # running it again changes nothing
+        done = CliRunner().invoke(main, ["label", "/dev/null", *overrides(tmp_path, narrow)])
+        assert done.exit_code == 1, done.output
+        said = " ".join(done.output.split())
+        assert "no problem could be labelled: all were left out" in said

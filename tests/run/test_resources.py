@@ -1,0 +1,176 @@
+"""What an engine takes of a cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ray
+from click.testing import CliRunner
+from ray.cluster_utils import Cluster
+from ray.util import placement_group_table
+
+from mclabel import jobs
+from mclabel.cli import main
+from mclabel.core.config.load import load_config
+from mclabel.engines import EngineResources, PolicySettings, make_engine, smollm2
+from mclabel.engines.openai import OpenAIEngine
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.resources import Place
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "label"
+
+
+def resources_of(
+    engine: object, *, num_cpus: float | None = None, num_gpus: float | None = None
+) -> EngineResources:
+    own = make_engine(PolicySettings.model_validate({"engine": engine})).resources()
+    return own.replaced(num_cpus=num_cpus, num_gpus=num_gpus)
+
+
+@pytest.mark.parametrize(
+    ("engine", "changes", "num_cpus", "num_gpus"),
+    [
+        ("hf", {}, 1, 0),
+        ({"kind": "hf", "threads": 3}, {}, 3, 0),
+        ({"kind": "hf", "device": "cuda"}, {}, 1, 1),
+        ({"kind": "vllm", "device": "cpu", "threads": 8}, {}, 8, 0),
+        ("vllm", {}, 1, 1),
+        ({"kind": "vllm", "tensor_parallel": 4}, {}, 4, 4),
+        ("vllm", {"num_cpus": 2, "num_gpus": 0.5}, 2, 0.5),
+        (OpenAIEngine.Settings(endpoints=["http://localhost:8000/v1"]), {}, 1, 0),
+        ("scripted", {"num_cpus": 0.1}, 0.1, 0),
+    ],
+)
+def test_one_node(
+    engine: object, changes: dict[str, float], num_cpus: float, num_gpus: float
+) -> None:
+    resources = resources_of(engine, **changes)
+    assert (resources.num_cpus, resources.num_gpus) == (num_cpus, num_gpus)
+    place = Place.of(resources)
+    assert place.options == {"num_cpus": num_cpus, "num_gpus": num_gpus} and place.group is None
+
+
+def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
+    engine = {"kind": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2}
+    resources = resources_of(engine)
+    assert (resources.num_cpus, resources.num_gpus, resources.total_gpus) == (2, 0, 4)
+    assert resources.bundles == ({"CPU": 2, "GPU": 1}, {"GPU": 1}, {"GPU": 1}, {"GPU": 1})
+    changed = resources_of(engine, num_cpus=1, num_gpus=8)
+    assert (changed.num_cpus, changed.num_gpus, changed.bundles[0]) == (1, 0, {"CPU": 1, "GPU": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "num_cpus", "num_gpus"),
+    [
+        ("quickstart", 1, 0),
+        ("quickstart-smollm2", 1, 0),
+        ("arith-bisect", 1, 0),
+        ("arith-vllm", 1, 0),
+        ("own-data", 1, 0),
+        ("cpu-vllm", 8, 0),
+        ("gsm8k-qwen2.5-math-7b", 1, 1),
+        ("math-qwen2.5-math-7b", 1, 1),
+        ("math-qwen2.5-72b-tp4", 4, 4),
+        ("processbench", 1, 0),
+        ("reasoning", 1, 1),
+        ("pyarith", 1, 0),
+        ("humaneval-qwen2.5-coder-7b", 1, 1),
+        ("openai-server", 1, 0),
+    ],
+)
+def test_every_label_configuration_is_planned_without_model_or_gpu(
+    name: str, num_cpus: float, num_gpus: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smollm2, "PACKAGE", "no_such_package")
+    monkeypatch.setenv(smollm2.CACHE, str(tmp_path))
+    config = load_config(LabelConfig, CONFIGS / f"{name}.yaml", ["out=somewhere"])
+    planned = jobs.plan(config)
+    assert (planned.resources.num_cpus, planned.resources.num_gpus) == (num_cpus, num_gpus)
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(
+        main, ["label", str(CONFIGS / f"{name}.yaml"), "out=somewhere", "--dry-run"]
+    )
+    # What is missing here, of which there is nothing to download, is named.
+    missing = not config.policy.model.startswith(f"{config.problems.source}:")
+    assert result.exit_code == 2 * missing, result.output
+    assert ("this job would not run:" in result.output) == missing
+    assert f"model: {config.policy.model}" in result.output
+    assert f"an engine takes: {num_cpus:g} CPUs" in result.output
+
+
+def test_no_label_configuration_goes_unplanned() -> None:
+    mark = next(
+        mark
+        for mark in test_every_label_configuration_is_planned_without_model_or_gpu.pytestmark
+        if mark.name == "parametrize"
+    )
+    assert {case[0] for case in mark.args[1]} == {path.stem for path in CONFIGS.glob("*.yaml")}
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("own_cluster")
+def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
+    """Nodes that say they have two GPUs each; nothing computes on them."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 2})
+    try:
+        cluster.add_node(num_cpus=2, num_gpus=2)
+        ray.init(address=cluster.address)
+        over_nodes = {"kind": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2}
+        resources = resources_of(over_nodes, num_cpus=1)
+        for _ in range(2):  # the second has room only if the first has given its own back
+            place = Place.of(resources)
+            actor = ray.remote(_Engine).options(**place.options).remote()
+            seen = ray.get(actor.look.remote(), timeout=60)
+            assert seen["gpus"] == 4
+            assert sorted(seen["nodes"]) == [2, 2]
+            place.give_back()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+class _Engine:
+    """An actor that looks at its placement group, as vLLM does."""
+
+    def look(self) -> dict[str, object]:
+        group = ray.util.get_current_placement_group()
+        table = placement_group_table(group)
+        nodes = list(table["bundles_to_node_id"].values())
+        gpus = sum(bundle.get("GPU", 0) for bundle in group.bundle_specs)
+        return {"gpus": gpus, "nodes": [nodes.count(node) for node in set(nodes)]}
+
+
+CONNECTS = """
+import sys
+{before}
+from mclabel.run.ray_cluster import connect
+assert "ray" not in sys.modules or {before!r}
+connect("local")
+import ray
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
+print(is_token_auth_enabled(), ray.get(ray.remote(lambda: 7).remote()))
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("before", "mode", "expected"),
+    [("", None, "True 7"), ("import ray", None, "True 7"), ("import ray", "disabled", "False 7")],
+)
+def test_a_cluster_of_our_own_takes_tokens_without_a_word(
+    before: str, mode: str | None, expected: str, tmp_path: Path
+) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
+    environment |= {"HOME": str(tmp_path)} | ({} if mode is None else {"RAY_AUTH_MODE": mode})
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECTS.format(before=before)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.stdout.strip(), done.returncode) == (expected, 0), done.stderr
+    assert "authentication" not in done.stderr.lower()

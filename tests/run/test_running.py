@@ -1,0 +1,120 @@
+"""The blocks of one worker: each end is reported once, and a failure after it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mclabel.core.errors import DataError, EngineDied
+from mclabel.core.records import Problem
+from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.sampling import SolutionSettings
+from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.task import LabelTask
+from mclabel.run.actor import NotLoaded, WorkerActor
+from mclabel.run.running import RunningBlocks
+from mclabel.run.shards.labels import committed_blocks
+from mclabel.run.shards.store import Store
+from mclabel.run.suspects import Lease
+from mclabel.run.task import Block
+from mclabel.run.worker import Worker
+from tests.support.scripted_jobs import scripted
+
+
+def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> Worker:
+    Store(str(folder), create=True)
+    task = LabelTask(
+        make_policy=partial(ScriptedEngine, scripted(delay_s=delay_s, poison=True)),
+        settings=LabelSettings(
+            solutions=SolutionSettings(per_problem=1),
+            estimator=FixedEstimator.Settings(rollouts=1),
+            strict=strict,
+        ),
+        provenance={},
+    )
+    return Worker(task, out=str(folder))
+
+
+def lease(name: str, text: str = "", gold: str = "1", only: str | None = None) -> Lease:
+    problem = Problem(id=f"p-{name}", text=f"{text} [answer 1]", answer=gold)
+    block = Block(id=name, items=(ProblemItem(problem),), priority=0)
+    return Lease(block=block, replay=False, only=only)
+
+
+def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = worker(tmp_path)
+        await one.start()
+        blocks = RunningBlocks(one)
+        blocks.begin([lease(f"b{i}") for i in range(5)])
+        ended = await blocks.ended(60)
+        while len(ended) < 5:  # on a machine that has other work to do
+            ended += await blocks.ended(60)
+        assert sorted(block_id for block_id, _ in ended) == [f"b{i}" for i in range(5)]
+        assert all(report is not None and report.committed for _, report in ended)
+        assert blocks.unreported == [] and await blocks.ended(0.01) == []
+        blocks.begin([lease("b5", only="p-b5")])
+        assert await blocks.ended(60) == [("b5", None)]  # tried, not committed
+
+    asyncio.run(run())
+    assert committed_blocks(Store(str(tmp_path))) == {f"b{i}" for i in range(5)}
+
+
+def test_what_failed_stays_unreported_and_the_worse_failure_is_named(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = worker(tmp_path, strict=True)
+        await one.start()
+        blocks = RunningBlocks(one)
+        blocks.begin([lease("kills", "[poison]")])
+        while blocks.failure is None:
+            assert await blocks.ended(1) == []
+        assert isinstance(blocks.failure, EngineDied)
+        blocks.begin([lease("bad", gold="")])
+        while not isinstance(blocks.failure, DataError):
+            await blocks.ended(1)
+        assert blocks.unreported == ["kills", "bad"]
+
+    asyncio.run(run())
+
+
+def test_what_is_stopped_leaves_its_journal_and_is_no_failure(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = worker(tmp_path, delay_s=0.2)
+        await one.start()
+        blocks = RunningBlocks(one)
+        blocks.begin([lease("b0")])
+        while (await one.progress()).runner.counters["num_completions"] == 0:
+            assert await blocks.ended(0.01) == []
+        await blocks.stop()
+        assert blocks.failure is None and blocks.unreported == ["b0"]
+
+    asyncio.run(run())
+    assert list((tmp_path / "journals" / "b0").iterdir())
+
+
+def test_an_actor_refuses_an_exchange_of_an_earlier_load(tmp_path: Path) -> None:
+    """Its answer would go to nobody, and the block would be waited for without end."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        actor = WorkerActor(partial(worker, tmp_path))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(NotLoaded):
+        actor.exchange(1, [])
+    actor.load(1)
+    assert not actor.exchange(1, []).failed
+    actor.load(2)
+    with pytest.raises(NotLoaded):
+        actor.exchange(1, [lease("b0")])
+    ended = [*actor.exchange(2, [lease("b1")]).ended]
+    while not ended:
+        ended += actor.exchange(2, []).ended
+    assert sorted(block_id for block_id, _ in ended) == ["b1"]
+    actor.end()
+    assert committed_blocks(Store(str(tmp_path))) == {"b1"}
