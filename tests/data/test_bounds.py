@@ -51,7 +51,7 @@ def scan_mb(path: Path) -> int:
     """Peak memory of going through all rows."""
     return peak_mb(
         "from mclabel.data.readers.rows import scan_rows\n"
-        "from mclabel.core.errors import DataError\n"
+        "from mclabel.core.errors import DataError",
         "try:\n    print(sum(1 for _ in scan_rows(sys.argv[1])))\nexcept DataError as error:\n"
         "    print(error)",
         str(path),
