@@ -135,7 +135,7 @@ def test_places_on_the_map_exist() -> None:
     assert len(places) > 40
     # parts of a room are named within its row
     parts = {str(path.relative_to(package)) for path in package.rglob("*")}
-    for place in places:
+    for place in places - {"mclabel/"}:
         place = place.replace("NAME.py", "")
         assert any(f"/{part}/".endswith(f"/{place.rstrip('/')}/") for part in parts), place
     rooms = {path.parent.name for path in package.glob("*/__init__.py")}

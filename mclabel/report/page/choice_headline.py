@@ -94,13 +94,16 @@ def choice_card(choice: Choice, name: str) -> Html:
         words = f"solved by majority vote ({percent_range(vote)}); no scorer took part"
         return card(title, percent(vote), words, solved, bar=range_bar(vote), note=note)
     gain = choice.gain(MAJORITY)
-    words = f"over majority vote ({points_range(gain)}){_verdict(gain)}"
+    head, verdict = points(gain), _verdict(gain)
+    words = f"over majority vote ({points_range(gain)}){verdict}"
+    if verdict == _UNCLEAR:  # a number as a headline would be read as a gain or a loss
+        head, words = "No clear gain", f"over majority vote: {head} ({points_range(gain)})"
     if likelihood is not None:
         over = choice.gain(likelihood)
         name = f"over the best likelihood{_verdict(over)}"
         solved.insert(0, Fact(name, points(over), points_range(over)))
     bar = range_bar(gain, signed=True)
-    return card(title, points(gain), words, solved, bar=bar, note=note)
+    return card(title, head, words, solved, bar=bar, note=note)
 
 
 def choice_plot(choice: Choice, identity: str, name: str) -> Html:
@@ -154,11 +157,14 @@ def choice_plot(choice: Choice, identity: str, name: str) -> Html:
     )
 
 
+_UNCLEAR = ": no clear difference"
+
+
 def _verdict(difference: Estimate) -> str:
     """A remark on a difference whose interval is not above zero; else nothing."""
     if difference.low is None or difference.high is None or difference.low > 0:
         return ""
-    return ": worse" if difference.high < 0 else ": no clear difference"
+    return ": worse" if difference.high < 0 else _UNCLEAR
 
 
 def _estimate(content: Mapping[str, Any]) -> Estimate:
