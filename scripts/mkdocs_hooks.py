@@ -59,7 +59,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def shown(link: re.Match[str]) -> str:
         text, target = link.groups()
-        place = (Path(config.docs_dir) / target).resolve()
+        place = ((Path(config.docs_dir) / page.file.src_uri).parent / target).resolve()
+        if place.is_relative_to(config.docs_dir):
+            return link[0]
         if not place.exists():
             raise PluginError(f"{page.file.src_uri}: {target} leads nowhere")
         return f"{text} (`{place.relative_to(ROOT)}`)"
