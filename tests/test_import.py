@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
+from mclabel.core.extras import EXTRAS
 
 HEAVY = (
     *("torch", "ray", "vllm", "transformers", "datasets", "pyarrow", "pydantic", "matplotlib"),
@@ -51,3 +54,62 @@ def test_a_run_with_nothing_left_to_do_loads_no_engine(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert "1 of 1 blocks were done before" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+BASE = (
+    f"import sys; sys.modules |= dict.fromkeys({[m for e in EXTRAS.values() for m in e.modules]!r})"
+)
+"""Makes a process in which what the extras bring cannot be imported."""
+
+
+def base_alone(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", f"{BASE}\n{code}", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_grading_needs_nothing_that_a_trainer_pins() -> None:
+    done = base_alone(
+        "import mclabel as mc\n"
+        "print(mc.grade(r'\\boxed{1/2}', '0.5').verdict, mc.grade(r'\\boxed{\\int_0^1 x^2 dx}', "
+        "'1/3').layer)\n"
+        "print([m for m in sys.modules if m in ('sympy', 'antlr4') and sys.modules[m]])"
+    )
+    assert done.stdout.splitlines() == ["right sympy", "[]"], done.stderr
+
+
+def test_a_file_is_graded_by_the_base_alone(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"gold": "1/2", "answer": "0.5"}\n')
+    done = base_alone(
+        "from mclabel.cli import main; main()", "check", "--file", str(tmp_path / "pairs.jsonl")
+    )
+    assert '"verdict": "right"' in done.stdout, done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("label", "x.yaml"), ("train", "x.yaml"), ("quickstart",), ("view", "x"), ("label", "--keys")],
+    ids=" ".join,
+)
+def test_a_verb_whose_part_is_missing_names_the_extra(words: tuple[str, ...]) -> None:
+    done = base_alone("from mclabel.cli import main; main()", *words)
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"mclabel: \w+: not installed, and needed here\. It comes with the extra 'run', for .+: "
+        r"pip install '\.\[run\]'\n",
+        done.stderr,
+    ), done.stderr
+
+
+def test_extras_are_those_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    for name, extra in EXTRAS.items():
+        packages = [re.split(r"[^\w-]", one)[0] for one in project["optional-dependencies"][name]]
+        modules = [one.replace("-", "_") for one in packages if one != "mclabel"]
+        assert tuple(modules) == extra.modules
+    rest = set(project["optional-dependencies"]) - set(EXTRAS)
+    assert rest == {"dev", "docs"}

@@ -50,7 +50,7 @@ def commands() -> list[tuple[str, list[str]]]:
     for page, text in PAGES.items():
         shell = text if page.endswith(".yaml") else blocks(text, "", "sh", "bash")
         joined = re.sub(r"\\\n#?", " ", shell)
-        lines = re.findall(r"^(?:# )?(?:pip install \. && )?mclabel (.+)$", joined, re.MULTILINE)
+        lines = re.findall(r"^(?:# )?(?:pip install \S+ && )?mclabel (.+)$", joined, re.MULTILINE)
         found += [(page, shlex.split(line, comments=True)) for line in lines]
     return found
 
@@ -93,7 +93,10 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
 def test_the_first_commands_of_the_readme_install_and_run() -> None:
     lines = blocks(PAGES["README.md"], "", "sh", "bash").splitlines()
     typed = [line for line in lines if re.match(r"(pip|mclabel|pytest|python|make) ", line)]
-    assert typed[:2] == ["pip install . && mclabel quickstart", "pip install '.[dev]' && pytest"]
+    assert typed[:2] == [
+        "pip install '.[run]' && mclabel quickstart",
+        "pip install '.[dev]' && pytest",
+    ]
 
 
 def test_the_readme_is_short() -> None:

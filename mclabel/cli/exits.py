@@ -15,6 +15,7 @@ from rich.console import Console
 from mclabel.core.boundary import has_hung_call, on_hang
 from mclabel.core.components import outside_components
 from mclabel.core.errors import ComponentError, MclabelError
+from mclabel.core.extras import lacking
 from mclabel.core.stop import Stopped, end_at_once, end_soon, signalled, stop_signals
 
 EXIT_BAD_LINES = 1
@@ -72,6 +73,8 @@ def clear_exits() -> Iterator[None]:
         except Exception as error:
             if (stop := signalled()) is not None:  # of an import, say, that the stop has cut short
                 fail(f"{stop.message}. While ending: {_one_line(error)}", stop.exit_code)
+            if isinstance(error, ModuleNotFoundError) and (told := lacking(error.name)) is not None:
+                fail(told, EXIT_USER_ERROR)
             error.add_note(_whose_fault())
             raise
 

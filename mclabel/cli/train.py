@@ -240,9 +240,9 @@ def score(
     OUT.provenance.json (run.json in a folder) records the PRM and the versions that were used.
     """
     from mclabel.core.config.load import load_config
+    from mclabel.core.rejects import bounded
     from mclabel.judge.score import score as run
     from mclabel.judge.score_config import ScoreConfig
-    from mclabel.run.shards.rejects import bounded
     from mclabel.show.progress import job_progress
 
     given: dict[str, object] = {

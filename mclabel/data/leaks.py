@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.core.errors import DataError
+from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.rows import FORMATS, object_rows, row_place
 from mclabel.run.shards.labels import label_tables
-from mclabel.run.shards.rejects import RejectReason
 from mclabel.run.shards.store import Store
 
 _WORDS = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+\-*/^=<>%]")

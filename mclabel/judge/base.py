@@ -18,11 +18,11 @@ from mclabel.core.boundary import guarded, miscounted
 from mclabel.core.components import derived_class
 from mclabel.core.errors import ConfigError
 from mclabel.core.records import Chance, Claim, FinishReason, Flag, Index, Many
+from mclabel.core.rejects import RejectReason
 from mclabel.core.settings import ComponentSettings, Count
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.layout import OUR_SPLIT
-from mclabel.run.shards.rejects import RejectReason
 from mclabel.run.task import RunnerState
 
 UNKNOWN_VOTE = -1

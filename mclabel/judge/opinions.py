@@ -10,6 +10,7 @@ from typing import Any
 
 from mclabel.core.errors import ShardError
 from mclabel.core.records import Claim
+from mclabel.core.rejects import RejectReason
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.judge.base import JudgedItem, Opinion
@@ -25,7 +26,6 @@ from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, claimed_config, read_claim
 from mclabel.run.shards.opinions import TASK, opinion_rows
-from mclabel.run.shards.rejects import RejectReason
 from mclabel.run.shards.store import Store
 
 

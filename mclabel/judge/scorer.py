@@ -12,6 +12,7 @@ from pydantic import Field
 
 from mclabel.core.errors import BadAnswer, DataError, EngineError
 from mclabel.core.records import Claim
+from mclabel.core.rejects import RejectReason
 from mclabel.core.settings import OPERATIONAL, rule
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution, as_judged
@@ -29,7 +30,6 @@ from mclabel.prm.scoring.score import check_scores
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
 from mclabel.prm.scoring.threshold import best_threshold, first_below
 from mclabel.run.shards.labels import committed_blocks, read_labels
-from mclabel.run.shards.rejects import RejectReason
 from mclabel.run.shards.store import Store
 from mclabel.run.task import RunnerState
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from mclabel.core.errors import DataError
+from mclabel.core.rejects import RejectReason
 from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
 from mclabel.judge.opinions import opinion_of
@@ -27,7 +28,7 @@ from mclabel.run.shards.opinions import (
     read_block,
     without_opinions,
 )
-from mclabel.run.shards.rejects import Reject, RejectReason, noted_blocks
+from mclabel.run.shards.rejects import Reject, noted_blocks
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
 

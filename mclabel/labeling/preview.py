@@ -13,6 +13,7 @@ from math import isinf
 from mclabel.checkers import Checker, make_checker
 from mclabel.core.errors import ConfigError, MclabelError
 from mclabel.core.records import AUTHOR, Problem
+from mclabel.core.rejects import bounded
 from mclabel.data.readers.rows import row_place
 from mclabel.engines import PolicyPreview, PolicySettings
 from mclabel.labeling.config import LabelConfig
@@ -22,7 +23,7 @@ from mclabel.labeling.inputs import load_inputs
 from mclabel.labeling.policy import PreparedModels
 from mclabel.run.outputs import check_places
 from mclabel.run.places import RUN
-from mclabel.run.shards.rejects import Reject, bounded
+from mclabel.run.shards.rejects import Reject
 
 NUM_GOLDS = 2000
 """Whose answers are shown to the checker."""

@@ -23,6 +23,7 @@ from mclabel.core.records import (
     Rollout,
     Solution,
 )
+from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.remote import read_text
 from mclabel.engines import Policy
 from mclabel.labeling.completers import Inexpressible
@@ -48,7 +49,6 @@ from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.solutions import given_solution, sampled_solution
 from mclabel.run.desk import Desk
-from mclabel.run.shards.rejects import RejectReason
 
 MAX_NAMED = 5
 """Given solutions that a message names."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from mclabel.checkers import Checker
 from mclabel.core.records import AUTHOR, GivenSolution, Problem
+from mclabel.core.rejects import RejectReason, bounded
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
 from mclabel.run.desk import Desk
-from mclabel.run.shards.rejects import RejectReason, bounded
 
 
 async def prompts_for(

@@ -170,8 +170,8 @@ def check_installed() -> None:
         import mclabel.rl.training.trl  # noqa: F401
     except (ImportError, RuntimeError) as error:  # transformers' lazy modules raise the latter
         raise ConfigError(
-            f"mclabel rl needs TRL, which cannot be imported ({error}). Install it: pip install "
-            "'mclabel[rl]'"
+            f"mclabel rl needs TRL, which cannot be imported ({error}). Install it in a clone of "
+            "mclabel: pip install '.[rl]'"
         ) from error
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mclabel.core.errors import EngineError
-from mclabel.run.shards.rejects import RejectReason, bounded
+from mclabel.core.rejects import RejectReason, bounded
 from mclabel.run.task import Block, TaskWords
 
 MAX_SHARED_LOSSES = 2

@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from mclabel.core.rejects import RejectReason
 from mclabel.run.journal import BlockJournal
 from mclabel.run.shards.journal import JournalEntry, Line
-from mclabel.run.shards.rejects import Reject, RejectReason
+from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
 from mclabel.run.sizes import Size
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mclabel.core.errors import ShardError
+from mclabel.core.rejects import RejectReason
 from mclabel.engines.loading import starting
 from mclabel.run.desk import LoopLag
 from mclabel.run.journal import BlockJournal
-from mclabel.run.shards.rejects import RejectReason, note_set_aside
+from mclabel.run.shards.rejects import note_set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.sizes import Size
 from mclabel.run.task import Attempt, Block, FinishedBlock, Result, Runner, RunnerState, Task

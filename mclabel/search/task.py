@@ -10,6 +10,7 @@ from typing import Any
 from mclabel.checkers import Checker, GradeItem, make_checker
 from mclabel.core.errors import BadAnswer, DataError
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Solution
+from mclabel.core.rejects import RejectReason
 from mclabel.core.seeds import content_id
 from mclabel.engines import Policy
 from mclabel.engines.gate import GatedPolicy
@@ -21,7 +22,6 @@ from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.run.desk import Desk
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import commit_block
-from mclabel.run.shards.rejects import RejectReason
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import (
     StoredCost,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.rows import row_place, scan_rows
 from mclabel.data.readers.selected import manifest_bytes, read_selected
 from mclabel.judge.score_config import ScoreConfig
@@ -23,7 +24,6 @@ from mclabel.prm.scoring.manifest import weights_of
 from mclabel.run.outputs import output_file
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.opinions import opinion_rows
-from mclabel.run.shards.rejects import RejectReason
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 from mclabel.select.choose import Chosen, choose

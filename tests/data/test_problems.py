@@ -11,12 +11,13 @@ import pytest
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import Problem
+from mclabel.core.rejects import RejectReason
 from mclabel.data.given import given_items, row_of
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problem_rows import problem_in
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.run.shards.rejects import Reject, RejectReason
+from mclabel.run.shards.rejects import Reject
 
 ROWS = [
     {"problem": "1+1?", "answer": "2", "level": 1},

@@ -8,10 +8,10 @@ import pytest
 
 from mclabel.core.errors import EngineError
 from mclabel.core.records import Problem
+from mclabel.core.rejects import RejectReason
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.leases import MAX_LEASES, LeaseBook, num_more_leases
-from mclabel.run.shards.rejects import RejectReason
 from mclabel.run.suspects import MAX_SHARED_LOSSES, Lease
 from mclabel.run.task import Block, RunnerState
 

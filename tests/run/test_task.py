@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from mclabel.core.errors import EngineDied
+from mclabel.core.rejects import RejectReason
 from mclabel.run.blocks import JobBlocks, plan_blocks
 from mclabel.run.job import run_job
 from mclabel.run.local_fleet import LocalFleet
 from mclabel.run.shards.journal import JournalEntry, Line
-from mclabel.run.shards.rejects import Reject, RejectReason
+from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords

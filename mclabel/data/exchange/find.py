@@ -11,8 +11,8 @@ from typing import Any, cast
 from mclabel.core.boundary import Boundary, Guard, miscounted
 from mclabel.core.components import find_component
 from mclabel.core.errors import ComponentError, ConfigError
+from mclabel.core.rejects import RejectReason
 from mclabel.data.exchange.formats import Format, LabeledTexts
-from mclabel.run.shards.rejects import RejectReason
 
 NOT_OF_THE_FORMAT = (LookupError, TypeError, ValueError, AttributeError)
 """What `read` raises of a row that is not of the format."""

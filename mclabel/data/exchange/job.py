@@ -12,6 +12,7 @@ from typing import Any
 from mclabel.answers import grade
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Outcome, Verdict
+from mclabel.core.rejects import RejectReason
 from mclabel.core.seeds import content_id
 from mclabel.data.exchange.find import find_format, read_row
 from mclabel.data.exchange.formats import Format, LabeledTexts
@@ -25,7 +26,7 @@ from mclabel.run.shards.finished import write_finished
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.manifest import Semantic
 from mclabel.run.shards.rejects import FILE as REJECTS
-from mclabel.run.shards.rejects import Reject, RejectReason, write_lines, write_rejects
+from mclabel.run.shards.rejects import Reject, write_lines, write_rejects
 from mclabel.run.shards.store import Store
 from mclabel.run.versions import versions
 

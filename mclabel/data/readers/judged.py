@@ -15,9 +15,9 @@ from typing import Any
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import object_rows, row_place
-from mclabel.run.shards.rejects import RejectReason
 
 _WHOLE = re.compile(r"-?\d{1,9}(?:\.0{1,9})?")
 

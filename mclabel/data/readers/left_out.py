@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mclabel.core.errors import DataError
+from mclabel.core.rejects import RejectReason, bounded
 from mclabel.data.readers.rows import row_place
-from mclabel.run.shards.rejects import Reject, RejectReason, bounded
+from mclabel.run.shards.rejects import Reject
 
 
 class RowRejects:

@@ -10,9 +10,9 @@ from typing import Any
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.core.limits import MAX_ROW
 from mclabel.core.records import Problem
+from mclabel.core.rejects import RejectReason, bounded
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.rows import LONE_SURROGATES
-from mclabel.run.shards.rejects import RejectReason, bounded
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")

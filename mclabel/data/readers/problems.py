@@ -11,10 +11,11 @@ import numpy as np
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import Problem
+from mclabel.core.rejects import RejectReason, bounded
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
 from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
 from mclabel.data.readers.rows import row_place
-from mclabel.run.shards.rejects import Reject, RejectReason, bounded
+from mclabel.run.shards.rejects import Reject
 from mclabel.run.sizes import Size
 
 

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 from mclabel.core.errors import DataError, ShardError
-from mclabel.run.shards.store import Store
 
 
 def local_path(source: str) -> Path:
@@ -58,6 +57,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def _fetched(url: str) -> Path:
+    from mclabel.run.shards.store import Store
+
     folder, _, name = url.rpartition("/")
     if not name or folder.endswith(":/"):
         raise DataError(f"{url}: must name a file, as in s3://bucket/problems.jsonl")

@@ -14,8 +14,8 @@ from typing import IO, Any, TextIO
 
 from mclabel.core.errors import DataError
 from mclabel.core.limits import MAX_ROW
+from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.remote import local_path
-from mclabel.run.shards.rejects import RejectReason
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
 MAX_JSON = 1 << 26

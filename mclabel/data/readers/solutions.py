@@ -10,10 +10,11 @@ from typing import Any
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import GivenSolution, Problem
+from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, scan_rows
 from mclabel.data.readers.selected import Selected
-from mclabel.run.shards.rejects import Reject, RejectReason
+from mclabel.run.shards.rejects import Reject
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.core.rejects import bounded
 from mclabel.data.readers.judged import JudgedSolution, read_processbench, row_steps
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.solutions import solution_of
@@ -28,7 +29,7 @@ from mclabel.evaluate.processbench.table import processbench_grid
 from mclabel.prm.scoring.manifest import weights_of, write_provenance
 from mclabel.prm.scoring.threshold import best_threshold, first_below
 from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.rejects import Reject, bounded
+from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
 from mclabel.show.files import json_text
 from mclabel.show.grid import markdown

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from mclabel.core.rejects import bounded
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.digest import LinesDigest, check_lines
 from mclabel.run.shards.manifest import run_id
@@ -29,8 +30,6 @@ from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store, damaged
 
 FOLDER, FILE = "rejects", "rejects.jsonl"
-MAX_DETAIL = 500
-"""Characters; a detail may quote data."""
 _IN_MEMORY = 1 << 24
 
 
@@ -56,12 +55,6 @@ class Reject:
     def line(self) -> bytes:
         """One line of a file."""
         return json.dumps(self.content(), ensure_ascii=True).encode() + b"\n"
-
-
-def bounded(detail: str) -> str:
-    """The detail on one line, at most `MAX_DETAIL` characters."""
-    text = " ".join(detail.split())
-    return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"
 
 
 def noted_blocks(store: Store) -> list[str]:
@@ -145,12 +138,3 @@ def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
         lines.seek(0)
         store.replace(FILE, lines)
     return count
-
-
-@dataclass(frozen=True, slots=True)
-class RejectReason:
-    """Why a row or a problem cannot be used."""
-
-    reason: str
-    """A short code."""
-    detail: str

