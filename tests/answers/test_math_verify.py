@@ -1,0 +1,164 @@
+"""Math-Verify's functions by this checker, also in TRL's own reward, with one import changed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import pickle
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mclabel.answers import math_verify
+from mclabel.answers.math_verify import (
+    LatexExtractionConfig,
+    StringExtractionConfig,
+    parse,
+    verdict,
+    verify,
+)
+from tests.support.judged import read_cases
+
+HOSTILE = (
+    "\\boxed{" + "(" * 400 + "1" + ")" * 400 + "}",
+    "\\boxed{" + "\\frac{1}{" * 3000 + "2" + "}" * 3000 + "}",
+    "\\boxed{9^{9^{9^{9^{9}}}}}",
+    "\\boxed{(2^{9999999})! \\bmod 7}",
+    "\\boxed{" + "{" * 20_000,
+    "\\boxed{\\int_0^1 x^{x^{x^{x}}} \\sin(e^{x^{99}}) dx}",
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "completion", "expected"),
+    [
+        (r"\frac{1}{3}", r"My answer is \boxed{\frac{1}{3}}", "right"),
+        ("$72$", "Natalia sold 48 + 24 = 72. #### 72", "right"),
+        ("She sold 48 + 24 clips.\n#### 72", "The answer is 71.", "wrong"),
+        ("The answer is 5.", "5", "right"),
+        ("So we get 5 + 3 = 8.", r"\boxed{8}", "right"),
+        ("5 km", "The answer is 5 m.", "wrong"),
+        ("(1, 2)", "(2, 1)", "wrong"),
+        (r"\{1, 2\}", r"\boxed{\{2, 1\}}", "right"),
+        (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}", "right"),
+        ("x^2+1", "I do not know.", "wrong"),
+        ("proof", r"\boxed{1}", "unknown"),
+        ("", r"\boxed{1}", "unknown"),
+        ("1", r"\boxed{(2^{9999999})! \bmod 7}", "unknown"),
+    ],
+)
+def test_three_verdicts(gold: str, completion: str, expected: str) -> None:
+    assert verdict(parse(gold), parse(completion)) == expected
+    assert verify(parse(gold), parse(completion)) is (expected == "right")
+
+
+def test_judged_cases() -> None:
+    """Texts with no word on whether they are an answer or a solution: nearly all are read."""
+    cases = [case for name in ("cases.txt", "holdout.txt") for case in read_cases(name)]
+    right = [verify(parse(case.gold), parse(case.answer)) for case in cases]
+    missed = [case for case, verdict in zip(cases, right, strict=True) if verdict != case.right]
+    assert len(missed) <= 0.01 * len(cases)
+    assert all(case.right for case in missed)
+
+
+def test_values_that_are_not_parsed_are_compared_too() -> None:
+    assert verify(3, "3.0")
+    assert verify(["4", "5"], parse("It is 5."))
+    assert not verify("4", [])
+    assert verify("4", ["5", "4"])
+
+
+def test_what_extraction_is_told_to_take() -> None:
+    unmarked = "She has 3 cats and 2 dogs."
+    assert parse(unmarked) == ["2"]
+    assert parse(unmarked, [LatexExtractionConfig(try_extract_without_anchor=False)]) == []
+    assert parse("The answer is (B).", [StringExtractionConfig()]) == ["b"]
+    assert parse("The answer is 7.", [StringExtractionConfig()]) == []
+    assert parse(None) == []  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"pred=7: must be a text, is a int"):
+        parse(7, raise_on_error=True)  # type: ignore[arg-type]
+
+
+def test_answers_go_to_other_processes_whole() -> None:
+    sent = pickle.loads(pickle.dumps(parse("Half of it.\n#### 72")))
+    assert verify(sent, "72")
+
+
+def test_signatures_are_those_of_math_verify() -> None:
+    theirs = pytest.importorskip("math_verify")
+    for name in ("parse", "verify"):
+        ours, other = (inspect.signature(getattr(one, name)) for one in (math_verify, theirs))
+        assert list(ours.parameters) == list(other.parameters)
+        for key in set(other.parameters) - {"extraction_config"}:
+            assert ours.parameters[key].default == other.parameters[key].default
+    assert verify("2", parse("2", [theirs.LatexExtractionConfig(boxed_match_priority=0)]))
+
+
+def reward_of_trl() -> Callable[..., list[float | None]]:
+    """TRL's `accuracy_reward`, of its own source, for which `math_verify` is our module."""
+    rewards = pytest.importorskip("trl.rewards")
+    path = Path(rewards.__file__).parent / "accuracy_rewards.py"
+    spec = importlib.util.spec_from_file_location("trl.rewards.with_mclabel", path)
+    assert spec is not None and spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    theirs, sys.modules["math_verify"] = sys.modules.get("math_verify"), math_verify
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["math_verify"]
+        if theirs is not None:
+            sys.modules["math_verify"] = theirs
+    assert module.verify is verify
+    return module.accuracy_reward
+
+
+def rewards_of(reward: Callable[..., list[float | None]]) -> list[float | None]:
+    texts = [r"\boxed{\frac{1}{3}}", r"\boxed{\frac{1}{2}}", r"\boxed{1}", "no idea", *HOSTILE]
+    texts += [r"\boxed{\int_0^1 x^2 dx}"]  # for which there is a worker
+    golds = [r"\frac{1}{3}", r"\frac{1}{3}", "proof", "4", *["\\sqrt{2}"] * len(HOSTILE), "1/3"]
+    return reward([[{"role": "assistant", "content": text}] for text in texts], golds)
+
+
+EXPECTED = [1.0, 0.0, None, 0.0, *[0.0] * len(HOSTILE), 1.0]
+
+
+@pytest.mark.parametrize("where", ["main thread", "other thread", "event loop"])
+def test_the_reward_of_trl_with_one_import_changed(where: str) -> None:
+    reward = reward_of_trl()
+
+    async def on_loop() -> list[float | None]:
+        return rewards_of(reward)
+
+    if where == "event loop":
+        assert asyncio.run(on_loop()) == EXPECTED
+    elif where == "other thread":
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(rewards_of, reward).result(timeout=300) == EXPECTED
+    else:
+        assert rewards_of(reward) == EXPECTED
+
+
+def test_hostile_golds_end_too() -> None:
+    for text in HOSTILE:
+        verify(parse(text), parse(r"\boxed{\sqrt{2}}"))
+
+
+@pytest.mark.ray
+def test_the_reward_of_trl_in_an_actor() -> None:
+    import ray
+
+    class Worker:
+        def rewards(self) -> list[float | None]:
+            return rewards_of(reward_of_trl())
+
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        actor = ray.remote(Worker).remote()
+        assert ray.get(actor.rewards.remote(), timeout=300) == EXPECTED
+    finally:
+        ray.shutdown()
