@@ -8,6 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from mclabel.cli import check, judge, label, look, rl, search, train, verify
+from mclabel.cli.doctor import doctor
 from mclabel.cli.evaluate import evaluate
 from mclabel.cli.exits import clear_exits, show_tracebacks
 from mclabel.cli.options import settings
@@ -104,7 +105,7 @@ for _command in (
     *(search.search, search.serve_search),
     *(rl.rl, rl.serve_rewards),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
-    *(evaluate, check.check, verify.verify, simulate),
+    *(evaluate, check.check, verify.verify, simulate, doctor),
     *(look.show, look.labels, look.report, look.view, look.annotate),
 ):
     main.add_command(_command)

@@ -1,0 +1,149 @@
+"""The verb `doctor`: what this machine and this environment have, and what is missing for what."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mclabel.core.errors import CheckerError
+from mclabel.core.extras import EXTRAS
+
+_PACKAGES = (
+    *("torch", "transformers", "ray", "vllm", "trl", "peft", "datasets", "pyarrow", "duckdb"),
+    *("numpy", "sympy", "latex2sympy2_extended", "antlr4-python3-runtime", "math-verify"),
+)
+_GIB = 2**30
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(as_json: bool) -> None:
+    """Show versions, devices, Ray, disks, the sandbox, and which extras are missing for what."""
+    found = examine()
+    click.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_lines(found)))
+
+
+def examine() -> dict[str, Any]:
+    """What there is: plain values, for JSON. Sandbox and checker: why they fail, None if not."""
+    return {
+        "versions": {"mclabel": _version("mclabel"), "python": platform.python_version()},
+        "place": str(Path(__file__).parents[1]),
+        "system": platform.platform(terse=True),
+        "packages": {one: known for one in _PACKAGES if (known := _version(one)) is not None},
+        "devices": _devices(),
+        "ray": _ray(),
+        "disks": {str(place): _disk(place) for place in (Path.cwd(), Path("/dev/shm"))},
+        "sandbox": _sandbox(),
+        "checker": _checker(),
+        "missing": {name: gone for name, one in EXTRAS.items() if (gone := _missing(one.modules))},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _missing(modules: Iterable[str]) -> list[str]:
+    return [one for one in modules if find_spec(one) is None]
+
+
+def _devices() -> dict[str, Any]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    found: dict[str, Any] = {"cores": cores, "memory_gib": round(pages / _GIB, 1)}
+    found |= {"cuda": None, "gpus": [], "error": None}
+    if _missing(["torch"]):
+        return found | {"error": "torch is not installed"}
+    try:
+        import torch
+
+        found["cuda"] = torch.version.cuda
+        for number in range(torch.cuda.device_count()):
+            gpu = torch.cuda.get_device_properties(number)
+            found["gpus"].append({"name": gpu.name, "memory_gib": round(gpu.total_memory / _GIB)})
+    except (ImportError, OSError, RuntimeError) as error:  # of a broken build or driver
+        found["error"] = " ".join(f"torch fails: {error}".split())
+    return found
+
+
+def _ray() -> dict[str, Any]:
+    note = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+    address = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.exists() else None)
+    return {"address": address, "answers": address is not None and _answers(address)}
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _disk(place: Path) -> dict[str, float] | None:
+    if not place.is_dir():
+        return None
+    total, _, free = (round(size / _GIB, 1) for size in shutil.disk_usage(place))
+    return {"free_gib": free, "all_gib": total}
+
+
+def _sandbox() -> str | None:
+    from mclabel.checkers.code.boxes import probe
+
+    try:
+        probe(is_fenced=True, disk_mib=1)
+    except CheckerError as error:
+        return str(error)
+    return None
+
+
+def _checker() -> str | None:
+    host = [sys.executable, "-m", "mclabel.answers.workers.host"]
+    try:
+        done = subprocess.run(host, capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired as error:
+        return str(error)
+    return (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else None
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    devices, ray = found["devices"], found["ray"]
+    gpus = [f"{one['name']} ({one['memory_gib']} GiB)" for one in devices["gpus"]]
+    cuda = f"{', '.join(gpus)}, CUDA {devices['cuda']}" if gpus else "no GPU that torch sees"
+    disks = [
+        f"{place}: {one['free_gib']} of {one['all_gib']} GiB free" if one else f"{place}: none"
+        for place, one in found["disks"].items()
+    ]
+    missing = [f"{name} ({EXTRAS[name].purpose})" for name in found["missing"]]
+    remedy = f"pip install '.[{next(iter(found['missing']), '')}]'"
+    rows = {
+        "mclabel": f"{found['versions']['mclabel'] or 'not installed'}, in {found['place']}",
+        "python": f"{found['versions']['python']}, {found['system']}",
+        "packages": ", ".join(f"{name} {known}" for name, known in found["packages"].items()),
+        "devices": f"{devices['error'] or cuda}; {devices['cores']} cores, "
+        f"{devices['memory_gib']} GiB of memory",
+        "ray": f"{ray['address']}: answers: {ray['answers']}"
+        if ray["address"]
+        else "no cluster known here",
+        "disks": "; ".join(disks),
+        "sandbox": found["sandbox"] or "works",
+        "checker": found["checker"] or "its workers start",
+        "missing": f"{', '.join(missing)}, as by {remedy}" if missing else "no extra",
+    }
+    return [f"{name:9} {text}" for name, text in rows.items()]
