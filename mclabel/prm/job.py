@@ -21,6 +21,7 @@ from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.targets import target_of, without_truncated
 from mclabel.prm.new_scorer import NewScorer, base_model
 from mclabel.prm.report import TrainReport
+from mclabel.prm.training.trackers import check_trackers
 from mclabel.run.places import TRAINING
 from mclabel.run.run import Run
 from mclabel.run.shards.labels import committed_blocks, read_labels
@@ -58,6 +59,7 @@ def train(
     run.check(semantic_config(config, blocks))
     if (report := _finished(out)) is not None:
         return report
+    check_trackers(config.report_to)
     scorer = NewScorer.begin(config)
     examples = read_examples(scorer, blocks)
     figures = _preflight(scorer, examples)
@@ -84,6 +86,7 @@ def train(
 
 def preflight(config: TrainConfig) -> Preflight:
     """Check the data of a training run; nothing is written."""
+    check_trackers(config.report_to)
     scorer = NewScorer.begin(config)
     return _preflight(scorer, read_examples(scorer, chosen_blocks(config)))
 

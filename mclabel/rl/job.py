@@ -19,6 +19,7 @@ from mclabel.engines.devices import check_device, resolve_device
 from mclabel.engines.hub import fetch_model, resolve_model
 from mclabel.labeling.policy import PreparedPolicy, prepare_policy
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, weights_of
+from mclabel.prm.training.trackers import check_trackers
 from mclabel.rl.config import RLConfig
 from mclabel.rl.credits.base import CheckedCredit
 from mclabel.rl.hacking import changes
@@ -125,6 +126,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
     if model.is_dir():
         check_finished(out)
         return model
+    check_trackers(config.report_to)
     packages = (*config.policy.engine.component.packages, "trl")
     plan.run.claim({"versions": versions(packages)})
     _train(config, plan, on_progress)

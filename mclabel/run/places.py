@@ -57,7 +57,7 @@ REINFORCED = Kind(
     what="a training of `mclabel rl`",
     marks=("rl.json",),
     manifest="rl.json",
-    folders=("checkpoints", "measured", "model", "model.partial"),
+    folders=("checkpoints", "measured", "model", "model.partial", "tensorboard"),
     files=("log.jsonl", "finished.json"),
 )
 BEST_OF_N = Kind(

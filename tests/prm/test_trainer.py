@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,9 +180,18 @@ def test_tensorboard_is_written(base: str, labels: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     train(
         tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=1",
-        "report_to=[tensorboard]",
+        "report_to=tensorboard",
     )  # fmt: skip
     assert list((tmp_path / "prm" / "tensorboard").glob("events*"))
+
+
+def test_a_tracker_that_is_not_installed_is_named_before_training(
+    base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ConfigError, match=r"report_to=mlflow: .+ lacks mlflow\. .+ pip install"):
+        train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "report_to=mlflow")
+    assert not (tmp_path / "prm").exists()
 
 
 def test_a_run_goes_on_with_the_blocks_it_began_with(

@@ -152,7 +152,8 @@ def test_the_distance_from_the_first_policy_is_that_of_their_distributions() -> 
 def test_a_prm_gives_credit_and_what_it_says_is_measured(tmp_path: Path) -> None:
     prm = trained_prm(tmp_path, "head=likelihood", "backbone_lr=0")
     out = tmp_path / "out"
-    jobs.rl(config(out, "credit=prm_delta", f"prm={prm}", "steps=1"))
+    jobs.rl(config(out, "credit=prm_delta", f"prm={prm}", "steps=1", "report_to=tensorboard"))
+    assert list((out / "tensorboard").glob("events*"))
     (figures,) = log(out)
     assert -1 <= figures["prm_less_outcome"] <= 1 and figures["num_value_tokens"] == 0
     last = json.loads((out / "measured" / "1.json").read_text())["summary"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ from mclabel.core.settings import (
     Settings,
 )
 from mclabel.engines.devices import has_bfloat16
+from mclabel.prm.training.trackers import ReportTo
 
 LOSSES: Mapping[str, str] = {
     "cross_entropy": "mclabel.prm.training.losses:cross_entropy",
@@ -74,8 +75,9 @@ class TrainerSettings(Settings):
     patience: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Training stops after this many validations in a row without a lower loss, and keeps the best
     weights. null never stops early."""
-    report_to: Annotated[list[Literal["tensorboard", "wandb"]], OPERATIONAL] = Field([])
-    """Services to which losses and metrics are reported, besides the file `log.jsonl`."""
+    report_to: ReportTo = Field([])
+    """Trackers to which losses and metrics are reported, besides the file `log.jsonl`: tensorboard,
+    trackio, wandb or mlflow, each a package of its own; one name, a list, or none."""
 
     def body_rate(self, *, has_adapters: bool) -> float:
         """Learning rate of the base's weights, or of its adapters where it has them."""

@@ -19,6 +19,7 @@ from mclabel.core.settings import (
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.estimators.base import EstimatorSettings
 from mclabel.labeling.settings import SampledSettings
+from mclabel.prm.training.trackers import ReportTo
 from mclabel.rl.settings import CreditedSettings
 
 MAX_GROUP = 1024
@@ -71,6 +72,9 @@ class RLSettings(SampledSettings, CreditedSettings):
     save_steps: Annotated[int, OPERATIONAL] = Field(10, ge=1, le=MAX_TOKENS)
     """Number of optimizer steps between two checkpoints, and so the most that a killed run
     loses."""
+    report_to: ReportTo = Field([])
+    """Trackers to which losses and metrics are reported, besides the file `log.jsonl`: tensorboard,
+    trackio, wandb or mlflow, each a package of its own; one name, a list, or none."""
 
     @rule
     def _a_step_is_cut_evenly(self) -> str | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -97,6 +98,7 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
         check_checkpoint(last)
     with writing(training.out / LOG):
         forget_after(training.out, 0 if last is None else step_of(last) or 0)
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(training.out / "tensorboard")
     watch = _Watch(training, on_progress)
     rollouts = training.rollouts
     trainer = _PolicyTrainer(
@@ -146,7 +148,7 @@ def arguments(training: Training) -> GRPOConfig:
         use_cpu=training.on_cpu,
         dataloader_pin_memory=False,
         disable_tqdm=True,
-        report_to=[],
+        report_to=list(settings.report_to),
     )
 
 
