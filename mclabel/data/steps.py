@@ -116,8 +116,10 @@ class StepSplitter(Settings):
             return self._joined(steps)
         position, num_thinking = 0, 0
         for step in steps:
-            num_thinking += position < cut
-            position += len(step.text)
+            end = position + len(step.text)
+            # blanks behind the closing mark may be part of the token with which the answer begins
+            num_thinking += end <= cut or bool(text[position:cut].strip())
+            position = end
         before, after = steps[:num_thinking], steps[num_thinking:]
         if self.region == "think":
             return (*self._joined(before), *after)

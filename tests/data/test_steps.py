@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -184,6 +184,9 @@ RULES = st.builds(
 
 
 @given(PIECES, RULES, st.booleans())
+@example(
+    [".", " ;", "\n", "a"], StepSplitter(region="answer", think=("a", "."), max_steps=1), False
+)
 def test_steps_join_to_the_text_and_end_on_tokens(
     pieces: list[str], rules: StepSplitter, opened: bool
 ) -> None:
