@@ -49,7 +49,7 @@ def act():
 
 AT_CALL = """
 def act():
-    import mclabel.core.config as config
+    import mclabel.core.config.load as config
     load = config.load_config
 
     def load_config(*args, **kwargs):

@@ -28,6 +28,9 @@ class FlakyS3:
     def __init__(self, target: str) -> None:
         self.fault: Callable[[str, str], Fault] = lambda method, path: "ok"
         self.num_requests = 0
+        self.asked: set[tuple[str, str, str]] = set()
+        """Command, path and range of each request: one that is sent again after a lost connection
+        is the same."""
         self.stall_s = 30.0
         self._released = threading.Event()
         host, port = target.removeprefix("http://").split(":")
@@ -41,6 +44,7 @@ class FlakyS3:
 
             def _serve(self) -> None:
                 outer.num_requests += 1
+                outer.asked.add((self.command, self.path, self.headers.get("range") or ""))
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 fault = outer.fault(self.command, self.path)
                 if fault == "stall":
