@@ -24,10 +24,12 @@ from mclabel.search.config import SearchConfig
 ROOT = Path(__file__).parents[1]
 TEXTS = [
     ROOT / "README.md",
+    ROOT / "AGENTS.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*.md")),
+    ROOT / "recipes" / "README.md",
 ]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Labels on a Slurm cluster, by a chain of jobs: each queues the next one, which goes on where it ends.
+# Usage, with mclabel on the PATH: sbatch recipes/slurm.sh CONFIG out=/shared/runs/mine [KEY=VALUE ...]
+# To end the chain: scancel --name=mclabel-chain
+#
+# Ran on one node, with Slurm 22.05 and a bundled model. On several nodes, and with GPUs: planned, not run.
+#
+# Give options here, for the next job reads only these, or in variables such as SBATCH_PARTITION,
+# SBATCH_ACCOUNT and SBATCH_TIMELIMIT. `out` and the files must lie on a file system of all nodes.
+#SBATCH --job-name=mclabel-chain
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:TERM@120
+#SBATCH --no-kill
+#SBATCH --no-requeue
+#SBATCH --output=%x-%j.log
+##SBATCH --gpus-per-node=8
+set -euo pipefail
+
+# The most jobs that this chain may still have, this one included.
+links=${LINKS:-20}
+next=''
+if ((links > 1)); then
+    next=$(LINKS=$((links - 1)) sbatch --parsable --dependency="afterany:$SLURM_JOB_ID" "$0" "$@")
+    next=${next%%;*}
+fi
+
+# A time limit or a person ends this script by SIGTERM: the driver gets it, and writes its journals.
+driver=''
+trap '[[ -z $driver ]] || kill -TERM "$driver" 2>/dev/null || true' TERM
+
+# One Ray over all nodes, whose token lies in the home folder. It ends with the job.
+export RAY_AUTH_MODE=token
+ray get-auth-token --generate >/dev/null
+head=$(hostname):$((20000 + SLURM_JOB_ID % 10000))
+# shellcheck disable=SC2016  # the nodes' shells expand it
+srun --overlap --no-kill --wait=0 bash -c '
+    if ((SLURM_NODEID == 0)); then
+        exec ray start --head --port="${1##*:}" --include-dashboard=false --disable-usage-stats --block
+    fi
+    until ray start --address="$1" --block; do sleep 5; done' node "$head" \
+    >"$SLURM_JOB_NAME-$SLURM_JOB_ID-ray.log" 2>&1 &
+cluster=$!
+until ray status --address "$head" >/dev/null 2>&1; do
+    kill -0 "$cluster" || exit 1
+    sleep 2
+done
+
+mclabel label "$@" ray.address="$head" &
+driver=$!
+code=0
+wait "$driver" || code=$?
+while kill -0 "$driver" 2>/dev/null; do # the signal ended `wait` before the driver
+    code=0
+    wait "$driver" || code=$?
+done
+
+# Whoever was stopped by a signal has more to do. Otherwise the run is done, or a person must look.
+if ((code <= 128)) && [[ -n $next ]]; then
+    scancel "$next"
+fi
+exit "$code"

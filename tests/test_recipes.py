@@ -1,0 +1,137 @@
+"""The recipes agree with the package, with each other, and with what their tools take."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import yaml
+
+from mclabel.core.config.load import load_config
+from mclabel.domains.arith.problems import generate
+from mclabel.labeling.config import LabelConfig
+
+ROOT = Path(__file__).parents[1]
+RECIPES = ROOT / "recipes"
+RAYJOB_FIELDS = {
+    "spec.entrypoint": str,
+    "spec.backoffLimit": int,
+    "spec.shutdownAfterJobFinishes": bool,
+    "spec.ttlSecondsAfterFinished": int,
+    "spec.rayClusterSpec.rayVersion": str,
+    "spec.rayClusterSpec.authOptions.mode": str,
+    "spec.rayClusterSpec.enableInTreeAutoscaling": bool,
+    "spec.rayClusterSpec.autoscalerOptions.version": str,
+    "spec.rayClusterSpec.autoscalerOptions.idleTimeoutSeconds": int,
+    "spec.rayClusterSpec.headGroupSpec.rayStartParams.num-cpus": str,
+    "spec.rayClusterSpec.headGroupSpec.rayStartParams.num-gpus": str,
+    "spec.rayClusterSpec.workerGroupSpecs.groupName": str,
+    "spec.rayClusterSpec.workerGroupSpecs.replicas": int,
+    "spec.rayClusterSpec.workerGroupSpecs.minReplicas": int,
+    "spec.rayClusterSpec.workerGroupSpecs.maxReplicas": int,
+}
+"""What KubeRay 1.7.0 declares in ray-operator/config/crd/bases/ray.io_rayjobs.yaml (`v1`)
+of the fields that the recipe sets. Pods' templates, which are Kubernetes', were checked, too."""
+
+
+def rayjob() -> tuple[dict[str, Any], dict[str, Any]]:
+    job, config_map = yaml.safe_load_all((RECIPES / "rayjob.yaml").read_text())
+    return job, config_map
+
+
+def leaves(content: Any, path: str) -> dict[str, Any]:
+    """Values by their places, without pods' templates."""
+    if isinstance(content, list):
+        return {k: v for part in content for k, v in leaves(part, path).items()}
+    if not isinstance(content, dict):
+        return {path: content}
+    parts = {key: part for key, part in content.items() if key != "template"}
+    return {k: v for key, part in parts.items() for k, v in leaves(part, f"{path}.{key}").items()}
+
+
+def test_every_recipe_is_listed_and_says_at_its_head_what_was_not_run() -> None:
+    listed = (RECIPES / "README.md").read_text()
+    assert len(listed.split()) <= 250
+    for path in RECIPES.iterdir():
+        if path.name != "README.md":
+            assert f"]({path.name})" in listed
+            head = path.read_text()[:1500]
+            assert re.search("planned, not run", head, re.IGNORECASE), path.name
+
+
+def test_the_rayjob_has_only_fields_that_kuberay_declares() -> None:
+    job, _ = rayjob()
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    found = leaves(job["spec"], "spec")
+    assert {place: type(value) for place, value in found.items()} == RAYJOB_FIELDS
+
+
+def test_the_rayjob_runs_a_command_that_loads_and_asks_for_the_nodes_it_may_have(
+    tmp_path: Path,
+) -> None:
+    job, config_map = rayjob()
+    program, verb, place, *overrides = shlex.split(job["spec"]["entrypoint"])
+    cluster = job["spec"]["rayClusterSpec"]
+    (volume,) = cluster["headGroupSpec"]["template"]["spec"]["volumes"]
+    assert (program, verb) == ("mclabel", "label")
+    assert volume["configMap"]["name"] == config_map["metadata"]["name"]
+    file = tmp_path / Path(place).name
+    file.write_text(config_map["data"][file.name])
+    config = load_config(LabelConfig, file, overrides)
+    (workers,) = cluster["workerGroupSpecs"]
+    assert config.ray.address == "auto" and config.ray.max_engines == workers["maxReplicas"]
+    assert config.out.startswith("s3://"), "a new cluster finds nothing on the disk of an old one"
+
+
+def test_image_and_rayjob_name_one_version_of_ray() -> None:
+    job, _ = rayjob()
+    dockerfile = (RECIPES / "Dockerfile").read_text()
+    (version,) = re.findall(r"^ARG RAY=(\S+)", dockerfile, re.MULTILINE)
+    assert job["spec"]["rayClusterSpec"]["rayVersion"] == version
+
+
+def test_the_image_copies_what_a_wheel_is_built_from_and_runs_as_no_root() -> None:
+    dockerfile = (RECIPES / "Dockerfile").read_text()
+    lines = [line.split() for line in dockerfile.splitlines() if line.startswith("COPY")]
+    copied = {name for line in lines for name in line[1:-1]}
+    assert copied == {"pyproject.toml", "README.md", "LICENSE", "configs", "mclabel"}
+    *_, user, _, entry = re.findall(r"^(?:USER|WORKDIR|ENTRYPOINT) .*", dockerfile, re.MULTILINE)
+    assert (user, entry) == ("USER ray", 'ENTRYPOINT ["mclabel"]')
+
+
+def test_the_script_for_slurm_parses() -> None:
+    ended = subprocess.run(["bash", "-n", RECIPES / "slurm.sh"], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    options = re.findall(r"^#SBATCH --([\w-]+)", (RECIPES / "slurm.sh").read_text(), re.MULTILINE)
+    assert {"signal", "time", "no-requeue", "no-kill"} <= set(options)
+
+
+@pytest.mark.slow
+def test_the_script_for_uv_labels_a_file_and_writes_a_data_set(tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    rows = [{"problem": p.text, "answer": p.answer} for p in generate(2, seed=0, split="test")]
+    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [sys.executable, str(RECIPES / "label_hub.py"), str(problems), "--out", "run"]
+    command += ["--model", "arith:policy", "--max-tokens", "200"]
+    command += ["--per-problem", "2", "--rollouts", "8"]
+    for _ in range(2):  # the second time it resumes what is done
+        ended = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.endswith("4 solutions: datasets.load_dataset('run-parquet')\n")
+    loaded = datasets.load_dataset(str(tmp_path / "run-parquet"), cache_dir=str(tmp_path / "cache"))
+    assert loaded["train"].num_rows == 4
+    assert {row["problem"] for row in loaded["train"]} == {row["problem"] for row in rows}
