@@ -1,0 +1,80 @@
+"""What a release would upload: a wheel that holds the package and its files, and no more."""
+
+from __future__ import annotations
+
+import email
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def run(*command: object, cwd: Path, **variables: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", *map(str, command)],
+        cwd=cwd,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def tracked(*folders: str) -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *folders], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return listed.stdout.strip("\0").split("\0")
+
+
+def members(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.slow
+def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> None:
+    """Both are built from the tracked files by the declared backend, which pip fetches."""
+    source, tools, built = tmp_path / "source", tmp_path / "tools", tmp_path / "built"
+    for name in tracked():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    run("pip", "install", "-q", "--target", tools, "hatchling", cwd=tmp_path)
+    run("hatchling", "build", "-d", built, cwd=source, PYTHONPATH=str(tools))
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    run("pip", "wheel", "-q", "--no-deps", "-w", tmp_path / "again", sdist, cwd=tmp_path)
+    (again,) = (tmp_path / "again").glob("*.whl")
+
+    found = members(wheel)
+    package = {name: name for name in tracked("mclabel")}
+    package |= {f"mclabel/{name}": name for name in tracked("configs")}
+    assert {name for name in found if ".dist-info/" not in name} == set(package)
+    assert all(found[name] == (ROOT / place).read_bytes() for name, place in package.items())
+    assert "mclabel/py.typed" in package
+    assert members(again) == found, "the sdist lacks or changes a file"
+
+    info = f"mclabel-{PROJECT['version']}.dist-info"
+    assert found[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    metadata = email.message_from_bytes(found[f"{info}/METADATA"])
+    assert metadata["Version"] == PROJECT["version"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert set(PROJECT["optional-dependencies"]) == set(metadata.get_all("Provides-Extra", []))
+
+
+def test_the_version_stands_in_one_place() -> None:
+    """Beside it only the changelog names it, for which there is a check."""
+    version = PROJECT["version"]
+    assert re.search(rf"^## {re.escape(version)} ", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    modules = (ROOT / "mclabel").rglob("*.py")
+    assert not [
+        path for path in modules if re.search(r"^__version__ *=", path.read_text(), re.MULTILINE)
+    ]
