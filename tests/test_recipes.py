@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,8 @@ def test_the_image_copies_what_a_wheel_is_built_from_and_runs_as_no_root() -> No
     lines = [line.split() for line in dockerfile.splitlines() if line.startswith("COPY")]
     copied = {name for line in lines for name in line[1:-1]}
     assert copied == {"pyproject.toml", "README.md", "LICENSE", "configs", "mclabel"}
+    for script in re.findall(r"^RUN ((?:.*\\\n)*.*)$", dockerfile, re.MULTILINE):
+        subprocess.run(["sh", "-n", "-c", script], check=True)
     *_, user, _, entry = re.findall(r"^(?:USER|WORKDIR|ENTRYPOINT) .*", dockerfile, re.MULTILINE)
     assert (user, entry) == ("USER ray", 'ENTRYPOINT ["mclabel"]')
 
@@ -112,6 +115,17 @@ def test_the_script_for_slurm_parses() -> None:
     assert ended.returncode == 0, ended.stderr
     options = re.findall(r"^#SBATCH --([\w-]+)", (RECIPES / "slurm.sh").read_text(), re.MULTILINE)
     assert {"signal", "time", "no-requeue", "no-kill"} <= set(options)
+
+
+def test_the_script_for_uv_declares_what_it_needs() -> None:
+    """As PEP 723 reads it; the package is on no index, so that uv takes it from the clone."""
+    text = (RECIPES / "label_hub.py").read_text()
+    (block,) = re.findall(r"^# /// script\n((?:#(?: .*)?\n)+)# ///$", text, re.MULTILINE)
+    declared = tomllib.loads(re.sub(r"^# ?", "", block, flags=re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert declared["requires-python"] == project["requires-python"]
+    assert declared["dependencies"] == ["mclabel[run]"]
+    assert (RECIPES / declared["tool"]["uv"]["sources"]["mclabel"]["path"]).resolve() == ROOT
 
 
 @pytest.mark.slow
