@@ -18,6 +18,7 @@
 #SBATCH --output=%x-%j.log
 ##SBATCH --gpus-per-node=8
 set -euo pipefail
+type mclabel ray >/dev/null # a job without them must not queue another one
 
 # The most jobs that this chain may still have, this one included.
 links=${LINKS:-20}
