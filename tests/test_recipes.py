@@ -117,7 +117,7 @@ def test_the_script_for_slurm_parses() -> None:
     assert {"signal", "time", "no-requeue", "no-kill"} <= set(options)
 
 
-def test_the_script_for_uv_declares_what_it_needs() -> None:
+def test_the_script_for_uv_and_the_image_install_extras_that_exist() -> None:
     """As PEP 723 reads it; the package is on no index, so that uv takes it from the clone."""
     text = (RECIPES / "label_hub.py").read_text()
     (block,) = re.findall(r"^# /// script\n((?:#(?: .*)?\n)+)# ///$", text, re.MULTILINE)
@@ -125,6 +125,11 @@ def test_the_script_for_uv_declares_what_it_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert declared["requires-python"] == project["requires-python"]
     assert declared["dependencies"] == ["mclabel[run]"]
+    dockerfile = (RECIPES / "Dockerfile").read_text()
+    installed = set(re.findall(r"'\.\[([\w,]+)\]'", dockerfile))
+    assert installed == {"run", "run,gpu"} and {"run", "gpu"} <= set(
+        project["optional-dependencies"]
+    )
     assert (RECIPES / declared["tool"]["uv"]["sources"]["mclabel"]["path"]).resolve() == ROOT
 
 
