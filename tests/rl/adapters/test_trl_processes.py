@@ -15,6 +15,7 @@ from tests.support.reward_server import RewardServer
 
 ROOT = Path(__file__).parents[3]
 TRAINING = """
+import os
 import sys
 import torch
 from datasets import Dataset
@@ -52,8 +53,12 @@ trainer = Watching(
     train_dataset=Dataset.from_list([{"prompt": "What is 2 + 3?\\n", "answer": "5"}] * 4),
 )
 trainer.train()
-# Joins gloo's threads: one that asks for Python's lock while Python ends aborts the process.
 trainer.accelerator.end_training()
+# A thread of torch's that asks for Python's lock while Python ends aborts the process: nothing of
+# that is left to chance.
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(0)
 """
 
 
