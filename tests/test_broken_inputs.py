@@ -505,7 +505,8 @@ HARMLESS = {
     *(("eval search", "shape"), ("eval search", "keys")),
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
     *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
-    *(("completion", "shell"), ("serve-search", "keys"), ("serve-search", "name")),
+    *(("completion", "shell"), ("doctor", "as_json")),
+    *(("serve-search", "keys"), ("serve-search", "name")),
     *(("serve-rewards", "keys"), ("rl", "keys"), ("rl", "dry_run")),
 }
 """Flags, choices that click checks, and ids that are looked for: no value can break them."""

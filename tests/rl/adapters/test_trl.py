@@ -261,7 +261,8 @@ def test_trl_trains_on_rollouts_of_an_engine(tmp_path: Path, tokenizer: Any) -> 
 
 def test_the_page_works(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/rl-trainers.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (block,) = [one for one in blocks if "GRPOConfig(" in one]
     small = f"use_cpu=True, bf16=False, report_to=[], output_dir={str(tmp_path)!r}, "
     with RewardServer() as server:
         shown = block.replace("http://127.0.0.1:8791", server.url).replace("=200", "=1")
