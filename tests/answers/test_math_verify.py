@@ -156,7 +156,7 @@ def test_the_reward_of_trl_in_an_actor() -> None:
         def rewards(self) -> list[float | None]:
             return rewards_of(reward_of_trl())
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
         actor = ray.remote(Worker).remote()
         assert ray.get(actor.rewards.remote(), timeout=300) == EXPECTED

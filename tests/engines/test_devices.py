@@ -87,7 +87,7 @@ def test_a_gpu_is_reserved_where_there_is_one(
 @pytest.mark.usefixtures("own_cluster")
 def test_a_worker_takes_only_a_gpu_that_is_reserved_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a node that says it has a GPU; Ray does not hide it from a worker without one."""
-    ray.init(num_cpus=1, num_gpus=1, include_dashboard=False)
+    ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False)
     worker = ray.remote(_found_where_torch_sees_a_gpu)
     found = {
         num_gpus: ray.get(worker.options(num_gpus=num_gpus).remote()) for num_gpus in (0, 0.5, 1)

@@ -121,7 +121,7 @@ def test_a_manager_gives_one_number_where_verl_takes_no_more(
 
 @pytest.fixture
 def local_ray() -> Iterator[None]:
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 
