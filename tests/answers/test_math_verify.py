@@ -149,6 +149,7 @@ def test_hostile_golds_end_too() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("own_cluster")
 def test_the_reward_of_trl_in_an_actor() -> None:
     import ray
 
