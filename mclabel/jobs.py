@@ -1,6 +1,6 @@
-"""From checked configurations to the objects that the library takes.
+"""Every job as a function of its checked configuration, for scripts that run several of them.
 
-The one place where configurations meet library code, shared by the command line and by jobs.
+The command line imports the job it runs from its own room, so that it loads nothing else.
 """
 
 from mclabel.data.exchange.job import ExportReport, export_run, import_file

@@ -38,7 +38,7 @@ class LatexExtractionConfig:
 
 @dataclass(frozen=True)
 class ExprExtractionConfig:
-    """As `LatexExtractionConfig`: formulas are read in either notation."""
+    """The same as `LatexExtractionConfig`: formulas are read in either notation."""
 
     try_extract_without_anchor: bool = True
 
@@ -117,7 +117,7 @@ def verify(
 
 
 def verdict(gold: Any, target: Any) -> Verdict:
-    """As `verify`, but three-valued: no answer is wrong, and without a gold all is unknown."""
+    """Compare like `verify`, in three values: no answer is wrong, without a gold all is unknown."""
     golds = [one for given in _listed(gold) for one in _golds(given)]
     if not golds:
         return Verdict.UNKNOWN

@@ -1,1 +1,1 @@
-"""What comes in and goes out: problems, solutions, shards, exchange formats."""
+"""What comes in and goes out: problems, solutions, steps, exchange formats."""

@@ -139,6 +139,12 @@ class GatedPolicy:
                 future.set_result(None)
 
 
+# How many rollouts an engine is given at a time, from the use of memory that it reports.
+#
+# Too few leave the engine idle, too many make it throw started ones out of its KV cache and compute
+# them again. How much memory a rollout takes shows only once it has run to its end, so the target
+# moves once in a turnover: when as many have ended as were live.
+
 FLOOR = 256
 """Live rollouts under which engines lose half their speed."""
 GOAL = 0.9

@@ -63,6 +63,9 @@ def current_stage() -> str | None:
     return f"{stage} ({time.monotonic() - _Start.since:.0f} s)"
 
 
+# Loading a model says nothing by itself: what a job has to say, it says.
+
+
 def quiet_transformers() -> None:
     """Turn off loading bars, and reports of what is meant to be so, such as a fresh head."""
     from transformers.utils import logging

@@ -145,6 +145,12 @@ def _listed(folder: Path) -> list[Path]:
     return [path for path in paths if path.is_file() and path.stat().st_uid == os.geteuid()]
 
 
+# Ends vLLM's processes with the process that started their engine, also where that is killed.
+#
+# vLLM's engine process waits for requests, and does not notice that nobody is left to send one: it
+# would hold its memory until somebody ends it. vLLM takes a class that it adds to the class of its
+# workers (`worker_extension_cls`). A worker lives in the engine process, or is its child.
+
 OWNER = "MCLABEL_ENGINE_OWNER"
 """Environment variable with the id of the process that started the engine."""
 

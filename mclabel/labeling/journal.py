@@ -140,6 +140,13 @@ def read_entry(line: Line) -> JournalEntry:
     )
 
 
+# A labelling run goes on with a mended checker, where no verdict of the former one is on record.
+#
+# A checker that fails on all that it grades ends its job (`mclabel.checkers.guarded`). Mending it
+# changes its version, which decides about labels, and so the run would be one of another
+# configuration. What such a job has left are samples without a verdict, which any checker may
+# grade.
+
 VERSION = "checker.version"
 
 

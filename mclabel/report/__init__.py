@@ -1,1 +1,1 @@
-"""What a person looks at: the terminal, pictures."""
+"""What a person looks at: the HTML report and the viewer."""

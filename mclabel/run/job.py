@@ -189,6 +189,9 @@ def _warn_of_foreign(store: Store, committed: CommittedBlocks) -> None:
         )
 
 
+# Keeps Python's garbage collector off what a process held before a job began.
+
+
 @contextmanager
 def frozen_heap() -> Iterator[None]:
     """While it lasts, the collector goes through newer objects alone.

@@ -1,4 +1,4 @@
-"""Texts of models, as people are shown them."""
+"""Texts of models, as people are shown them, and the kind that an answer looks like."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ def cut(answer: str) -> str:
     """The beginning of an answer."""
     return answer if len(answer) <= MAX_ANSWER else f"{answer[: MAX_ANSWER - 1]}…"
 
+
+# The kind of answer that a gold is, which most data sets lack.
 
 MAX_READ = 200
 """Characters of an answer that are looked at."""

@@ -336,6 +336,8 @@ def _plus_minus(text: str, part: Reader) -> Form | None:
     return Sequence("list", (upper, lower))
 
 
+# Sums of numbers with dots for most of them: `1 + 2 + ... + 100`.
+
 _SUM = re.compile(r"\d{1,6}(?: ?\+ ?\d{1,6}){1,9} ?\+ ?\.\.\. ?\+ ?\d{1,9}")
 _MAX_TERMS = 200
 """Of a geometric progression."""

@@ -166,6 +166,12 @@ def inverse(a: Value) -> Value:
     return Value(multiply_terms(a.den, scaled), UNIT)
 
 
+# Identities between sine and cosine of one argument, by sin² + cos² = 1.
+#
+# Tangent and the others are written as quotients of the two when they are read. A sum whose sines
+# have been reduced to the first power is zero exactly if all its coefficients are, for one
+# argument.
+
 _MAX_ATOMS = 6
 _MAX_POWER = 12
 

@@ -292,6 +292,12 @@ def _is_prime(n: int) -> bool:
     return True
 
 
+# Square and cube roots of a + b√d that are sums of plain radicals themselves.
+#
+# √(7 + 4√3) is 2 + √3 and ∛(2 + √5) is (1 + √5)/2. With the norm n = a² - b²d: a square root is
+# √((a + √n)/2) ± √((a - √n)/2) where √n is rational; a cube root is p + q√d, where m = ∛n is
+# rational, 4p³ - 3mp = a and q²d = p² - m. Every cube root is checked by multiplying it out.
+
 _MAX_SIZE = 10**12
 """Of the numerators and denominators of a, b and d."""
 

@@ -13,6 +13,12 @@ from functools import lru_cache
 _METRE, _KILOGRAM, _SECOND, _MONTH = (("m", 1),), (("kg", 1),), (("s", 1),), (("month", 1),)
 _AREA, _VOLUME, _SPEED = (("m", 2),), (("m", 3),), (("m", 1), ("s", -1))
 _FORCE, _ENERGY = (("kg", 1), ("m", 1), ("s", -2)), (("kg", 1), ("m", 2), ("s", -2))
+# Units of measure: their names, exact factors and dimensions.
+#
+# A test holds each factor against pint's. pint itself is not asked at run time: its parser takes
+# words such as "points", "grades" or "turns" for units, and takes half a second to load into every
+# process that grades.
+
 _PRESSURE = (("kg", 1), ("m", -1), ("s", -2))
 
 TABLE: tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...] = (

@@ -176,6 +176,13 @@ def nominal_alpha(
     return table, alpha
 
 
+# Shares and means over problems that count several times each, with intervals at any size.
+#
+# Solutions of one problem go together, so an interval that counts each solution is too narrow. A
+# bootstrap over problems (`bootstrap`) holds a weight for every problem and resample in memory;
+# these intervals are formulas, for figures of a whole run of any size.
+
+
 def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> Estimate:
     """Share of hits, with Clopper and Pearson's interval at the effective number of solutions.
 

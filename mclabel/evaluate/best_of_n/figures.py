@@ -307,6 +307,15 @@ def over_optimisation_of(
     )
 
 
+# Best of N that samples a problem's solutions one after the other, and stops when it is sure.
+#
+# A PRM that was trained on counts gives the value of a solution as a Beta distribution, that of its
+# last step (BetaPRM, arXiv 2605.15529). The leader is sure when its value is likely above that of
+# its rivals: the best solution with *another* answer, and an answer that was not sampled yet, of
+# which nothing is known. Without the latter, a bad answer that leads worse ones would end the
+# sampling. The last step's own label is one trial, which teaches no concentration: the one used
+# here is what the model has learned from the steps before, applied to the last.
+
 NUM_POINTS = 64
 """Quantiles of one distribution at which the other is looked up."""
 NEAR = 1e-9

@@ -1,1 +1,1 @@
-"""`mclabel eval processbench`."""
+"""`mclabel eval processbench`: scorers and judges by ProcessBench's metric."""

@@ -34,6 +34,11 @@ from mclabel.judge.symbolic.vocabulary import (
     has_other_operations,
 )
 
+# Results that are said twice: `Total = 52 + 24`, then `Total = 78`.
+#
+# Two values of one name that follow each other with nothing but words of solving between them are
+# two sides of an equality, as if they stood in one chain.
+
 _MAX_NAME = 10
 """Signs of a name."""
 _OF_NAMES = (Kind.WORD, Kind.LETTER)
@@ -271,6 +276,8 @@ def _is_denied(step: _Step, start: int, end: int) -> bool:
         behind = f"{behind}\n{step.behind[: _DENIED_BEHIND - len(behind)]}"
     return DENIED.search(behind) is not None
 
+
+# Divisions with a remainder: `1529 / 6 = 254 with a remainder of 5`.
 
 _DIVISION = re.compile(r"(?:([0-9]+)/([0-9]+)|\\frac\{([0-9]+)\}\{([0-9]+)\})")
 _REMAINDER = re.compile(

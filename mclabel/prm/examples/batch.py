@@ -16,6 +16,12 @@ from transformers import PreTrainedModel
 
 from mclabel.prm.examples.encode import EncodedSolution
 
+# Solutions that begin alike, computed together: every common beginning once.
+#
+# Samples of one problem share its prompt and often their first steps. As a tree of tokens, each
+# attending to its ancestors alone, they cost a transformer as many tokens as the tree has nodes,
+# and give what they would give one by one (tree attention, arXiv 2305.09781).
+
 MAX_NODES = 512
 """Of a tree: its attention is quadratic."""
 MIN_SAVING = 0.4

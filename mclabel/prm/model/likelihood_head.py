@@ -135,6 +135,12 @@ class LikelihoodHead(StepModel):
         return {k: v.contiguous() for k, v in state.items() if not k.startswith(others)}
 
 
+# How likely a language model finds each step: the features of the likelihood head.
+#
+# A step that its own author would not write is suspect. Of the log-probabilities of a step's tokens
+# the least and the sum are taken, over the step and over the solution up to it; the least finds the
+# one token that does not belong, the sum ranks solutions by how probable they are.
+
 NUM_FEATURES = 4
 MIN_LOGPROB = -10.0
 """Of one token; less is clamped, so that one token of another vocabulary does not drown all."""

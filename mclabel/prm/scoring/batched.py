@@ -103,6 +103,11 @@ class BatchedScorer:
             raise EngineDied(f"the device has no memory left ({error})") from error
 
 
+# Scores solutions of several blocks together, as many at a time as fill the model.
+#
+# Solutions that begin alike are computed once where they are scored in one batch, so those that
+# wait are taken in their order, which keeps the solutions of a problem together.
+
 Score = Callable[[Sequence["EncodedSolution"]], list["StepEstimates"]]
 MAX_SOLUTIONS = 256
 """Solutions of a batch, at most."""

@@ -96,6 +96,9 @@ def from_first(value: T) -> T:
     return box[0]
 
 
+# Weights, gradients and optimizer state split over workers (FSDP2, arXiv 2304.11277).
+
+
 def shard(model: StepModel, device: str, *, bf16: bool) -> None:
     """Split a model's parameters over the workers, in place, and move them to their devices.
 

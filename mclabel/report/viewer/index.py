@@ -210,6 +210,8 @@ class Index:
         self.version += 1
 
 
+# Keeps an index up to date with runs that are still being written.
+
 EVERY_S = 2.0
 
 

@@ -144,6 +144,8 @@ async def _answer(made: Callable[[Mapping[str, str]], Any], request: Request) ->
     return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
 
 
+# `mclabel view`: the viewer on a port of this machine, until it is interrupted.
+
 PORT = 8780
 
 

@@ -147,6 +147,9 @@ def scores_of(one: StepEvidence) -> tuple[float, ...]:
     return one.scores
 
 
+# Where credits come in: what they are given, and what they give, is checked in this one place.
+
+
 class CheckedCredit:
     """A credit behind its boundary, which is given nothing but what can be known of a group."""
 

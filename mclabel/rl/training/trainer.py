@@ -240,6 +240,9 @@ def save_policy(model: Any, source: Path, out: Path) -> None:
         partial.replace(out)
 
 
+# How far a trained policy has moved from the first one.
+
+
 @torch.no_grad()
 def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperature: float) -> float:
     """KL divergence of a token from the first policy, in nats, over the policy's own solutions.

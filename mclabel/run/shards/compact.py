@@ -283,6 +283,15 @@ def _unused(store: Store, catalog: Catalog) -> Iterator[str]:
                 yield name
 
 
+# All blocks of a run written anew and put in the place of the old ones in one commit.
+#
+# Labels of a combined run rest on what was learned from the whole run (their *fit*, which is in
+# each shard's metadata), so blocks of two fits must never lie side by side. All blocks are written
+# as shards of a merge (`compact`), one each, and its catalog is their commit: readers have the
+# labels of the old fit before, and those of the new one after it. Killed before the commit, nothing
+# has happened; what was written is deleted by the next one.
+
+
 def fit_of(store: Store) -> str | None:
     """The fit of a run's labels, which all of its blocks share; None if it has none."""
     for file in read_catalog(store).files:

@@ -55,6 +55,9 @@ def _entries(part: pa.Table) -> NDArray[np.void]:
     return entries
 
 
+# Finds solutions and problems that occur in two blocks, or twice in one, in little memory.
+
+
 @dataclass(frozen=True, kw_only=True)
 class Double:
     """What two blocks have in common."""

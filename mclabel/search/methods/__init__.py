@@ -1,1 +1,1 @@
-"""The built-in search methods, a file each."""
+"""The built-in search methods; those that go level by level share a file."""

@@ -104,7 +104,11 @@ def open_nodes(nodes: Iterable[Node]) -> list[Node]:
 
 
 class BestOfNSearch(SearchMethod):
-    """Asks for everything at once."""
+    """Best of n: `n` whole solutions, sampled independently of each other (arXiv 2110.14168).
+
+    The baseline of every other method: scores steer nothing, and only rank what came out. It
+    samples exactly `n` continuations of the bare problem.
+    """
 
     class Settings(MethodSettings):
         """Samples `n` whole solutions that no score steers: the baseline of all searches."""
@@ -123,7 +127,17 @@ class BestOfNSearch(SearchMethod):
 
 
 class BeamSearch(LevelSearch):
-    """At most `n` samples a level, and never more than solutions are missing."""
+    """Beam search: the best beginnings of all are continued (arXiv 2408.03314).
+
+    Of every level the best `n / width` distinct open nodes share the samples of the next one. A
+    solution that ends is put aside and takes its place with it, so that the search ends with `n`
+    finished solutions, or earlier where nothing is open.
+
+    Departs from the paper's reimplementation in search-and-learn, which goes on to sample `n`
+    continuations a level however many are finished, cuts the surplus by score, and repeats
+    solutions where there are too few. Identical continuations compete as one node there only by
+    an option, and here always.
+    """
 
     class Settings(WidthSettings):
         """Continues the best beginnings of all, `width` times each."""
@@ -138,7 +152,24 @@ class BeamSearch(LevelSearch):
 
 
 class DvtsSearch(SearchMethod):
-    """At most `n` samples are under way, and at most `n` at each depth."""
+    """Diverse verifier tree search: independent greedy searches side by side.
+
+    From huggingface/search-and-learn (Beeching et al. 2024), a variant of beam search as in arXiv
+    2408.03314.
+
+    `n / width` subtrees each sample `width` continuations and go on with the best of them, until
+    that one is finished. They share no ranking, so solutions stay diverse, and none waits for
+    another.
+
+    The same tokens are the same node, so subtrees may stand on one node, as all do at the bare
+    problem. Samples of a node do not say for which subtree they are: once all have arrived they
+    are dealt out at random, by the seed, which for independent samples is the same thing.
+
+    Departs from search-and-learn in what comes out: that gives the last `width` continuations of
+    every subtree, finished or not; here it is every finished solution that was sampled, the ones
+    that lost to an open node included. A dead end is never gone on with while there is something
+    else.
+    """
 
     class Settings(WidthSettings):
         """Runs `n / width` searches beside each other, each the best of `width` at every step."""
@@ -188,7 +219,17 @@ class DvtsSearch(SearchMethod):
 
 
 class RebaseSearch(LevelSearch):
-    """At most `n` samples a level, and never more than solutions are missing."""
+    """REBASE, reward balanced search: better beginnings go on more often (arXiv 2408.00724).
+
+    Of every level, the solutions that are still missing are split among the open nodes in
+    proportion to exp(value / temperature). A node that was sampled several times counts as often,
+    as in the paper, where each sample is a leaf of its own.
+
+    Departs from the paper's code in rounding: that goes down from the best leaf and rounds every
+    share of what is left up, which favours good leaves; here the largest remainders are rounded
+    up. Either way the shares add up to what is missing. A dead end is no solution and takes no
+    place, which in the paper's code it does.
+    """
 
     class Settings(MethodSettings):
         """Continues every beginning as often as its value deserves."""
