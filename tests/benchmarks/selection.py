@@ -94,7 +94,7 @@ def run(study: Study, pieces: Pieces, console: Console) -> dict[str, Any]:
     console.print(study.curves_table(), study.ratios_table())
     pieces.run(list(beta_pieces(out, amounts)))
     console.print(study.targets_table())
-    pieces.run(list(labeller_pieces(out, amounts)))
+    pieces.run(list(labeller_pieces(study)))
     console.print(study.labellers_table())
     return study.summary()
 
@@ -200,30 +200,32 @@ def beta_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
             yield from _trained(out, amounts.of_target(target, seed), pools)
 
 
-def labeller_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
+def labeller_pieces(study: Study) -> Iterator[Piece]:
     """The large PRM, what it says of many solutions, and small PRMs that learn from it."""
+    out, amounts = study.out, study.amounts
     many = amounts.sizes[-1]
     yield samples("for-large", "train", problems=amounts.large, seed=41, each=4).piece(out)
     yield samples("many", "train", problems=amounts.small, seed=42, each=many).piece(out)
-    yield from _trained(out, amounts.of_large, ("many", "test"))
+    yield from _trained(out, amounts.of_large, ("many", "validation", "test"))
     for size in reversed(amounts.sizes):
         yield Piece(
             result=out / "chosen" / f"large-{size}.json",
-            work=partial(_label_by_large, out, amounts, size),
+            work=partial(_label_by_large, study, size),
         )
         for method in METHODS:
             yield from _trained(out, amounts.of_method(method, size), ("test",))
 
 
-def _label_by_large(out: Path, amounts: Amounts, size: int) -> None:
+def _label_by_large(study: Study, size: int) -> None:
     """Runs with the first solutions of every problem: as checked, and as the large PRM has it."""
+    out, amounts = study.out, study.amounts
     pool = load_pool(out / "runs" / "many")
     scores = read_scores(out, amounts.of_large.name, "many")
     graded = (Outcome.RIGHT, Outcome.WRONG)
     places = dict.fromkeys(place for _, place in pool.first_samples(size))
     chosen = [place for place in places if pool.rows[place].solution.outcome in graded]
     _write_run(out / "runs" / f"checked-{size}", [pool.rows[place] for place in chosen])
-    judged = [_judged(pool.rows[place], scores[place], amounts.sound) for place in chosen]
+    judged = [_judged(pool.rows[place], scores[place], study.large_threshold) for place in chosen]
     _write_run(out / "runs" / f"judged-{size}", judged)
     write_json(out / "chosen" / f"large-{size}.json", tokens(judged))
 

@@ -62,8 +62,9 @@ class Amounts:
     rolled: int
     large: int
     large_steps: int
-    sound: float = 0.8
-    """A step is wrong if the large PRM gives it less: P(negative) > .2, as in Let's Verify."""
+    sound: float | None = None
+    """A step is wrong if the large PRM gives it less; None for what finds most first errors on
+    validation problems."""
     small: int
     sizes: tuple[int, ...]
     """Solutions of a problem in part 3."""

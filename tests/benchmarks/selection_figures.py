@@ -215,10 +215,21 @@ class Study:
         return np.array(found)
 
     @cached_property
+    def large_threshold(self) -> float:
+        """A step is wrong if the large PRM gives it less.
+
+        Let's Verify takes P(negative) > .2, for a PRM that is sure; this one is never above .7.
+        """
+        if self.amounts.sound is not None:
+            return self.amounts.sound
+        steps = step_scores(self.out, [self.amounts.of_large], "validation")
+        return self.validation.best_threshold(steps)
+
+    @cached_property
     def labellers(self) -> dict[str, dict[str, list[Measured]]]:
         """By judge of the choices and by method: best of N, by solutions of a problem."""
         pool, large = self.test.pool, read_scores(self.out, self.amounts.of_large.name, "test")
-        passed = np.array([one.min() >= self.amounts.sound for one in large])[pool.index]
+        passed = np.array([one.min() >= self.large_threshold for one in large])[pool.index]
         judges = {"truth": pool.all_right, "large PRM": passed, "answer": pool.right}
         found: dict[str, dict[str, list[Measured]]] = {}
         for judge, right in judges.items():
