@@ -87,8 +87,7 @@ def test_the_adapter_works_out_problems_that_the_model_alone_does_not(tmp_path: 
                 "solutions.per_problem=2",
                 "ray.address=none",
                 f"policy.model={model}",
-                "estimator.kind=fixed",
-                "estimator.rollouts=1",
+                "estimator.kind=outcome",
             ],
         )
         jobs.label(config, lambda state: None)

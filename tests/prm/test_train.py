@@ -41,11 +41,11 @@ def train(out: Path, *overrides: str) -> TrainReport:
 
 
 @pytest.mark.slow
-def test_a_tiny_prm_overfits_32_solutions(base: str, tmp_path: Path) -> None:
+def test_a_tiny_prm_overfits_16_solutions(base: str, tmp_path: Path) -> None:
     text = arith_text()
     encoder = StepEncoder(text, step_id=text.token_id("<|step|>"), max_tokens=1024)
     examples = make_examples(
-        arith_rows(32), encoder, ExampleSettings(target="hard", validation=0.0)
+        arith_rows(16), encoder, ExampleSettings(target="hard", validation=0.0)
     ).train
     model = start_step_model(ModelSettings(base=base, head="token"))
     before = validate(model, examples).accuracy
@@ -55,8 +55,8 @@ def test_a_tiny_prm_overfits_32_solutions(base: str, tmp_path: Path) -> None:
         examples,
         tmp_path,
         settings=TrainerSettings(
-            max_steps=150,
-            batch_size=32,
+            max_steps=60,
+            batch_size=16,
             backbone_lr=3e-3,
             head_lr=3e-3,
             save_steps=1000,
