@@ -83,7 +83,7 @@ def test_the_adapter_works_out_problems_that_the_model_alone_does_not(tmp_path: 
             bundled_config("label/quickstart-smollm2.yaml"),
             [
                 f"out={out}",
-                "problems.limit=10",
+                "problems.limit=6",
                 "solutions.per_problem=2",
                 "ray.address=none",
                 f"policy.model={model}",
