@@ -63,7 +63,8 @@ def _of_first_error(text: str, outside: str, num_steps: int, parser: str) -> Ste
     if not vote.is_known:
         return StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, vote.reason)
     error = num_steps if vote.first_error is None else vote.first_error
-    verdicts = [*[True] * error, False][:num_steps]
+    verdicts: list[bool | None] = [True] * error
+    verdicts += [False] * (error < num_steps)
     if parser == "lessons":  # a step that it passed over has no verdict
         first = FIRST_INDEX[parser]
         analysed = {int(match[1]) - first for match in _ANALYSIS.finditer(outside)}

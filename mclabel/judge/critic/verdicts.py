@@ -70,12 +70,14 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
     for numbers, says in found:
         for number in numbers:
             said.setdefault(number, set()).add(says)
-    verdicts = tuple(
-        next(iter(says)) if len(says := said.get(number, set())) == 1 else None
-        for number in range(FIRST_STEP, FIRST_STEP + num_steps)
-    )
+    numbers_of_steps = range(FIRST_STEP, FIRST_STEP + num_steps)
+    verdicts = tuple(_agreed(said.get(number, set())) for number in numbers_of_steps)
     whole = [mark.says for mark in marks if mark.is_on_whole]
     return StepVerdicts(verdicts, *_fault(verdicts, said, whole))
+
+
+def _agreed(verdicts: set[bool]) -> bool | None:
+    return next(iter(verdicts)) if len(verdicts) == 1 else None
 
 
 def _fault(
@@ -134,7 +136,9 @@ def _assigned(text: str, marks: list[_Mark]) -> Iterator[tuple[range, bool]]:
 
 
 _NUMERAL = r"(\d{1,9}|[一二三四五六七八九十]{1,3})"
-_WORD = r"(?:steps?|paragraphs?|paso|pasos|étape|etape|passo|schritt|шаг|krok|ステップ|手順|步骤|步驟|段落)"
+_WORD = (
+    r"(?:steps?|paragraphs?|pasos?|étape|etape|passo|schritt|шаг|krok|ステップ|手順|步骤|步驟|段落)"
+)
 _NUMBERED = (
     r"(?:(?:steps|paragraphs) (\d{1,9}) ?(?:-|–|to|and|through|&) ?(\d{1,9})"
     rf"|{_WORD}[ \t_#]{{0,3}}{_NUMERAL}(?!\d)|第[ \t]{{0,3}}{_NUMERAL}[ \t]{{0,3}}步"
@@ -158,7 +162,7 @@ _TAGGED = re.compile(
     re.IGNORECASE,
 )
 _NAMED = re.compile(
-    rf"{_NUMBERED}[*_]{{0,3}}[ \t]{{0,2}}(?:(?:is|was|seems|es|est|ist|是)?[ \t]?"
+    rf"{_NUMBERED}[*_]{{0,3}}[ \t]{{0,2}}(?:(?:is|was|seems|est?|是)?[ \t]?"
     r"(?:therefore|thus|also|hence)?[ \t]?|[ \t]{0,2}(?:[:：=]|->|→|⇒|-|–|—))"
     r"[ \t]{0,2}[$*(\[\\]{0,4}$",
     re.IGNORECASE,
@@ -169,7 +173,7 @@ _BEFORE = 60
 _OVERALL = re.compile(
     r"(?:(?P<whole>\boverall|\b(?:solution|answer) is|\b(?:solution|answer) correct ?\?"
     r"|correctness of the solution|整体|总体|解答)"
-    r"|\bfinal (?:verdict|judge?ment|result|conclusion))"
+    r"|\bfinal (?:verdict|judgment|judgement|result|conclusion))"
     r"[ \t*:：,]{0,4}(?:is)?[ \t:]{0,3}[$*(\[\\]{0,4}$",
     re.IGNORECASE,
 )
@@ -180,8 +184,8 @@ _ASKED = re.compile(
     re.IGNORECASE,
 )
 _STATED = re.compile(
-    r"^[ \t#*>-]{0,8}(?:step )?(?:judge?ment|verdict|判断|判定|结论)[*_]{0,3}[ \t]{0,2}[:：]"
-    r"[ \t*_$]{0,6}((?:not )?[^\W\d]{1,12})(?=[ \t*_$.。!]{0,6}$)",
+    r"^[ \t#*>-]{0,8}(?:step )?(?:judgment|judgement|verdict|判断|判定|结论)[*_]{0,3}"
+    r"[ \t]{0,2}[:：][ \t*_$]{0,6}((?:not )?[^\W\d]{1,12})(?=[ \t*_$.。!]{0,6}$)",
     re.IGNORECASE | re.MULTILINE,
 )
 _NOW_STEP = re.compile(r"\bnow step\b|\bprevious steps? analysis\b", re.IGNORECASE)
@@ -192,7 +196,7 @@ _WHOLE = re.compile(
 )
 _CODE = re.compile(r"```[ \t]*[a-z]{0,12}[ \t]*\r?\n(.*?)```", re.IGNORECASE | re.DOTALL)
 _EITHER = re.compile(
-    r"[\s`'\"$,*\\()]{0,6}(?:or|and|/|\||oder|ou|o|или|或|和)[\s`'\"$*\\()]{0,6}", re.IGNORECASE
+    r"[\s`'\"$,*\\()]{0,6}(?:or|and|/|\||ou|o|или|或|和)[\s`'\"$*\\()]{0,6}", re.IGNORECASE
 )
 """Between two boxes that only say which verdicts there are."""
 _YES = frozenset(("yes", "是", "sí", "si", "ja", "oui", "sim", "да", "はい"))
@@ -269,8 +273,8 @@ def _marks(text: str) -> list[_Mark]:
         numbers = None if match[1] is None else _numbers(match[1])
         found.append(_Mark(match.start(), match[2].lower() in _YES, numbers, is_asked=True))
     for match in _STATED.finditer(text):
-        if (says := _says(match[1].lower())) is not None:
-            found.append(_Mark(match.start(), says, None))
+        if (stated := _says(match[1].lower())) is not None:
+            found.append(_Mark(match.start(), stated, None))
     return sorted(found, key=lambda mark: mark.start)
 
 
