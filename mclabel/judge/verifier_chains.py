@@ -26,6 +26,7 @@ from mclabel.judge.base import Answer, prompt_hash
 from mclabel.judge.consensus.sources import Source, check_same_solutions
 from mclabel.judge.critic import TEMPLATES, Template, critic_prompt
 from mclabel.judge.critic.chains import step_verdicts
+from mclabel.judge.critic.verdicts import judges_whole
 from mclabel.judge.opinions import OpinionRun, text_digest
 from mclabel.run.outputs import output_folder
 from mclabel.run.places import EXPORT, check_free
@@ -271,10 +272,20 @@ def _chain(
         key=content_id("verifier chain", choice.seed, row.solution.id, answer.text),
         kind=kind,
         prompt=_prompt(row, template),
-        text=answer.text,
+        text=_ended(answer.text, error, template),
         solution=row.solution.id,
         first_error=error,
     )
+
+
+def _ended(text: str, error: int | None, template: Template) -> str:
+    """The chain; for ThinkPRM's prompt with the verdict on the whole that its models end with.
+
+    They are scored by the chance of its last word (2504.16828, appendix E.1).
+    """
+    if template != TEMPLATES["thinkprm"] or judges_whole(text):
+        return text
+    return f"{text.rstrip()}\nIs the solution correct? {'Yes' if error is None else 'No'}"
 
 
 class _Reason(str):

@@ -170,11 +170,19 @@ def test_what_is_not_whole_or_there_already_is_left_out(tmp_path: Path) -> None:
     }
 
 
-def test_another_prompt_may_be_written(tmp_path: Path) -> None:
-    rows = [RIGHT[0], WRONG[0]]
-    _, written = export(
-        tmp_path, rows, lambda row: [answer(row, chain(row, row.first_error))], prompt="thinkprm"
-    )
+def test_the_prompt_of_thinkprm_may_be_written(tmp_path: Path) -> None:
+    """Its chains end with a verdict on the whole; one that has it is left as it is."""
+    ended = chain(WRONG[0], WRONG[0].first_error) + "\nIs the solution correct? No"
+
+    def say(row: LabeledSolution) -> list[Answer]:
+        return [answer(row, chain(row, None) if row.first_error is None else ended)]
+
+    _, written = export(tmp_path, [RIGHT[0], WRONG[0]], say, prompt="thinkprm")
+    texts = {row["first_error"]: row["completion"][0]["content"] for row in written}
+    assert texts == {
+        -1: chain(RIGHT[0], None) + "\nIs the solution correct? Yes",
+        WRONG[0].first_error: ended,
+    }
     for row in written:
         content = row["prompt"][0]["content"]
         assert content.startswith("You are given a math problem and a proposed step-by-step")

@@ -76,6 +76,11 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
     return StepVerdicts(verdicts, *_fault(verdicts, said, whole))
 
 
+def judges_whole(text: str) -> bool:
+    """Whether a text answers "Is the solution correct?"."""
+    return _WHOLE.search(text) is not None
+
+
 def _agreed(verdicts: set[bool]) -> bool | None:
     return next(iter(verdicts)) if len(verdicts) == 1 else None
 
