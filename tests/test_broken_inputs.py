@@ -114,6 +114,10 @@ def _select(
     return ["select", pool, "--rule", rule, "--budget", "1", "-o", out + suffix, *more]
 
 
+def _chains(run: str, labels: str, out: str, *more: str) -> list[str]:
+    return ["export", run, "--to", "verifier-chains", "--labels", labels, "-o", out, *more]
+
+
 NOBODY = "http://127.0.0.1:9"
 BAD_NAMES = ("", "x y", "../x", ".x", "x.", "a:b:c", "x;y")
 OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
@@ -207,6 +211,18 @@ VERBS: dict[str, dict[str, Slot]] = {
         "out": Slot("output", lambda w, v, out: ["export", w["run"], "--to", "trl", "-o", v]),
         "push_to_hub": Slot(("a/b", "", "a b", "../x", "a/b/c"), lambda w, v, out: [
             "export", w["run"], "--to", "trl", "-o", out, "--push-to-hub", v]),
+        "run: verifier-chains": Slot("run", lambda w, v, out: _chains(v, w["arith"], out)),
+        "labels": Slot("run", lambda w, v, out: _chains(w["critic"], v, out)),
+        "out: verifier-chains": Slot("output", lambda w, v, out: _chains(
+            w["critic"], w["arith"], v)),
+        "max_tokens": Slot(("x", "0", "-1", "1e9"), lambda w, v, out: _chains(
+            w["critic"], w["arith"], out, "--max-tokens", v)),
+        "per_solution": Slot(("x", "0"), lambda w, v, out: _chains(
+            w["critic"], w["arith"], out, "--per-solution", v)),
+        "prompt": Slot(("x", "", "lessons", "{problem}"), lambda w, v, out: _chains(
+            w["critic"], w["arith"], out, "--prompt", v)),
+        "seed": Slot(("x", "-1"), lambda w, v, out: _chains(
+            w["critic"], w["arith"], out, "--seed", v)),
     },
     "import": {
         "file": Slot("rows", lambda w, v, out: ["import", v, "--from", "trl", "-o", out]),
@@ -487,7 +503,7 @@ HARMLESS = {
     *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
     *(("train", "look"), ("eval processbench", "rule")),
     *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
-    ("export", "screening"),
+    *(("export", "screening"), ("export", "filter")),
     ("eval processbench-golds", "strict"),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("combine", "rule"),

@@ -216,6 +216,9 @@ def test_every_numeric_option_of_every_verb_is_known_here() -> None:
         ("serve-search", "--port"),
         ("serve-search", "--max-live"),
         ("serve-search", "--max-waiting"),
+        ("export", "--max-tokens"),
+        ("export", "--per-solution"),
+        ("export", "--seed"),
         ("serve-rewards", "--port"),
         ("serve-rewards", "--max-waiting"),
     }

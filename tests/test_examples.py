@@ -6,12 +6,19 @@ import asyncio
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mclabel.judge.verifier_chains import export_chains
+from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.verifier_chains import answer, chain, write_critic
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {
@@ -21,10 +28,12 @@ PRINTED = {
     "own_estimator.py": r"fixed.+0\.\d\d of first .+\nuntil both.+0\.\d\d of first errors found",
 }
 """What each script's output must hold."""
+VERIFIER = "train_verifier.py"
+"""A script that needs arguments, and has a test of its own."""
 
 
 def test_every_script_is_run_here() -> None:
-    assert set(PRINTED) == {path.name for path in EXAMPLES.glob("*.py")}
+    assert {*PRINTED, VERIFIER} == {path.name for path in EXAMPLES.glob("*.py")}
 
 
 @pytest.mark.slow
@@ -64,3 +73,53 @@ def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_notebook_holds_no_outputs() -> None:
     for cell in json.loads((EXAMPLES / "label.ipynb").read_text())["cells"]:
         assert not cell.get("outputs") and cell.get("execution_count") is None
+
+
+@pytest.mark.slow
+def test_a_verifier_is_trained_on_the_chains_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On exported chains, whole and by LoRA; what is saved loads."""
+    pytest.importorskip("trl")
+    rows = arith_rows(16, per_problem=1)
+    labels = write_run(tmp_path / "labels", rows)
+    critic = write_critic(
+        tmp_path / "critic", rows, lambda row: [answer(row, chain(row, row.first_error))]
+    )
+    export_chains(critic, labels, str(tmp_path / "chains"))
+    base, out = tiny_model(tmp_path / "base"), tmp_path / "verifier"
+    short = {"use_cpu": True, "max_steps": 2, "gradient_accumulation_steps": 1}
+    pairs = [f"{key}={json.dumps(value)}" for key, value in short.items()]
+    monkeypatch.setattr(sys, "argv", ["x", str(tmp_path / "chains"), base, str(out), *pairs])
+    module = runpy.run_path(str(EXAMPLES / VERIFIER), run_name="__main__")
+    assert re.search(r"loss \d\.\d{3}; the verifier is in ", capsys.readouterr().out)
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    lines = (tmp_path / "chains" / "data.jsonl").read_text().splitlines()
+    chains = {json.loads(line)["completion"][0]["content"] for line in lines}
+    for batch in module["trainer"].get_train_dataloader():
+        learned = [label for label in batch["labels"][0].tolist() if label != -100]
+        text = tokenizer.decode(learned)
+        assert text.endswith(tokenizer.eos_token)
+        assert text.removesuffix(tokenizer.eos_token) in chains
+        assert len(learned) < len(batch["input_ids"][0])
+
+    monkeypatch.setitem(module["train"].__globals__, "LARGE", 0)
+    module["train"](str(tmp_path / "chains"), base, str(tmp_path / "lora"), **short)
+    start = AutoModelForCausalLM.from_pretrained(base).state_dict()
+    for folder in (out, tmp_path / "lora"):
+        trained = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+        assert trained.keys() == start.keys()
+        assert any(not torch.equal(trained[name], start[name]) for name in start)
+        assert AutoTokenizer.from_pretrained(folder).chat_template == tokenizer.chat_template
+
+
+@pytest.mark.slow
+def test_a_thought_is_opened_once() -> None:
+    pytest.importorskip("trl")
+    with_thought = runpy.run_path(str(EXAMPLES / VERIFIER))["with_thought"]
+    assert with_thought("<user>x<assistant><think>\n", "<think>\na</think>b") == "a</think>b"
+    assert with_thought("<user>x<assistant><think>\n", "a</think>b") == "a</think>b"
+    assert with_thought("<user>x<assistant>", "a</think>b") == "<think>\na</think>b"
+    assert with_thought("<user>x<assistant>", "<think>\na</think>b") == "<think>\na</think>b"
+    assert with_thought("<user>x<assistant>", "Step 1") == "Step 1"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mclabel.cli.options import configuration, settings
+from mclabel.cli.options import SEED, configuration, settings
 from mclabel.cli.output import console, errors, fail_if_stopped, say_left_out
-from mclabel.data.exchange import FORMATS, LABEL_STUDIO, PARQUET
+from mclabel.core.errors import ConfigError
+from mclabel.data.exchange import FORMATS, LABEL_STUDIO, PARQUET, VERIFIER_CHAINS
 from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.formats import OWN_FORMAT
 
@@ -70,7 +71,7 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
 
     names = [LABEL_STUDIO, *format_names()]
     if parameter.name == "to":
-        names.insert(0, PARQUET)
+        names[:0] = [PARQUET, VERIFIER_CHAINS]
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -81,8 +82,8 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     required=True,
     metavar="NAME",
     shell_complete=_formats,
-    help=f"Format: {PARQUET}, {', '.join(FORMATS)}, one that another package adds, or "
-    "module:Class of your own.",
+    help=f"Format: {PARQUET}, {', '.join(FORMATS)}, {VERIFIER_CHAINS}, one that another package "
+    "adds, or module:Class of your own.",
 )
 @click.option(
     "-o", "--out", required=True, help=("Folder for the exported data and its dataset card.")
@@ -102,23 +103,71 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     help="Of a folder of `mclabel annotate`: write the answers of the screening, too, also of "
     "people who were not admitted.",
 )
+@click.option(
+    "--labels",
+    metavar="RUN",
+    help=f"Of {VERIFIER_CHAINS}: the labels of the solutions that were judged. Required.",
+)
+@click.option(
+    "--filter",
+    type=click.Choice(["process", "outcome", "none"]),
+    help=f"Of {VERIFIER_CHAINS}: what a chain must agree with: the labels of the steps (process, "
+    "the default), or only whether the final answer is right (outcome), or nothing (none).",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    help=f"Of {VERIFIER_CHAINS}: leave out longer chains; default 4096.",
+)
+@click.option(
+    "--per-solution",
+    type=click.IntRange(1),
+    help=f"Of {VERIFIER_CHAINS}: most chains of one solution; default 1.",
+)
+@click.option(
+    "--prompt",
+    metavar="NAME",
+    help=f"Of {VERIFIER_CHAINS}: built-in prompt of the critic that is written in place of the one "
+    "it was asked, such as thinkprm.",
+)
+@click.option("--seed", type=SEED, help=f"Of {VERIFIER_CHAINS}: of the choice; default 0.")
 def export_labels(
-    run: str, to: str, out: str, push_to_hub: str | None, strict: bool, screening: bool
+    run: str,
+    to: str,
+    out: str,
+    push_to_hub: str | None,
+    strict: bool,
+    screening: bool,
+    labels: str | None,
+    **choice: Any,
 ) -> None:
     """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd and others.
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
     they cannot hold, and how many solutions were left out. RUN may also be a folder of `mclabel
     annotate`, which is written as prm800k or parquet, a row for each person's opinion, or as
-    label-studio.
+    label-studio. For verifier-chains, RUN is that of a critic (`mclabel judge`), whose answers
+    become training data for a verifier.
     """
     from mclabel.annotate.export import export_people
     from mclabel.annotate.items import is_annotations
     from mclabel.data.exchange.job import ExportReport, export_run
     from mclabel.data.exchange.tables import TablesReport, export_tables
+    from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
 
-    report: ExportReport | TablesReport
-    if is_annotations(run):
+    chosen = {name: value for name, value in choice.items() if value is not None}
+    report: ExportReport | TablesReport | ChainsReport
+    if to == VERIFIER_CHAINS:
+        if labels is None:
+            raise ConfigError(
+                f"--to {VERIFIER_CHAINS}: needs --labels RUN, the labels of the solutions that "
+                f"{run} has opinions on"
+            )
+        report = export_chains(run, labels, out, ChainChoice(**chosen), push_to_hub=push_to_hub)
+    elif given := [*(["labels"] if labels is not None else []), *chosen]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"{options}: only for --to {VERIFIER_CHAINS}, not {to}. Leave it out")
+    elif is_annotations(run):
         report = export_people(run, to, out, screening=screening, push_to_hub=push_to_hub)
     elif to == PARQUET:
         report = export_tables(run, out, push_to_hub=push_to_hub)

@@ -190,6 +190,14 @@ class Judge(ABC):
         """
         return {}
 
+    def asked(self) -> dict[str, Any]:
+        """What its language model is asked, where it has one that explains its opinions.
+
+        Returns:
+            JSON values, kept in the run, by which its prompts can be written again.
+        """
+        return {}
+
     def check(self) -> None:
         """See that all it needs is there, before a job writes anything.
 

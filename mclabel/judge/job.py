@@ -71,7 +71,10 @@ def judge(
         make=partial(make_judge, settings, seed=config.seed, num_cpus=num_cpus),
         source=config.solutions,
         provenance=run.stamp(
-            versions=versions(), input={"solutions": config.solutions}, served=served
+            versions=versions(),
+            input={"solutions": config.solutions},
+            served=served,
+            asked=own.asked(),
         ),
         strict=config.strict,
         answers=_earlier(config, semantic, served),

@@ -234,6 +234,7 @@ def test_hashes_are_stable_and_change_with_the_wording() -> None:
         "processbench": "17d9fbb840ccb437",
         "lessons": "17b8f6cffbe895e0",
         "step_verdicts": "cda868a53b57fec0",
+        "thinkprm": "ceaac6a8ed47650f",
     }
     first = TEMPLATES["processbench"]
     others = [

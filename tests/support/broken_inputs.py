@@ -21,6 +21,7 @@ from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.manifest import PrmManifest
 from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.verifier_chains import answer, chain, write_critic
 
 DEEP = 100_000
 PROBLEMS = [
@@ -76,6 +77,9 @@ class World:
         write_run(folder / "arith", rows)
         judged = ["solutions=" + str(folder / "arith"), f"out={folder}/opinions"]
         judge(load_config(JudgeConfig, None, judged))
+        write_critic(
+            folder / "critic", rows, lambda row: [answer(row, chain(row, row.first_error))]
+        )
         model = tiny_model(folder / "model")
         self._save_prm(model)
 

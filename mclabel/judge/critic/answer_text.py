@@ -16,18 +16,27 @@ _THINK = re.compile(r"<\s{0,3}(/?)\s{0,3}think(?:ing)?\s{0,3}>|◁(/?)think▷",
 _BRACE = re.compile(r"\\{1,2}(?:boxed|fbox)\s{0,3}(?:\{|(\d{1,9}))|\\.|[{}]", re.DOTALL)
 """A box that opens, another command or escaped brace, or a brace."""
 _WRAPPERS = re.compile(
-    r"\\(?:boxed|text|textbf|textit|mathrm|mathbf|mathit|texttt|bf|rm)(?![A-Za-z])"
+    r"\\(?:boxed|fbox|mbox|emph|underline|bf|rm|sf|large|Large|(?:text|math)(?:bf|it|rm|tt|sf|sc)"
+    r"|text|(?:text)?color\s?\{[A-Za-z!0-9]{1,30}\}|operatorname\*?)(?![A-Za-z])"
 )
 _SPACING = re.compile(r"\\(?:quad|qquad|[,;:! ])|~")
 _MINUS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2011": "-"})
 _QUOTES = " \t\r\n.,;:!?*$`'\"()[]{}#\u3002\u201c\u201d\u2018\u2019"
+_SIGNS = " \ufe0f✓✔✅✗✘❌"
+"""Beside words they say nothing more."""
 _CORRECT = frozenset(
-    ("correct", "right", "正确", "對", "对", "正確", "correcto", "correcta", "richtig")
+    (
+        *("correct", "right", "正确", "對", "对", "正確", "correcto", "correcta", "richtig"),
+        *("korrekt", "correcte", "juste", "correto", "correta", "верно", "правильно"),
+        *("正しい", "맞음", "옳음", "✓", "✔", "✅", "checkmark"),
+    )
 )
 _INCORRECT = frozenset(
     (
         *("incorrect", "not correct", "wrong", "不正确", "错误", "有误", "错", "錯誤", "不正確"),
-        *("incorrecto", "incorrecta", "falsch", "erroné"),
+        *("incorrecto", "incorrecta", "falsch", "inkorrekt", "erroné", "incorrecte", "faux"),
+        *("fausse", "incorreto", "incorreta", "неверно", "неправильно"),
+        *("誤り", "間違い", "틀림", "✗", "✘", "❌"),
     )
 )
 _REFUSAL = re.compile(
@@ -113,7 +122,8 @@ def plain(content: str) -> str:
     text = unicodedata.normalize("NFKC", content[:MAX_CONTENT]).translate(_MINUS)
     text = _SPACING.sub(" ", _WRAPPERS.sub("", text))
     text = text.replace("\\_", "_").replace("{", "").replace("}", "").replace("\\", "")
-    return " ".join(text.split()).strip(_QUOTES).lower()
+    words = " ".join(text.split()).strip(_QUOTES).lower()
+    return words.strip(_SIGNS) or words
 
 
 def says_correct(content: str) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from mclabel.core.errors import ConfigError, EngineDied, RequestFailed
@@ -81,6 +82,13 @@ class CriticJudge(Judge):
         return {
             "policy": {"model": model},
             "prompt": template_hash(self.settings.template),
+        }
+
+    def asked(self) -> dict[str, Any]:
+        """The template, and whether it was filled with references; see `Judge`."""
+        return {
+            "template": asdict(self.settings.template),
+            "use_reference": self.settings.use_reference,
         }
 
     def check(self) -> None:

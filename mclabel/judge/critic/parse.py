@@ -4,8 +4,8 @@ A vote is known only if the answer gives a verdict in the asked form. Everything
 with a reason, never "no error": an outage or a cut must not look like a sound solution.
 
 Thoughts between `<think>` tags are no verdict. The one exception is `step_verdicts`, whose models
-are trained to write the verdicts into the thought: if none stands outside, a closed thought is
-read, too.
+are trained to write the verdicts into the thought: if those outside are not enough, a closed
+thought is read, too.
 
 An answer that was truncated counts only if its verdict is complete already, outside of thoughts:
 a box after which no more words came; a conclusion Incorrect, or Correct after an analysis of the
@@ -28,6 +28,7 @@ from mclabel.judge.critic.answer_text import (
     says_correct,
     split_thoughts,
 )
+from mclabel.judge.critic.verdicts import Fault, read_verdicts
 
 MAX_CHARACTERS = 1_000_000
 """In an answer; a longer one is unknown."""
@@ -69,8 +70,10 @@ def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vot
         return _unknown("truncated")
     read, nothing = _PARSERS[parser]
     vote = read(outside, num_steps, truncated)
-    if vote is None and parser == "step_verdicts" and not is_open and not truncated:
-        vote = read(f"{inside}\n{outside}", num_steps, truncated)
+    may_think = parser == "step_verdicts" and inside and not is_open and not truncated
+    if may_think and (vote is None or not vote.is_known):
+        whole = read(f"{inside}\n{outside}", num_steps, truncated)
+        vote = whole if vote is None or (whole is not None and whole.is_known) else vote
     if vote is not None:
         return vote
     if truncated:
@@ -202,76 +205,19 @@ def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, st
     return says, "" if says is not None else f"conclusion: {content[:_MAX_REASON]}"
 
 
-_STEP = re.compile(
-    r"^[ \t#*>-]{0,8}(?:(?:step|paragraph)[ \t_]{0,3}(\d{1,9})|步骤[ \t]{0,3}(\d{1,9})"
-    r"|第[ \t]{0,3}(\d{1,9})[ \t]{0,3}步)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_WHOLE = re.compile(
-    r"is the solution correct\s{0,3}\?[\s*:$]{0,8}(?:\\boxed\{)?(yes|no)\b", re.IGNORECASE
-)
-
-
 def _parse_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
     """The first step whose verdict is incorrect, if all before it have one.
 
-    A verdict belongs to the step in whose heading's section it stands. Without headings the
-    verdicts are those of the steps in order. None: there are no verdicts.
+    None: there are no verdicts.
     """
-    verdicts = _verdicts(text)
-    if isinstance(verdicts, Vote):
-        return verdicts
-    if not verdicts:
+    chain = read_verdicts(text, num_steps)
+    if chain is None:
         return None
-    for index in (min(verdicts), max(verdicts)):
-        if not (place := _located(index, "step_verdicts", num_steps)).is_known:
-            return place
-    vote = _first_incorrect(verdicts, num_steps)
-    if not vote.is_known and truncated:
+    if chain.fault is Fault.MISSING and truncated:
         return _unknown("truncated")
-    whole = [match[1].lower() == "yes" for match in _WHOLE.finditer(text)]
-    if vote.is_known and whole and whole[-1] != (vote.first_error is None):
-        return _unknown("verdict on the whole contradicts the steps")
-    return vote
-
-
-def _verdicts(text: str) -> dict[int, bool] | Vote:
-    """Whether each step is correct, by its index in the answer; a vote if that is unclear."""
-    spoken = [(box.start, says_correct(box.content)) for box in boxes(text)]
-    found = [(start, says) for start, says in spoken if says is not None]
-    headings = [(match.start(), _number(match)) for match in _STEP.finditer(text)]
-    first = FIRST_INDEX["step_verdicts"]
-    if not headings:
-        return dict(enumerate((says for _, says in found), first))
-    verdicts: dict[int, bool] = {}
-    next_heading, index = 0, None
-    for start, says in found:
-        while next_heading < len(headings) and headings[next_heading][0] < start:
-            index = headings[next_heading][1]
-            next_heading += 1
-        if index is None:
-            return _unknown("verdict before the first step")
-        if verdicts.setdefault(index, says) != says:
-            return _unknown(f"contradictory verdicts on step {index}")
-    return verdicts
-
-
-def _number(heading: re.Match[str]) -> int:
-    return int(heading[1] or heading[2] or heading[3])
-
-
-def _first_incorrect(verdicts: Mapping[int, bool], num_steps: int) -> Vote:
-    """The vote of verdicts by index, each of which is in range."""
-    first = FIRST_INDEX["step_verdicts"]
-    for index in range(first, first + num_steps):
-        says = verdicts.get(index)
-        if says is None:
-            if len(verdicts) < num_steps and max(verdicts) < index:
-                return _unknown(f"verdicts on {len(verdicts)} of {num_steps} steps")
-            return _unknown(f"no verdict on step {index}")
-        if not says:
-            return _located(index, "step_verdicts", num_steps)
-    return _NO_ERROR
+    if chain.fault is not None:
+        return _unknown(chain.reason)
+    return Vote(chain.first_error, is_known=True)
 
 
 _Reader = Callable[[str, int, bool], Vote | None]

@@ -1,6 +1,6 @@
 r"""What a critic is asked: templates, and how the texts of a solution are put into them.
 
-Each built-in template follows a published way of asking, in words of its own:
+Each built-in template but the last follows a published way of asking in words of its own:
 
 - `processbench`: paragraphs are tagged from `<paragraph_0>`, and the answer is an index in
   `\boxed{}`, -1 for none (ProcessBench, arXiv 2412.06559, QwenLM/ProcessBench).
@@ -8,6 +8,8 @@ Each built-in template follows a published way of asking, in words of its own:
   wrong, and a conclusion ends the answer (arXiv 2501.07301; sail-sg/ActivePRM has it in code).
 - `step_verdicts`: steps are headed from `Step 1:`, and each gets `\boxed{correct}` or
   `\boxed{incorrect}` (ThinkPRM, arXiv 2504.16828, mukhal/ThinkPRM).
+- `thinkprm`: the prompt that ThinkPRM's models were trained with, to the letter. It does not say
+  how verdicts are written: for models that were trained to write them.
 
 The wording alone moves a critic's F1 by several points. Who needs a published wording to the
 letter gives its text as a template with the placeholders used here and names its parser.
@@ -239,9 +241,23 @@ Examine the steps in their order. For each, write its heading, such as "Step 1:"
 end with a verdict on it: \boxed{correct} or \boxed{incorrect}. After the first step that is \
 incorrect, stop.""".replace("\\\n", "")
 
+_THINKPRM = """You are given a math problem and a proposed step-by-step solution:
+
+[Math Problem]
+
+{problem}
+
+{reference}[Solution]
+
+{steps}
+
+Review and critique each step in the proposed solution to determine whether each step is correct. \
+If the solution is incomplete, only verify the provided steps.""".replace("\\\n", "")
+
 TEMPLATES: Mapping[str, Template] = {
     "processbench": Template(_PROCESSBENCH, "processbench", _REFERENCE),
     "lessons": Template(_LESSONS, "lessons", _REFERENCE),
     "step_verdicts": Template(_STEP_VERDICTS, "step_verdicts", _REFERENCE),
+    "thinkprm": Template(_THINKPRM, "step_verdicts", _REFERENCE),
 }
 """The built-in templates by name."""

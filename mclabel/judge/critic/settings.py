@@ -29,8 +29,8 @@ class CriticSettings(Settings):
     """What a critic is asked about a solution, and for how many votes."""
 
     prompt: str = Field("processbench", min_length=1)
-    """Name of a built-in prompt (`processbench`, `lessons` or `step_verdicts`), or the text of a
-    template that contains {problem}, {steps} and, with `use_reference`, {reference}."""
+    """Name of a built-in prompt (`processbench`, `lessons`, `step_verdicts` or `thinkprm`), or the
+    text of a template that contains {problem}, {steps} and, with `use_reference`, {reference}."""
     parser: Annotated[str, OneOf(tuple(FIRST_INDEX))] | None = None
     """Built-in prompt whose answer format and step marks a template of your own uses; required for
     such a template. null for a built-in prompt."""

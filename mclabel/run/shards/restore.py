@@ -35,7 +35,7 @@ from mclabel.run.shards.store import Store
 
 _METADATA_KEY = b"mclabel"
 _FOLDERS = ("labels", f"{MERGED}/labels", "opinions")
-_KEPT = ("identity", "config", "versions", "input", "served")
+_KEPT = ("identity", "config", "versions", "input", "served", "asked")
 RESTORE = "mclabel verify {run} --restore-manifest"
 
 

@@ -1,0 +1,76 @@
+"""A critic's answer as a verifier's chain of thought: what it says of each step.
+
+A vote asks only where the first error is (`parse`). A chain that a model is to learn from must be
+complete beside: every step up to the first incorrect one has one verdict, and the text has ended.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mclabel.judge.critic.answer_text import split_thoughts
+from mclabel.judge.critic.parse import FIRST_INDEX, MAX_CHARACTERS, check_parser, parse_output
+from mclabel.judge.critic.verdicts import Fault, StepVerdicts, read_verdicts
+
+_ANALYSIS = re.compile(r"<\s{0,3}analysis[_\s]{0,3}(\d{1,9})\s{0,3}>", re.IGNORECASE)
+
+
+def step_verdicts(
+    text: str, num_steps: int, parser: str = "step_verdicts", *, truncated: bool = False
+) -> StepVerdicts:
+    """The verdicts of a chain on the steps of a solution, and why it is incomplete if it is.
+
+    Args:
+        text: of the answer, thoughts included.
+        num_steps: of the solution, at least 1.
+        parser: name of the form that was asked for, one of `FIRST_INDEX`.
+        truncated: the answer was cut by its length.
+
+    Raises:
+        ConfigError: there is no such parser.
+    """
+    check_parser(parser)
+    nothing = (None,) * num_steps
+    if len(text) > MAX_CHARACTERS:
+        reason = f"longer than {MAX_CHARACTERS:,} characters"
+        return StepVerdicts(nothing, Fault.TOO_LONG, reason)
+    outside, inside, is_open = split_thoughts(text)
+    if is_open:
+        fault = Fault.TRUNCATED if truncated else Fault.OPEN_THOUGHT
+        return StepVerdicts(nothing, fault, "unclosed think block")
+    if parser == "step_verdicts":
+        found = _of_steps(outside, inside, num_steps)
+    else:
+        found = _of_first_error(text, outside, num_steps, parser)
+    if truncated:
+        return StepVerdicts(found.verdicts, Fault.TRUNCATED, "truncated")
+    return found
+
+
+def _of_steps(outside: str, inside: str, num_steps: int) -> StepVerdicts:
+    """The verdicts outside of thoughts, or with them if those are not enough."""
+    found = read_verdicts(outside, num_steps)
+    if inside and (found is None or found.fault is not None):
+        whole = read_verdicts(f"{inside}\n{outside}", num_steps)
+        if whole is not None and (found is None or whole.fault is None):
+            return whole
+    return found or StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, "no verdicts")
+
+
+def _of_first_error(text: str, outside: str, num_steps: int, parser: str) -> StepVerdicts:
+    """The verdicts that a first error implies, of a form that names it once."""
+    vote = parse_output(text, parser, num_steps, truncated=False)
+    if not vote.is_known:
+        return StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, vote.reason)
+    error = num_steps if vote.first_error is None else vote.first_error
+    verdicts: list[bool | None] = [True] * error
+    verdicts += [False] * (error < num_steps)
+    if parser == "lessons":  # a step that it passed over has no verdict
+        first = FIRST_INDEX[parser]
+        analysed = {int(match[1]) - first for match in _ANALYSIS.finditer(outside)}
+        verdicts = [says if i in analysed else None for i, says in enumerate(verdicts)]
+    found = (*verdicts, *[None] * (num_steps - len(verdicts)))
+    if None in verdicts:
+        reason = f"no analysis of step {verdicts.index(None) + 1}"
+        return StepVerdicts(found, Fault.MISSING, reason)
+    return StepVerdicts(found)

@@ -1,0 +1,318 @@
+r"""Verdicts on single steps in a critic's text, each on the step that a person would give it to.
+
+Read are ThinkPRM's `\boxed{correct}` (arXiv 2504.16828), GenPRM's `**Judgement**: $\boxed{Yes}$`
+(2504.00891), R-PRM's `Is the step correct (Yes/No)? No` (2503.21295), and their like in other words
+and languages. Numbers of steps are compared as numbers: "Step 10" comes after "Step 9".
+
+A verdict belongs to the step that its own sentence names ("Step 2 is \boxed{incorrect}"), else to
+the last heading. A line that merely begins with a step's name, such as "Step 3 gave us x", is a
+heading only where the next step is due. Code and its output are skipped. A text without headings
+gives its verdicts in the order of the steps. Everything reads in time linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mclabel.judge.critic.answer_text import boxes, says_correct
+
+FIRST_STEP = 1
+"""Number of the first step in these texts."""
+
+
+class Fault(StrEnum):
+    """Why the verdicts of a text cannot be used."""
+
+    TRUNCATED = "truncated"
+    OPEN_THOUGHT = "a thought that never ends"
+    NO_VERDICTS = "no verdicts that can be read"
+    MISSING = "a step without verdict"
+    CONTRADICTION = "contradicting verdicts"
+    MORE_STEPS = "more steps than there are"
+    BEFORE_FIRST = "a verdict before the first step"
+    TOO_LONG = "too long to be read"
+
+
+@dataclass(frozen=True)
+class StepVerdicts:
+    """What a text says of each step of a solution."""
+
+    verdicts: tuple[bool | None, ...]
+    """One a step: True for correct, False for incorrect, None where it says nothing, or both."""
+    fault: Fault | None = None
+    """Why the text is no complete verification; None if it is one: it has a verdict on every step,
+    or on every step up to the first incorrect one."""
+    reason: str = ""
+    """The fault with the step's number."""
+
+    @property
+    def first_error(self) -> int | None:
+        """Index of the first incorrect step, from 0; None if there is none."""
+        return self.verdicts.index(False) if False in self.verdicts else None
+
+
+def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
+    """The verdicts on the steps of a solution; None if there are none at all.
+
+    Args:
+        text: without thoughts that do not count.
+        num_steps: of the solution, at least 1.
+    """
+    text = _CODE.sub(_without_code, text)
+    marks = _marks(text)
+    found = list(_assigned(text, [mark for mark in marks if not mark.is_on_whole]))
+    if not found:
+        return None
+    said: dict[int, set[bool]] = {}
+    for numbers, says in found:
+        for number in numbers:
+            said.setdefault(number, set()).add(says)
+    numbers_of_steps = range(FIRST_STEP, FIRST_STEP + num_steps)
+    verdicts = tuple(_agreed(said.get(number, set())) for number in numbers_of_steps)
+    whole = [mark.says for mark in marks if mark.is_on_whole]
+    return StepVerdicts(verdicts, *_fault(verdicts, said, whole))
+
+
+def judges_whole(text: str) -> bool:
+    """Whether a text answers "Is the solution correct?"."""
+    return _WHOLE.search(text) is not None
+
+
+def _agreed(verdicts: set[bool]) -> bool | None:
+    return next(iter(verdicts)) if len(verdicts) == 1 else None
+
+
+def _fault(
+    verdicts: tuple[bool | None, ...], said: dict[int, set[bool]], whole: list[bool]
+) -> tuple[Fault | None, str]:
+    """What is wrong with verdicts, and where."""
+    if _NOWHERE in said:
+        return Fault.BEFORE_FIRST, "verdict before the first step"
+    for number, says in said.items():
+        if len(says) > 1:
+            return Fault.CONTRADICTION, f"contradictory verdicts on step {number}"
+    num_steps = len(verdicts)
+    for number in (min(said), max(said)):
+        if not FIRST_STEP <= number < FIRST_STEP + num_steps:
+            return Fault.MORE_STEPS, f"index {number} of {num_steps} steps"
+    until = verdicts.index(False) if False in verdicts else num_steps
+    if None in verdicts[:until]:
+        number = verdicts.index(None) + FIRST_STEP
+        is_short = len(said) < num_steps and max(said) < number
+        words = f"verdicts on {len(said)} of {num_steps} steps"
+        return Fault.MISSING, words if is_short else f"no verdict on step {number}"
+    if whole and whole[-1] != (False not in verdicts):
+        return Fault.CONTRADICTION, "verdict on the whole contradicts the steps"
+    return None, ""
+
+
+_NOWHERE = -1
+"""The step of a verdict that stands before the first heading."""
+
+
+def _assigned(text: str, marks: list[_Mark]) -> Iterator[tuple[range, bool]]:
+    """Numbers of steps, and the verdict on them."""
+    headings = list(_headings(text))
+    asked = [mark for mark in marks if mark.is_asked]
+    if asked and _NOW_STEP.search(text):  # its headings are those of the steps before
+        marks, headings = asked, []
+    if not headings and all(mark.numbers is None for mark in marks):
+        in_order = [mark for mark in marks if not mark.is_final] or marks
+        yield from ((range(i, i + 1), m.says) for i, m in enumerate(in_order, FIRST_STEP))
+        return
+    place, current, has_verdict = 0, range(_NOWHERE, _NOWHERE + 1), False
+    for mark in marks:
+        while place < len(headings) and headings[place].start <= mark.start:
+            heading = headings[place]
+            is_due = current[0] == _NOWHERE or (
+                has_verdict and heading.numbers[0] == current[-1] + 1
+            )
+            if heading.is_clear or is_due:
+                current, has_verdict = heading.numbers, False
+            place += 1
+        if mark.is_final and has_verdict:
+            continue
+        numbers = current if mark.numbers is None else mark.numbers
+        has_verdict = has_verdict or numbers == current
+        yield numbers, mark.says
+
+
+_NUMERAL = r"(\d{1,9}|[一二三四五六七八九十]{1,3})"
+_WORD = (
+    r"(?:steps?|paragraphs?|pasos?|étape|etape|passo|schritt|шаг|krok|ステップ|手順|步骤|步驟|段落)"
+)
+_NUMBERED = (
+    r"(?:(?:steps|paragraphs) (\d{1,9}) ?(?:-|–|to|and|through|&) ?(\d{1,9})"
+    rf"|{_WORD}[ \t_#]{{0,3}}{_NUMERAL}(?!\d)|第[ \t]{{0,3}}{_NUMERAL}[ \t]{{0,3}}步"
+    r"|(\d{1,9})[ \t]?단계)"
+)
+"""A step's name: ends of a range in two groups, or its number in one of three."""
+_LEAD = (
+    r"(?:(?:(?:critique|analysis|verification|evaluation|review|assessment)(?: of| for| on)?"
+    r"|checking|verifying|evaluating|reviewing|moving on to|moving to|now|next|for|regarding)"
+    r"[,:]? {1,2}(?:the )?)?"
+)
+_HEADING = re.compile(
+    rf"^(?P<dress>[ \t]{{0,8}}(?:\d{{1,3}}[.)][ \t]{{1,3}})?[ \t#*>_\[(-]{{0,8}}){_LEAD}{_NUMBERED}"
+    r"(?P<end>[ \t]{0,3}(?:\(?of \d{1,9}\)?|/[ \t]?\d{1,9})?[ \t]{0,2}"
+    r"(?:[*_]{0,3}[:：.)\]、。—–-]|[*_]{1,3}|$))?",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TAGGED = re.compile(
+    r"(?:<[ \t]?(?:analysis|step|paragraph)[ _](?P<tag>\d{1,9})[ \t]?>"
+    r"|let['’]?s analy[sz]e (?:the )?(?:paragraph|step) (?P<said>\d{1,9}))",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    rf"{_NUMBERED}[*_]{{0,3}}[ \t]{{0,2}}(?:(?:is|was|seems|est?|是)?[ \t]?"
+    r"(?:therefore|thus|also|hence)?[ \t]?|[ \t]{0,2}(?:[:：=]|->|→|⇒|-|–|—))"
+    r"[ \t]{0,2}[$*(\[\\]{0,4}$",
+    re.IGNORECASE,
+)
+"""A step's name right before a verdict, which is on that step."""
+_BEFORE = 60
+"""Characters before a verdict in which it can be said what it is on."""
+_OVERALL = re.compile(
+    r"(?:(?P<whole>\boverall|\b(?:solution|answer) is|\b(?:solution|answer) correct ?\?"
+    r"|correctness of the solution|整体|总体|解答)"
+    r"|\bfinal (?:verdict|judgment|judgement|result|conclusion))"
+    r"[ \t*:：,]{0,4}(?:is)?[ \t:]{0,3}[$*(\[\\]{0,4}$",
+    re.IGNORECASE,
+)
+"""What stands before a verdict on the whole solution; a final one may be on its last step."""
+_ASKED = re.compile(
+    rf"\bis (?:the |this |now ){{0,3}}(?:step|paragraph)(?: {_NUMERAL})? correct[ \t]{{0,2}}"
+    r"(?:\(yes/no\))?[ \t]{0,2}[?:：][ \t*:$]{0,6}(yes|no)\b",
+    re.IGNORECASE,
+)
+_STATED = re.compile(
+    r"^[ \t#*>-]{0,8}(?:step )?(?:judgment|judgement|verdict|判断|判定|结论)[*_]{0,3}"
+    r"[ \t]{0,2}[:：][ \t*_$]{0,6}((?:not )?[^\W\d]{1,12})(?=[ \t*_$.。!]{0,6}$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NOW_STEP = re.compile(r"\bnow step\b|\bprevious steps? analysis\b", re.IGNORECASE)
+_WHOLE = re.compile(
+    r"is the (?:whole |entire |proposed )?solution correct\s{0,3}\??(?:[ \t]{0,2}\(yes/no\)\??)?"
+    r"[\s*:$]{0,8}(?:\\boxed\{)?(yes|no)\b",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"```[ \t]*[a-z]{0,12}[ \t]*\r?\n(.*?)```", re.IGNORECASE | re.DOTALL)
+_EITHER = re.compile(
+    r"[\s`'\"$,*\\()]{0,6}(?:or|and|/|\||ou|o|или|或|和)[\s`'\"$*\\()]{0,6}", re.IGNORECASE
+)
+"""Between two boxes that only say which verdicts there are."""
+_YES = frozenset(("yes", "是", "sí", "si", "ja", "oui", "sim", "да", "はい"))
+_NO = frozenset(("no", "否", "nein", "non", "não", "нет", "いいえ"))
+_ABOUT = re.compile(r"^(?:the |this )?(?:step|paragraph)(?: \d{1,9})?(?: is|:)? ", re.IGNORECASE)
+
+_REASON = re.compile(r"[,;:.，。；：(]| [-–—]")
+"""Behind a verdict: what follows in the same box says why."""
+
+
+@dataclass(frozen=True)
+class _Heading:
+    start: int
+    numbers: range
+    is_clear: bool
+    """Whether it cannot be the beginning of a sentence."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    start: int
+    says: bool
+    numbers: range | None
+    """Of the steps that its sentence names; None if it names none."""
+    is_asked: bool = False
+    """Whether it answers the question if the step is correct."""
+    is_final: bool = False
+    """Whether it may repeat the verdict on the last step."""
+    is_on_whole: bool = False
+    """Whether it is on the whole solution."""
+
+
+def _headings(text: str) -> Iterator[_Heading]:
+    found = [
+        _Heading(
+            match.start(),
+            _numbers(*match.groups()[1:6]),
+            match["end"] is not None or "#" in match["dress"] or "**" in match["dress"],
+        )
+        for match in _HEADING.finditer(text)
+    ]
+    for match in _TAGGED.finditer(text):
+        number = int(match["tag"] or match["said"])
+        found.append(_Heading(match.start(), range(number, number + 1), is_clear=True))
+    return iter(sorted(found, key=lambda one: one.start))
+
+
+def _marks(text: str) -> list[_Mark]:
+    """The verdicts of a text in order."""
+    found = [
+        _Mark(match.start(), match[1].lower() in _YES, None, is_on_whole=True)
+        for match in _WHOLE.finditer(text)
+    ]
+    spoken = [(box, _says(box.content)) for box in boxes(text)]
+    known = [(box, says) for box, says in spoken if says is not None]
+    ends = [box.end for box, _ in known]
+    starts = [box.start for box, _ in known]
+    for place, (box, says) in enumerate(known):
+        after = place + 1 < len(known) and _EITHER.fullmatch(text, box.end, starts[place + 1])
+        before = place > 0 and _EITHER.fullmatch(text, ends[place - 1], box.start)
+        window = text[max(0, box.start - _BEFORE) : box.start].rpartition("\n")[2]
+        if after or before:
+            continue
+        overall, named = _OVERALL.search(window), _NAMED.search(window)
+        mark = _Mark(
+            box.start,
+            says,
+            None if named is None else _numbers(*named.groups()),
+            is_final=overall is not None,
+            is_on_whole=overall is not None and overall["whole"] is not None,
+        )
+        found.append(mark)
+    for match in _ASKED.finditer(text):
+        numbers = None if match[1] is None else _numbers(match[1])
+        found.append(_Mark(match.start(), match[2].lower() in _YES, numbers, is_asked=True))
+    for match in _STATED.finditer(text):
+        if (stated := _says(match[1].lower())) is not None:
+            found.append(_Mark(match.start(), stated, None))
+    return sorted(found, key=lambda mark: mark.start)
+
+
+def _says(content: str) -> bool | None:
+    """What the plain content of a box says of a step."""
+    word = _REASON.split(_ABOUT.sub("", content), maxsplit=1)[0].strip()
+    if word in _YES or word in _NO:
+        return word in _YES
+    return says_correct(word)
+
+
+def _numbers(first: str | None, last: str | None = None, *others: str | None) -> range:
+    """The steps that a name stands for: one, or three of "Steps 2-4"."""
+    number = _number(next(name for name in (first, *others) if name is not None))
+    end = number if last is None else int(last)
+    return range(number, end + 1 if number < end <= number + _LONGEST else number + 1)
+
+
+_LONGEST = 100
+"""Steps that are named together."""
+_DIGITS = "零一二三四五六七八九"
+
+
+def _number(numeral: str) -> int:
+    if numeral.isdecimal():
+        return int(numeral)
+    tens, is_ten, ones = numeral.rpartition("十")
+    if not is_ten:
+        return _DIGITS.index(numeral[-1])
+    return 10 * (_DIGITS.index(tens[-1]) if tens else 1) + (_DIGITS.index(ones) if ones else 0)
+
+
+def _without_code(match: re.Match[str]) -> str:
+    """Nothing in place of a block of code; a block that holds verdicts stays."""
+    content = match[1]
+    return match[0] if "\\boxed" in content and "print(" not in content else "\n"

@@ -1,0 +1,399 @@
+"""Chains of a critic as training data for a verifier: conversations of those that are believed.
+
+A critic was asked about solutions of a labelling run (`mclabel judge`), and its answers were kept.
+As in ThinkPRM (arXiv 2504.16828) a chain is kept if its verdicts agree with the labels of the
+steps. There each step has a label. Here some may have none, so the first error that the chain
+names is compared with what is known: all steps before it must not be labelled wrong, and no step
+from it on, up to the first that is labelled wrong, may be labelled sound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from mclabel.core.errors import ConfigError, DataError, ShardError
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.core.seeds import content_id
+from mclabel.core.settings import read_record
+from mclabel.data.exchange import VERIFIER_CHAINS
+from mclabel.data.exchange.job import CARD, DATA, push_folder
+from mclabel.judge.base import Answer, prompt_hash
+from mclabel.judge.consensus.sources import Source, check_same_solutions
+from mclabel.judge.critic import TEMPLATES, Template, critic_prompt
+from mclabel.judge.critic.chains import step_verdicts
+from mclabel.judge.critic.verdicts import judges_whole
+from mclabel.judge.opinions import OpinionRun, text_digest
+from mclabel.run.outputs import output_folder
+from mclabel.run.places import EXPORT, check_free
+from mclabel.run.shards.labels import read_labels
+from mclabel.run.shards.manifest import MANIFEST, read_claim
+from mclabel.run.shards.rejects import FILE as REJECTS
+from mclabel.run.shards.store import Store
+
+Filter = Literal["process", "outcome", "none"]
+MAX_TOKENS = 4096
+"""Of a chain, by default: beyond it critics mostly go round in circles."""
+RIGHT, WRONG = "right", "wrong"
+"""The two classes of solutions that a data set has as many chains of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainChoice:
+    """Which chains are written."""
+
+    filter: Filter = "process"
+    """What a chain must agree with: the labels of steps, the outcome, or nothing."""
+    max_tokens: int = MAX_TOKENS
+    """Of a chain; longer ones are left out."""
+    per_solution: int = 1
+    """Most chains of one solution. They say the same in other words, so more solutions teach more.
+    """
+    prompt: str | None = None
+    """Built-in prompt that the rows have in place of the one that the critic was asked."""
+    seed: int = 0
+    """Decides which chains are left out where there are too many."""
+
+
+@dataclass(kw_only=True)
+class ChainsReport:
+    """What an export of chains wrote, and what it left out."""
+
+    path: str = ""
+    filter: Filter
+    num_rows: int = 0
+    num_solutions: int = 0
+    num_chains: Counter[str] = field(default_factory=Counter)
+    """By class of the solution."""
+    num_believed: Counter[str] = field(default_factory=Counter)
+    """Of these, complete ones that pass the filter."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Chains by the reason why they are not written."""
+    url: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Lines to print on a terminal."""
+        half = self.num_rows // 2
+        yield (
+            f"{self.num_rows:,} chains written to {self.path}: {half:,} on right and {half:,} on "
+            f"wrong solutions ({self.num_solutions:,} solutions)"
+        )
+        yield f"complete, short enough and believed (--filter {self.filter}): {self.rates}"
+        yield f"left out: {self.reasons}"
+        if self.url is not None:
+            yield f"uploaded to {self.url}"
+
+    @property
+    def rates(self) -> str:
+        """The share of chains that are believed, by class."""
+        return ", ".join(
+            f"{self.num_believed[name]:,} of {count:,} on {name} solutions"
+            + (f" ({self.num_believed[name] / count:.0%})" if count else "")
+            for name, count in ((name, self.num_chains[name]) for name in (RIGHT, WRONG))
+        )
+
+    @property
+    def reasons(self) -> str:
+        """Why chains are left out, the commonest reason first."""
+        counts = (f"{count:,} {reason}" for reason, count in self.left_out.most_common())
+        return "; ".join(counts) or "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chain:
+    """A chain that may be written."""
+
+    key: str
+    """Decides among chains, whatever their order."""
+    kind: str
+    """Class of its solution."""
+    prompt: str
+    text: str
+    solution: str
+    """Id of the solution."""
+    first_error: int | None
+    """Index of the step that it finds incorrect; None if it finds none."""
+
+    def line(self) -> str:
+        """Its row, as it stands in the file."""
+        row = {
+            "prompt": [{"role": "user", "content": self.prompt}],
+            "completion": [{"role": "assistant", "content": self.text}],
+            "id": self.solution,
+            "first_error": -1 if self.first_error is None else self.first_error,
+        }
+        return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def export_chains(
+    opinions: str,
+    labels: str,
+    out: str,
+    choice: ChainChoice | None = None,
+    *,
+    push_to_hub: str | None = None,
+) -> ChainsReport:
+    """Write the believed chains of a critic as conversations, as many on right as on wrong ones.
+
+    Args:
+        opinions: folder or URL of a run of `mclabel judge judge=critic` over the labels.
+        labels: folder or URL of the labelling run, or of a combined one.
+        out: folder, made if it is missing; what it holds of an earlier export is replaced.
+        choice: which chains are written.
+        push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
+
+    Raises:
+        ConfigError: the prompt is none that the chains answer, or the upload was refused.
+        DataError: the opinions have no chains, are on other solutions, or none is kept.
+        ShardError: no run, or a damaged shard.
+    """
+    choice = choice or ChainChoice()
+    check_free(out, EXPORT, "-o ")
+    run = OpinionRun.read(opinions)
+    asked = _template(run)
+    written = _written_template(asked, choice.prompt)
+    source = Store(labels)
+    check_same_solutions(labels, _digests(source), [Source(name=run.judge, run=run)])
+    report = ChainsReport(filter=choice.filter)
+    believed: list[_Chain] = []
+    num_labelled = 0
+    for row in read_labels(source):
+        opinion = run.opinions.get(row.solution.id)
+        if opinion is None or not row.steps:
+            continue
+        num_labelled += _has_step_labels(row)
+        for answer in opinion.answers:
+            _check_prompt(run, row, answer, asked)
+            found = _chain(row, answer, written, choice, report)
+            believed += [] if found is None else [found]
+    if choice.filter == "process" and not num_labelled:
+        raise DataError(
+            f"--labels {labels}: has a label of no step but the last, which is the outcome of the "
+            "solution. Label its steps (an estimator other than `outcome`), or take --filter "
+            "outcome"
+        )
+    kept = _chosen(believed, choice.per_solution, report)
+    if not kept:
+        raise DataError(
+            f"{opinions}: no chains are left, of which there must be as many on right as on wrong "
+            f"solutions. Believed (--filter {choice.filter}): {report.rates}. Left out: "
+            f"{report.reasons}. Judge more solutions, or with a better critic"
+        )
+    _write(kept, out, report, opinions)
+    if push_to_hub is not None:
+        report.url = push_folder(Path(out), push_to_hub, [DATA, CARD])
+    return report
+
+
+def _template(run: OpinionRun) -> Template:
+    """What the critic was asked.
+
+    Raises:
+        DataError: the judge writes no chains, or was shown references.
+        ShardError: the run does not say what it was asked.
+    """
+    asked: Mapping[str, Any] = (read_claim(Store(run.location), MANIFEST) or {}).get("asked") or {}
+    if not asked:
+        raise DataError(
+            f"{run.location}: its judge {run.judge} writes no chains of thought. Give the `out` of "
+            "mclabel judge judge=critic"
+        )
+    if asked.get("use_reference"):
+        raise DataError(
+            f"{run.location}: its critic was shown references (use_reference=true), which a "
+            "verifier will not have. Judge the solutions without"
+        )
+    try:
+        return read_record(Template, asked["template"])
+    except (ValueError, LookupError) as error:
+        raise ShardError(
+            f"{run.location}: its {MANIFEST} does not say what the critic was asked ({error}). "
+            "Judge its solutions again, into a new folder"
+        ) from error
+
+
+def _written_template(asked: Template, prompt: str | None) -> Template:
+    """The template of the rows' prompts."""
+    if prompt is None:
+        return asked
+    fit = [name for name, one in TEMPLATES.items() if one.parser == asked.parser]
+    if prompt not in fit:
+        raise ConfigError(
+            f"--prompt {prompt}: must ask for the form in which the critic has answered, "
+            f"{asked.parser}. Take one of {', '.join(fit)}, or leave it out"
+        )
+    return TEMPLATES[prompt]
+
+
+def _digests(source: Store) -> dict[str, str]:
+    return {
+        row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
+        for row in read_labels(source)
+    }
+
+
+def _prompt(row: LabeledSolution, template: Template) -> str:
+    return critic_prompt(template, row.problem.text, [step.text for step in row.solution.steps])
+
+
+def _check_prompt(
+    run: OpinionRun, row: LabeledSolution, answer: Answer, template: Template
+) -> None:
+    if prompt_hash(_prompt(row, template)) != answer.prompt:
+        raise ShardError(
+            f"{run.location}: the critic was asked about solution {row.solution.id} in other words "
+            "than its template gives today. Judge the solutions again, into a new folder"
+        )
+
+
+def _chain(
+    row: LabeledSolution,
+    answer: Answer,
+    template: Template,
+    choice: ChainChoice,
+    report: ChainsReport,
+) -> _Chain | None:
+    """The chain in an answer, if it is complete, short enough and believed."""
+    kind = _class(row, choice.filter)
+    if isinstance(kind, _Reason):
+        report.left_out[kind] += 1
+        return None
+    report.num_chains[kind] += 1
+    error = _named_error(row, answer, template.parser, choice)
+    if isinstance(error, _Reason):
+        report.left_out[error] += 1
+        return None
+    report.num_believed[kind] += 1
+    return _Chain(
+        key=content_id("verifier chain", choice.seed, row.solution.id, answer.text),
+        kind=kind,
+        prompt=_prompt(row, template),
+        text=_ended(answer.text, error, template),
+        solution=row.solution.id,
+        first_error=error,
+    )
+
+
+def _ended(text: str, error: int | None, template: Template) -> str:
+    """The chain; for ThinkPRM's prompt with the verdict on the whole that its models end with.
+
+    They are scored by the chance of its last word (2504.16828, appendix E.1).
+    """
+    if template != TEMPLATES["thinkprm"] or judges_whole(text):
+        return text
+    return f"{text.rstrip()}\nIs the solution correct? {'Yes' if error is None else 'No'}"
+
+
+class _Reason(str):
+    """Why a chain is left out."""
+
+
+def _class(row: LabeledSolution, by: Filter) -> str | _Reason:
+    """Whether the solution is right or wrong, as the filter sees it."""
+    if not row.is_kept:
+        return _Reason("on solutions that a consensus does not keep")
+    if by == "process":
+        if not _has_step_labels(row):
+            return _Reason("on solutions without labels of steps")
+        return RIGHT if _first_wrong(row) is None else WRONG
+    classes = {Outcome.RIGHT: RIGHT, Outcome.WRONG: WRONG}
+    return classes.get(row.solution.outcome, _Reason("on solutions that could not be graded"))
+
+
+def _named_error(
+    row: LabeledSolution, answer: Answer, parser: str, choice: ChainChoice
+) -> int | _Reason | None:
+    """The first error that a chain names, or why the chain is not believed."""
+    if answer.finish_reason == "failed":
+        return _Reason("that could not be had")
+    is_cut = answer.finish_reason == "length"
+    found = step_verdicts(answer.text, len(row.steps), parser, truncated=is_cut)
+    if found.fault is not None:
+        return _Reason(f"with {found.fault}" if not is_cut else str(found.fault))
+    if answer.num_tokens > choice.max_tokens:
+        return _Reason(f"longer than {choice.max_tokens:,} tokens")
+    error = found.first_error
+    if choice.filter == "outcome" and (error is None) != (row.solution.outcome is Outcome.RIGHT):
+        return _Reason("that disagree with the outcome")
+    if choice.filter == "process" and not _agrees(row, error):
+        return _Reason("that disagree with the labels")
+    return error
+
+
+def _has_step_labels(row: LabeledSolution) -> bool:
+    """Whether a step has a label that is not the outcome; of one step, the outcome is its label."""
+    steps = [step for step in row.steps if step.hard is not None]
+    return bool(steps) and (len(row.steps) == 1 or not all(step.is_outcome for step in steps))
+
+
+def _first_wrong(row: LabeledSolution) -> int | None:
+    """Index of the first step that is labelled wrong, whatever is known of those before it."""
+    if row.first_error is not None:
+        return row.first_error
+    return next((i for i, step in enumerate(row.steps) if step.hard is False), None)
+
+
+def _agrees(row: LabeledSolution, error: int | None) -> bool:
+    """Whether a first error is possible by all labels up to the first wrong step.
+
+    A step is labelled sound if the solution is still sound there, so from the first error on none
+    can be. Steps without a label decide nothing.
+    """
+    wrong = _first_wrong(row)
+    last = len(row.steps) - 1 if wrong is None else wrong
+    return all(
+        step.hard is None or step.hard == (error is None or index < error)
+        for index, step in enumerate(row.steps[: last + 1])
+    )
+
+
+def _chosen(believed: list[_Chain], per_solution: int, report: ChainsReport) -> list[_Chain]:
+    """As many chains on right as on wrong solutions, in an order that the seed decides."""
+    left: dict[str, list[_Chain]] = {RIGHT: [], WRONG: []}
+    texts: dict[str, set[str]] = defaultdict(set)  # by prompt, as two samples may be the same text
+    for chain in sorted(believed, key=lambda one: one.key):
+        there = texts[chain.prompt]
+        if chain.text in there:
+            report.left_out["that are there already"] += 1
+        elif len(there) == per_solution:
+            report.left_out[f"beyond {per_solution} a solution"] += 1
+        else:
+            there.add(chain.text)
+            left[chain.kind].append(chain)
+    size = min(len(left[RIGHT]), len(left[WRONG]))
+    if spare := len(left[RIGHT]) + len(left[WRONG]) - 2 * size:
+        report.left_out["to have as many on right as on wrong solutions"] += spare
+    kept = sorted((*left[RIGHT][:size], *left[WRONG][:size]), key=lambda one: one.key)
+    report.num_rows, report.num_solutions = len(kept), len({one.prompt for one in kept})
+    return kept
+
+
+def _write(kept: list[_Chain], out: str, report: ChainsReport, opinions: str) -> None:
+    folder = output_folder(out, "-o ")
+    partial = folder / f"{DATA}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        file.writelines(one.line() for one in kept)
+    partial.rename(folder / DATA)
+    (folder / REJECTS).unlink(missing_ok=True)
+    report.path = str(folder / DATA)
+    (folder / CARD).write_text(_card(report), encoding="utf-8")
+
+
+def _card(report: ChainsReport) -> str:
+    return f"""---
+tags: [process-reward-model, generative-verifier, mclabel]
+configs:
+- config_name: default
+  data_files: {DATA}
+---
+{report.num_rows} conversations in which a critic verifies the steps of a solution, half of them on
+right solutions, in the format {VERIFIER_CHAINS}, made by mclabel. `first_error` is the index of the
+first step that the chain finds incorrect, from 0, and -1 where it finds none.
+
+Complete, short enough and believed (filter `{report.filter}`): {report.rates}.
+Left out: {report.reasons}.
+"""

@@ -1,0 +1,63 @@
+"""A critic's chains are read step by step as a person reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mclabel.judge.critic.chains import step_verdicts
+from mclabel.judge.critic.parse import MAX_CHARACTERS, parse_output
+from mclabel.judge.critic.verdicts import Fault
+from tests.support.verifier_chains import GoldenChain, golden_chains, golden_read
+
+CHAINS = golden_chains()
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=[f"{one.format}: {one.name}" for one in CHAINS])
+def test_chains_are_read_as_people_read_them(chain: GoldenChain) -> None:
+    found = step_verdicts(chain.text, chain.num_steps, chain.parser, truncated=chain.truncated)
+    assert list(found.verdicts) == chain.verdicts
+    assert (found.fault is None) == chain.complete, found.reason
+
+
+def test_the_chains_are_many_and_of_every_format() -> None:
+    right, total = golden_read()
+    assert right == total == len(CHAINS) >= 60
+    formats = {one.format for one in CHAINS}
+    assert formats == {"thinkprm", "genprm", "rprm", "lessons", "processbench"}
+
+
+@pytest.mark.parametrize("chain", [one for one in CHAINS if one.complete])
+def test_a_vote_on_a_complete_chain_is_its_first_error(chain: GoldenChain) -> None:
+    vote = parse_output(chain.text, chain.parser, chain.num_steps, truncated=False)
+    error = chain.verdicts.index(False) if False in chain.verdicts else None
+    assert (vote.is_known, vote.first_error) == (True, error)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("Step 1: \\boxed{correct}\nStep 2: \\boxed{incorrect}\nStep 4: \\boxed{correct}",
+         Fault.MORE_STEPS),
+        ("Step 1: \\boxed{correct}\nStep 3: \\boxed{incorrect}", Fault.MISSING),
+        ("Step 1: \\boxed{correct} \\boxed{incorrect}", Fault.CONTRADICTION),
+        ("\\boxed{incorrect}\nStep 1: \\boxed{incorrect}", Fault.BEFORE_FIRST),
+        ("<think>Step 1: \\boxed{incorrect}", Fault.OPEN_THOUGHT),
+        ("Nothing.", Fault.NO_VERDICTS),
+        ("Step 1: \\boxed{incorrect}" + " " * MAX_CHARACTERS, Fault.TOO_LONG),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_chain_is_named(text: str, fault: Fault) -> None:
+    assert step_verdicts(text, 3).fault is fault
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("Step 1", "Step 1:\n", "```\n", "```x y\n", "\\boxed{", "\\boxed{correct}", "<think>"),
+        *("\\boxed{correct} or ", "is the step correct ", "**", "\n#*> -", "第一", "steps 1-", "{"),
+        "Judgement: " + "Yes " * 5,
+    ],
+)
+def test_reading_hostile_texts_ends(part: str) -> None:
+    """In time linear in their lengths: quadratic reading of these would take minutes."""
+    step_verdicts(part * (200_000 // len(part)), 12)

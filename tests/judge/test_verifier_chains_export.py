@@ -1,0 +1,274 @@
+"""Chains of a critic that agree with labels become training data for a verifier."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.core.errors import ConfigError, DataError, MclabelError, ShardError
+from mclabel.core.records import Consensus, LabeledSolution, Outcome
+from mclabel.judge.base import Answer, prompt_hash
+from mclabel.judge.critic import TEMPLATES
+from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
+from tests.support.labelled import arith_rows, write_run
+from tests.support.openai_server import Server
+from tests.support.verifier_chains import answer, chain, write_critic
+
+ROWS = arith_rows(24, per_problem=1, seed=3)
+RIGHT = [row for row in ROWS if row.first_error is None]
+WRONG = [row for row in ROWS if row.first_error not in (None, 0)]
+
+
+def export(
+    tmp_path: Path,
+    rows: list[LabeledSolution],
+    say: Callable[[LabeledSolution], list[Answer]],
+    **choice: Any,
+) -> tuple[ChainsReport, list[dict[str, Any]]]:
+    labels = write_run(tmp_path / "labels", rows)
+    critic = write_critic(tmp_path / "critic", rows, say)
+    report = export_chains(critic, labels, str(tmp_path / "out"), ChainChoice(**choice))
+    lines = (tmp_path / "out" / "data.jsonl").read_text().splitlines()
+    return report, [json.loads(line) for line in lines]
+
+
+def test_chains_that_agree_with_every_label_are_written(tmp_path: Path) -> None:
+    rows = [*RIGHT[:5], *WRONG[:4]]
+    lost = {RIGHT[0].solution.id: "disagrees", WRONG[0].solution.id: "late"}
+
+    def say(row: LabeledSolution) -> list[Answer]:
+        kind = lost.get(row.solution.id)
+        error = 0 if kind == "disagrees" else None if kind == "late" else row.first_error
+        return [answer(row, chain(row, error))]
+
+    report, written = export(tmp_path, rows, say)
+    believed = {row.solution.id: row for row in rows if row.solution.id not in lost}
+    assert len(written) == report.num_rows == 6
+    assert sum(row["first_error"] == -1 for row in written) == 3
+    for row in written:
+        labeled = believed[row["id"]]
+        error = labeled.first_error
+        assert row["first_error"] == (-1 if error is None else error)
+        ((user,), (assistant,)) = row["prompt"], row["completion"]
+        assert (user["role"], assistant["role"]) == ("user", "assistant")
+        assert prompt_hash(user["content"]) == answer(labeled, "").prompt
+        assert assistant["content"] == chain(labeled, error)
+    assert report.left_out == {
+        "that disagree with the labels": 2,
+        "to have as many on right as on wrong solutions": 1,
+    }
+    assert report.rates == "4 of 5 on right solutions (80%), 3 of 4 on wrong solutions (75%)"
+
+
+def test_the_choice_does_not_depend_on_the_order(tmp_path: Path) -> None:
+    def say(row: LabeledSolution) -> list[Answer]:
+        return [answer(row, chain(row, row.first_error, word), n) for n, word in enumerate("ab")]
+
+    rows = [*RIGHT[:6], *WRONG[:3]]
+    found = [
+        export(tmp_path / str(number), order, say, seed=seed)[1]
+        for number, (order, seed) in enumerate([(rows, 0), (rows[::-1], 0), (rows, 1)])
+    ]
+    assert found[0] == found[1] != found[2]
+    assert len(found[0]) == len({row["id"] for row in found[0]}) == 6
+    more, _ = export(tmp_path / "more", rows, say, per_solution=2)
+    assert more.num_rows == 2 * 6
+
+
+LABELS = [
+    ([True, True, True], None, True),
+    ([True, True, True], 1, False),
+    ([True, False, False], 1, True),
+    ([True, False, False], 0, False),
+    ([True, False, False], 2, False),
+    ([True, False, True], 1, True),  # a right answer after an error
+    ([True, None, False], 1, True),  # the error is at one of two steps
+    ([True, None, False], 2, True),
+    ([True, None, False], 0, False),
+    ([True, None, False], None, False),
+    ([None, True, True], 0, False),  # what comes after it is still sound
+    ([None, True, True], None, True),
+]
+
+
+@pytest.mark.parametrize(("hard", "error", "is_believed"), LABELS)
+def test_steps_without_a_label_are_left_out_of_the_comparison(
+    hard: list[bool | None], error: int | None, is_believed: bool, tmp_path: Path
+) -> None:
+    row = next(row for row in ROWS if len(row.steps) >= 3)
+    solution = replace(row.solution, id="x", steps=(row.solution.steps[:3]))
+    steps = tuple(replace(label, hard=one) for label, one in zip(row.steps[:3], hard, strict=True))
+    decided = None not in hard and False in hard
+    first = hard.index(False) if decided else None
+    mine = replace(row, solution=solution, steps=steps, first_error=first)
+
+    def say(row: LabeledSolution) -> list[Answer]:
+        found = error if row.solution.id == "x" else row.first_error
+        return [answer(row, chain(row, found))]
+
+    report, _ = export(tmp_path, [mine, RIGHT[-1], WRONG[-1]], say)
+    assert sum(report.num_believed.values()) == 2 + is_believed
+
+
+def test_other_filters(tmp_path: Path) -> None:
+    """By outcome a chain may name any step; without a filter it must only be complete."""
+
+    def say(row: LabeledSolution) -> list[Answer]:
+        if row.solution.outcome is Outcome.UNGRADED:
+            return [answer(row, chain(row, None))]
+        return [answer(row, chain(row, 0), 0), answer(row, chain(row, None), 1)]
+
+    ungraded = replace(
+        RIGHT[2], solution=replace(RIGHT[2].solution, outcome=Outcome.UNGRADED, id="u")
+    )
+    rows = [*RIGHT[:2], *WRONG[:2], ungraded]
+    report, written = export(tmp_path / "a", rows, say, filter="outcome", per_solution=9)
+    errors = {row.solution.id: row.first_error for row in rows}
+    assert len(written) == 4
+    assert all((row["first_error"] == -1) == (errors[row["id"]] is None) for row in written)
+    assert report.left_out["that disagree with the outcome"] == 4
+    assert report.left_out["on solutions that could not be graded"] == 1
+    report, written = export(tmp_path / "b", rows, say, filter="none", per_solution=9)
+    assert len(written) == 8
+
+
+def test_what_is_not_whole_or_there_already_is_left_out(tmp_path: Path) -> None:
+    right, wrong = RIGHT[0], WRONG[0]
+
+    def say(row: LabeledSolution) -> list[Answer]:
+        good = chain(row, row.first_error)
+        return [
+            answer(row, good, 0),
+            answer(row, good, 1),
+            answer(row, good + " And", 2, finish_reason="length"),
+            answer(row, "no server", 3, finish_reason="failed"),
+            answer(row, good + "!", 4, num_tokens=5000),
+            answer(row, "I like it.", 5),
+            answer(row, f"<think>{good}", 6),
+        ]
+
+    dropped = Consensus(rule="same_location", kept=False, opinions=())
+    unkept = replace(right, solution=replace(right.solution, id="c"), consensus=dropped)
+    report, written = export(tmp_path, [right, wrong, unkept], say, per_solution=9)
+    assert len(written) == 2
+    assert report.left_out == {
+        "that are there already": 2,
+        "truncated": 2,
+        "that could not be had": 2,
+        "longer than 4,096 tokens": 2,
+        "with no verdicts that can be read": 2,
+        "with a thought that never ends": 2,
+        "on solutions that a consensus does not keep": 7,
+    }
+
+
+def test_the_prompt_of_thinkprm_may_be_written(tmp_path: Path) -> None:
+    """Its chains end with a verdict on the whole; one that has it is left as it is."""
+    ended = chain(WRONG[0], WRONG[0].first_error) + "\nIs the solution correct? No"
+
+    def say(row: LabeledSolution) -> list[Answer]:
+        return [answer(row, chain(row, None) if row.first_error is None else ended)]
+
+    _, written = export(tmp_path, [RIGHT[0], WRONG[0]], say, prompt="thinkprm")
+    texts = {row["first_error"]: row["completion"][0]["content"] for row in written}
+    assert texts == {
+        -1: chain(RIGHT[0], None) + "\nIs the solution correct? Yes",
+        WRONG[0].first_error: ended,
+    }
+    for row in written:
+        content = row["prompt"][0]["content"]
+        assert content.startswith("You are given a math problem and a proposed step-by-step")
+        assert content.endswith("If the solution is incomplete, only verify the provided steps.")
+        assert "\nStep 1: " in content
+
+
+def test_faults_are_explained(tmp_path: Path) -> None:
+    rows = [*RIGHT[:2], *WRONG[:2]]
+    labels = write_run(tmp_path / "labels", rows)
+
+    def good(row: LabeledSolution) -> list[Answer]:
+        return [answer(row, chain(row, row.first_error))]
+
+    critic = write_critic(tmp_path / "critic", rows, good)
+    number = iter(range(99))
+
+    def refused(error: type[MclabelError], match: str, critic: str, labels: str, **choice: Any):
+        out = tmp_path / f"out{next(number)}"
+        with pytest.raises(error, match=match):
+            export_chains(critic, labels, str(out), ChainChoice(**choice))
+        assert not out.exists()
+
+    other = write_run(tmp_path / "other", arith_rows(4, seed=9))
+    refused(DataError, "has opinions on other solutions", critic, other)
+    outcomes = [
+        replace(r, steps=tuple(replace(s, hard=s.hard if s.is_outcome else None) for s in r.steps))
+        for r in rows
+    ]
+    bare = write_run(tmp_path / "bare", outcomes)
+    refused(DataError, "has a label of no step but the last.*--filter outcome", critic, bare)
+    refused(DataError, "no chains are left.*4 longer than 9 tokens", critic, labels, max_tokens=9)
+    one_sided = write_run(tmp_path / "one", RIGHT[:2])
+    refused(DataError, r"no chains are left.*2 of 2 on right.*0 of 0 on wrong", critic, one_sided)
+    refused(
+        ConfigError, "--prompt lessons: must ask for the form", critic, labels, prompt="lessons"
+    )
+    shown = write_critic(tmp_path / "shown", rows, good, use_reference=True)
+    refused(DataError, "was shown references", shown, labels)
+    silent = write_critic(tmp_path / "silent", rows, lambda row: [], template=None)
+    refused(ShardError, "does not say what the critic was asked", silent, labels)
+    reworded = asdict(replace(TEMPLATES["step_verdicts"], text="{problem} {steps}"))
+    moved = write_critic(tmp_path / "moved", rows, good, template=reworded)
+    refused(ShardError, "in other words than its template gives today", moved, labels)
+    refused(ShardError, "holds no opinions", labels, labels)
+    refused(ShardError, "holds opinions, not labels", critic, critic)
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, arguments)
+    return done.exit_code, " ".join(done.output.split())
+
+
+def test_the_whole_way_by_the_command_line(tmp_path: Path) -> None:
+    rows = [RIGHT[0], WRONG[0]]
+    labels = write_run(tmp_path / "labels", rows)
+    critic, out = str(tmp_path / "critic"), str(tmp_path / "out")
+
+    def critique(prompt: str) -> str:
+        texts = re.findall(r"^Step \d+: (.*)", prompt, re.MULTILINE)
+        for row in rows:
+            if texts == [step.text.strip() for step in row.solution.steps]:
+                return chain(row, row.first_error)
+        return "?"
+
+    with Server(answer=critique, max_model_len=2000) as server:
+        code, output = invoke(
+            *("judge", labels, "-o", critic, "judge=critic", "judge.prompt=step_verdicts"),
+            *("judge.policy.model=arith:policy", "judge.policy.engine=openai"),
+            *(f"judge.policy.engine.endpoints=['{server.url}']", "judge.max_tokens=500"),
+            "judge.least_votes=1",
+        )
+        assert code == 0, output
+    command = ["export", critic, "--to", "verifier-chains", "-o", out]
+    code, output = invoke(*command, "--labels", labels)
+    assert code == 0, output
+    assert "2 chains written to" in output and ": 1 on right and 1 on wrong solutions" in output
+    assert "1 of 1 on right solutions (100%), 1 of 1 on wrong solutions (100%)" in output
+    assert "1 of 1 on right solutions (100%)" in (tmp_path / "out" / "README.md").read_text()
+    code, output = invoke(*command)
+    assert code == 2 and "--to verifier-chains: needs --labels RUN" in output
+    trl = ("export", labels, "--to", "trl", "-o", out, "--labels", labels, "--per-solution", "2")
+    code, output = invoke(*trl)
+    assert code == 2 and "--labels, --per-solution: only for --to verifier-chains" in output
+    symbolic = str(tmp_path / "symbolic")
+    assert invoke("judge", labels, "-o", symbolic)[0] == 0
+    chains = ("--to", "verifier-chains", "--labels", labels, "-o", out)
+    code, output = invoke("export", symbolic, *chains)
+    assert code == 2 and "its judge symbolic writes no chains of thought" in output

@@ -1,0 +1,97 @@
+"""Chains of verifiers: with the verdicts that a person reads in them, and as a critic's run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mclabel.core.records import LabeledSolution
+from mclabel.judge.base import Answer, prompt_hash
+from mclabel.judge.critic import TEMPLATES, critic_prompt
+from mclabel.judge.critic.chains import step_verdicts
+from mclabel.prm.scoring.items import labeled_item
+from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.run.shards.opinions import commit_opinions
+from mclabel.run.shards.store import Store
+
+_FILE = Path(__file__).parents[1] / "judge" / "verifier_chains.jsonl"
+PARSERS = {"thinkprm": "step_verdicts", "genprm": "step_verdicts", "rprm": "step_verdicts"}
+"""Parsers of formats that have another name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenChain:
+    """A chain, and what a person reads in it."""
+
+    name: str
+    format: str
+    num_steps: int
+    verdicts: list[bool | None]
+    """One a step; None where it says nothing, or both."""
+    complete: bool
+    """Whether it is a whole verification, up to the first incorrect step at least."""
+    truncated: bool
+    text: str
+
+    @property
+    def parser(self) -> str:
+        return PARSERS.get(self.format, self.format)
+
+    def is_read(self) -> bool:
+        """Whether it is read as a person reads it."""
+        found = step_verdicts(self.text, self.num_steps, self.parser, truncated=self.truncated)
+        return (list(found.verdicts), found.fault is None) == (self.verdicts, self.complete)
+
+
+def golden_chains() -> list[GoldenChain]:
+    """All chains of the file."""
+    lines = _FILE.read_text(encoding="utf-8").splitlines()
+    return [GoldenChain(**json.loads(line)) for line in lines]
+
+
+def golden_read() -> tuple[int, int]:
+    """How many chains are read as a person reads them, and how many there are."""
+    chains = golden_chains()
+    return sum(one.is_read() for one in chains), len(chains)
+
+
+def chain(row: LabeledSolution, error: int | None, words: str = "I redo it.") -> str:
+    """What a critic writes that finds the first error there."""
+    last = len(row.steps) if error is None else error + 1
+    says = ["incorrect" if index == error else "correct" for index in range(last)]
+    return "\n".join(f"Step {i}: {words} \\boxed{{{one}}}" for i, one in enumerate(says, 1))
+
+
+def answer(row: LabeledSolution, text: str, number: int = 0, **more: Any) -> Answer:
+    """A critic's answer with the prompt `step_verdicts`."""
+    steps = [step.text for step in row.solution.steps]
+    prompt = critic_prompt(TEMPLATES["step_verdicts"], row.problem.text, steps)
+    content = {"finish_reason": "stop", "num_tokens": 60, "max_tokens": 90, **more}
+    return Answer(prompt=prompt_hash(prompt), number=number, text=text, **content)
+
+
+def write_critic(
+    folder: Path,
+    rows: Sequence[LabeledSolution],
+    say: Callable[[LabeledSolution], list[Answer]],
+    **asked: Any,
+) -> str:
+    """A critic's run over a labelling run, with these answers."""
+    store = Store(str(folder), create=True)
+    config = {"task": "judge", "judge": {"kind": "critic", "claim": "where", "split": "line"}}
+    asked = {"template": asdict(TEMPLATES["step_verdicts"]), "use_reference": False} | asked
+    claim(store, MANIFEST, Semantic.of(config), {"input": {"solutions": "run"}, "asked": asked})
+    shard = [
+        {
+            "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
+            "num_steps": len(row.steps), "is_known": False, "first_error": None, "sureness": None,
+            "reason": "", "votes": [], "scores": [], "concentrations": [], "flags": [],
+            "answers": [asdict(one) for one in say(row)], "num_tokens": 0,
+        }
+        for number, row in enumerate(rows, 1)
+    ]  # fmt: skip
+    commit_opinions(store, "block", "attempt", shard, {"set_aside": {}})
+    return str(folder)
