@@ -48,7 +48,7 @@ class CriticJudge(Judge):
         """The model that is asked, with its engine, prompt and sampling."""
 
     claim: ClassVar = "where"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     settings: Settings
 
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
