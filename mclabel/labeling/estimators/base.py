@@ -88,8 +88,9 @@ class Judgement:
     posterior: Many[Chance] | None = None
     """For each step, the probability that it is the first wrong one; the last entry is the
     probability that no step is wrong."""
-    states: Many[StepState] | None = None
-    """One per step, by an estimator that follows errors beyond the first."""
+    states: Many[StepState | None] | None = None
+    """One per step, by an estimator that follows errors beyond the first; None where it is not
+    sure."""
     root: StepEstimate | None = None
     """Value of the bare problem, if its rollouts were stopped depending on their outcomes. None if
     the fraction of right answers among its rollouts and sampled solutions is unbiased."""

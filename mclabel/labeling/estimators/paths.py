@@ -117,11 +117,12 @@ class RecordedRollout:
 def strongest(completers: Sequence[Completer]) -> int:
     """Index of the strongest completer, as far as costs tell: the first of the most costly.
 
-    The author is not it if another costs as much.
+    The author is not it if another costs as much, nor is one that is made to answer at once.
     """
 
-    def order(number: int) -> tuple[float, bool]:
-        return completers[number].cost, not completers[number].is_author
+    def order(number: int) -> tuple[bool, float, bool]:
+        one = completers[number]
+        return one.forced_tokens is None, one.cost, not one.is_author
 
     return max(range(len(completers)), key=order)
 
