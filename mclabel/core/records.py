@@ -49,8 +49,8 @@ TokenId = Annotated[int, Bounds(0, 2**31 - 1)]
 Many = Annotated[tuple[T, ...], Listed()]
 
 FinishReason = Literal["stop", "length", "failed"]
-"""How a text ended: by itself, by its length, or not at all, as the engine could not give it."""
-"""`stop`: the policy ended its text. `length`: it was cut by the token budget."""
+"""How a text ended. `stop`: the policy ended it. `length`: it was cut by the token budget.
+`failed`: the engine could not give it."""
 
 
 class Verdict(StrEnum):
@@ -248,6 +248,12 @@ judge, whose scores are the means. `given`: imported, somebody else's. `none`: n
 estimator of your own may give others."""
 OUTCOME_SOURCE: LabelSource = "outcome"
 
+StepState = Literal["sound", "error", "carried", "recovered"]
+"""What a step does to a solution that may correct itself (arXiv 2505.14391 has error, propagation
+and cessation). `sound`: nothing is wrong before it or in it. `error`: it goes wrong where nothing
+was. `carried`: it rests on an error that stands. `recovered`: it repairs what was wrong, so that
+the steps behind it are sound again."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepLabel:
@@ -268,6 +274,10 @@ class StepLabel:
     """95% interval of the value, valid under the source."""
     mean: float | None = None
     """Expected value given every piece of evidence, by a Bayesian estimator's priors."""
+    state: StepState | None = None
+    """What the step does to the solution, by an estimator that follows errors beyond the first."""
+    committed: Outcome | None = None
+    """How the answer is graded that the step commits to on the way; None where it states none."""
 
     @property
     def is_outcome(self) -> bool:

@@ -144,7 +144,10 @@ def _labels(
     last = prefix_id(solution.problem_id, solution.ids)
     ids = [*(prefixes[number].id for number in path.prefixes), last]
     counts = [total_counts(of_step) for of_step in zip(*counted, strict=True)]
-    columns = zip(ids, counts, judgement.sources, judgement.hard, judgement.estimates, strict=True)
+    nothing = (None,) * len(ids)
+    states, committed = judgement.states or nothing, path.commitments or nothing
+    labels = (judgement.sources, judgement.hard, judgement.estimates, states)
+    columns = zip(ids, counts, *labels, committed, strict=True)
     return tuple(
         StepLabel(
             prefix_id=identity,
@@ -155,8 +158,10 @@ def _labels(
             low=estimate.low,
             high=estimate.high,
             mean=estimate.mean,
+            state=state,
+            committed=answer,
         )
-        for identity, count, source, hard, estimate in columns
+        for identity, count, source, hard, estimate, state, answer in columns
     )
 
 

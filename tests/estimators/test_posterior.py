@@ -220,7 +220,9 @@ def test_answer_classes(answer: str, name: str) -> None:
 
 
 def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
-    learner = PriorLearner(min_gain_per_token=1e-3, pilot=40, tokens_per_solution=100)
+    learner = PriorLearner(
+        wide_priors(), min_gain_per_token=1e-3, pilot=40, tokens_per_solution=100
+    )
     assert learner.min_gain_per_token == pytest.approx(1e-4)  # the pilot looks harder
     assert learner.num_pilot == 40
     for case in simulated_cases("sharp", 20):
@@ -250,7 +252,7 @@ def test_learner_adopts_what_was_fitted_on_more() -> None:
     def priors(count: int) -> Priors:
         return Priors(classes=wide_priors().classes, num_solutions=count)
 
-    learner = PriorLearner(min_gain_per_token=1e-3, pilot=4)
+    learner = PriorLearner(wide_priors(), min_gain_per_token=1e-3, pilot=4)
     learner.adopt(priors(30).to_json())
     assert learner.knowledge.num_solutions == 30
     assert learner.min_gain_per_token == pytest.approx(1e-3)

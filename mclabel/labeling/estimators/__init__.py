@@ -36,6 +36,7 @@ from mclabel.labeling.estimators.paths import (
 
 ESTIMATORS: Mapping[str, str] = {
     "posterior": "mclabel.labeling.estimators.posterior.estimator:PosteriorEstimator",
+    "trace": "mclabel.labeling.estimators.trace.estimator:TraceEstimator",
     "fixed": "mclabel.labeling.estimators.fixed:FixedEstimator",
     "first_error": "mclabel.labeling.estimators.first_error:FirstErrorEstimator",
     "bisect": "mclabel.labeling.estimators.bisect:BisectEstimator",

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from pydantic import Field
 
 from mclabel.core.boundary import Boundary
-from mclabel.core.records import Chance, Counts, Index, LabelSource, Many, Outcome
+from mclabel.core.records import Chance, Counts, Index, LabelSource, Many, Outcome, StepState
 from mclabel.core.seeds import ID_LENGTH
 from mclabel.core.settings import ComponentSettings, at_most
 from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy
@@ -88,6 +88,9 @@ class Judgement:
     posterior: Many[Chance] | None = None
     """For each step, the probability that it is the first wrong one; the last entry is the
     probability that no step is wrong."""
+    states: Many[StepState | None] | None = None
+    """One per step, by an estimator that follows errors beyond the first; None where it is not
+    sure."""
     root: StepEstimate | None = None
     """Value of the bare problem, if its rollouts were stopped depending on their outcomes. None if
     the fraction of right answers among its rollouts and sampled solutions is unbiased."""

@@ -117,6 +117,8 @@ def _misjudgement(one: Judgement, steps: int) -> str | None:
             return fault
     if one.first_error is not None and one.first_error >= steps:
         return f"gave first_error={shown(one.first_error)}, must be an index of a step, or None"
+    if one.states is not None and (fault := miscounted("states of", one.states, "step", steps)):
+        return fault
     if one.posterior is not None and len(one.posterior) != steps + 1:
         return f"gave {len(one.posterior)} chances as posterior, must be one per step and one"
     return None

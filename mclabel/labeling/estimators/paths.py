@@ -39,6 +39,9 @@ class SolutionPath:
     step_keys: tuple[str, ...] = ()
     """Content of each step as a key: steps with the same content have equal keys
     (`mclabel.answers.step_keys`)."""
+    commitments: tuple[Outcome | None, ...] = ()
+    """Of each step, how the answer is graded that it commits to, None where it states none; empty
+    where nobody looked."""
 
     @property
     def num_steps(self) -> int:
@@ -53,6 +56,9 @@ class Completer:
     name: str = AUTHOR
     cost: float = 1.0
     """Of one of its tokens, relative to the cheapest completer's."""
+    forced_tokens: int | None = None
+    """Number of tokens that it answers in, where it is made to answer at once; None where it goes
+    on with the solution."""
 
     @property
     def is_author(self) -> bool:
@@ -101,6 +107,9 @@ class RecordedRollout:
     """Number of tokens of each of its steps, where the estimator follows `all`."""
     completer: int = 0
     """Index of the completer that sampled it."""
+    repairs: bool = False
+    """Whether it goes back on a step of the prefix that it continues, so that where it ends right,
+    it shows nothing of the prefix."""
     asked: bool = True
     """Whether the estimator asked for it; else it was on record before."""
 
@@ -108,11 +117,12 @@ class RecordedRollout:
 def strongest(completers: Sequence[Completer]) -> int:
     """Index of the strongest completer, as far as costs tell: the first of the most costly.
 
-    The author is not it if another costs as much.
+    The author is not it if another costs as much, nor is one that is made to answer at once.
     """
 
-    def order(number: int) -> tuple[float, bool]:
-        return completers[number].cost, not completers[number].is_author
+    def order(number: int) -> tuple[bool, float, bool]:
+        one = completers[number]
+        return one.forced_tokens is None, one.cost, not one.is_author
 
     return max(range(len(completers)), key=order)
 

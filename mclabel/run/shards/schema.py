@@ -48,6 +48,8 @@ _STEP = pa.struct(
         pa.field("low", pa.float64()),
         pa.field("high", pa.float64()),
         pa.field("mean", pa.float64()),
+        pa.field("state", pa.string()),
+        pa.field("committed", pa.string()),
         *_COUNTS,
     ]
 )
@@ -179,6 +181,8 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
                 "low": label.low,
                 "high": label.high,
                 "mean": label.mean,
+                "state": label.state,
+                "committed": label.committed,
                 **_counts_row(label.counts),
             }
             for step, label in steps
@@ -256,6 +260,8 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
                 low=s["low"],
                 high=s["high"],
                 mean=s["mean"],
+                state=s["state"],
+                committed=None if s["committed"] is None else Outcome(s["committed"]),
             )
             for s in steps
         ),

@@ -163,10 +163,10 @@ class PosteriorEstimator(Estimator):
                     "a file priors/ID.json of a run labelled with estimator.kind=posterior"
                 ) from error
         return PriorLearner(
+            priors or wide_priors(),
             min_gain_per_token=settings.min_gain_per_token,
             pilot=settings.pilot,
             tokens_per_solution=settings.tokens_per_solution,
-            priors=priors,
         )
 
     @classmethod

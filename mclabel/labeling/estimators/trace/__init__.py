@@ -1,0 +1,1 @@
+"""A Bayesian reading of solutions that correct themselves: where they go wrong, and recover."""

@@ -1,0 +1,197 @@
+"""Fits the rates of a run to its evidence by expectation maximisation: no truth is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mclabel.labeling.estimators.paths import Completer
+from mclabel.labeling.estimators.posterior.priors import POOLED
+from mclabel.labeling.estimators.trace.chain import (
+    CARRIED,
+    ERROR,
+    KEPT,
+    NUM_LEVELS,
+    NUM_TO_GO,
+    RECOVERED,
+    SOUND,
+    ClassRates,
+    Floats,
+    TraceEvidence,
+    infer,
+    likelihoods,
+    to_go_bins,
+)
+from mclabel.labeling.estimators.trace.rates import TraceRates, wide_rates
+
+ROUNDS = 12
+MIN_SOLUTIONS = 40
+"""Minimum number of solutions for which an answer class gets its own rates."""
+TO_WIDE, TO_POOLED = 4.0, 12.0
+"""Weights of the wide and of the pooled rates, in observations a cell."""
+NEIGHBOUR = 0.3
+"""Weight of what was seen at the next bins of steps to go."""
+SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """A finished problem."""
+
+    evidence: TraceEvidence
+    completers: tuple[Completer, ...]
+
+    @property
+    def num_solutions(self) -> int:
+        """Its distinct solutions."""
+        return len(self.evidence.num_steps)
+
+
+def fit_rates(problems: Mapping[str, Sequence[Observed]]) -> TraceRates:
+    """Fit rates that make the evidence likely.
+
+    Args:
+        problems: finished ones, by answer class. How completions were chosen does not matter, since
+            it was chosen by what is in the evidence.
+    """
+    everyone = {
+        one.name: one for seen in problems.values() for part in seen for one in part.completers
+    }
+    sizes = {name: sum(one.num_solutions for one in seen) for name, seen in problems.items()}
+    wide = wide_rates(everyone.values()).classes[POOLED]
+    own = [name for name in sorted(problems) if sizes[name] >= MIN_SOLUTIONS]
+    current = {POOLED: wide, **dict.fromkeys(own, wide)}
+    for _ in range(ROUNDS):
+        expected = {
+            name: _expect(seen, current.get(name, current[POOLED]), list(everyone))
+            for name, seen in sorted(problems.items())
+        }
+        pooled = _maximise(_sum(list(expected.values())), wide, TO_WIDE)
+        mine = {name: _maximise(expected[name], pooled, TO_POOLED) for name in own}
+        current = {POOLED: pooled, **mine}
+    return TraceRates(classes=current, num_solutions=sum(sizes.values()))
+
+
+@dataclass(kw_only=True)
+class _Expected:
+    """Expected counts of everything that rates describe."""
+
+    level: Floats = field(default_factory=lambda: np.zeros(NUM_LEVELS))
+    moves: Floats = field(default_factory=lambda: np.zeros((NUM_LEVELS, 4)))
+    end: Floats = field(default_factory=lambda: np.zeros((2, 2)))
+    commitment: Floats = field(default_factory=lambda: np.zeros((2, 2)))
+    seen: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
+    """By completer: counts [place, 3], bins of steps to go [place], and the chance of each level
+    and state there, [place, level, state]."""
+
+
+def _sum(parts: Sequence[_Expected]) -> _Expected:
+    found = _Expected()
+    for part in parts:
+        for name in ("level", "moves", "end", "commitment"):
+            setattr(found, name, getattr(found, name) + getattr(part, name))
+        for who, places in part.seen.items():
+            found.seen.setdefault(who, []).extend(places)
+    return found
+
+
+def _expect(problems: Sequence[Observed], rates: ClassRates, names: Sequence[str]) -> _Expected:
+    found = _Expected(seen={name: [] for name in names})
+    for one in problems:
+        _add(found, one.evidence, rates)
+    return found
+
+
+def _add(found: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
+    beliefs = infer(evidence, rates)
+    weight = beliefs.level
+    found.level += weight
+    found.moves += (beliefs.given_level * weight[:, None, None]).sum((0, 3))
+    states = beliefs.states * weight[:, None, None]  # [T, level, state, chain]
+    count = len(evidence.num_steps)
+    ends = states.sum(1)[evidence.num_steps - 1, :, np.arange(count)]  # [chain, state]
+    known = evidence.end.sum(0) == 1
+    found.end += ends[known].T @ evidence.end[:, known].T
+    found.commitment += np.einsum("tlsc,tkc->sk", states, evidence.commitments)
+    bins = to_go_bins(evidence.num_steps, len(states))
+    for name, counts in evidence.counts.items():
+        steps, chains = np.nonzero(counts.sum(1))
+        found.seen[name].append(
+            (
+                counts[steps, :, chains],
+                bins[steps, chains].astype(np.float64),
+                states[steps, :, :, chains],
+            )
+        )
+        root = evidence.root[name]
+        if root.any():
+            at = np.zeros((1, NUM_LEVELS, 2))
+            at[0, :, SOUND] = weight
+            furthest = to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
+            found.seen[name].append((root[None], furthest.astype(np.float64), at))
+
+
+def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRates:
+    def shrunk(counts: Floats, target: Floats) -> Floats:
+        mixed = counts + strength * target
+        return np.asarray(mixed / mixed.sum(-1, keepdims=True))
+
+    wrong = np.stack([found.moves[:, ERROR], found.moves[:, KEPT]], axis=-1)
+    back = np.stack([found.moves[:, RECOVERED], found.moves[:, CARRIED]], axis=-1)
+    shares, spread = {}, {}
+    for name, target in towards.shares.items():
+        shares[name], spread[name] = _fit_shares(
+            found.seen.get(name, []), target, towards.spread[name], strength
+        )
+    # The end and the answers on the way say what right and wrong mean: they hold more.
+    certain = 10 * strength
+    end = found.end + certain * towards.end
+    commitment = found.commitment + certain * towards.commitment
+    return ClassRates(
+        level=shrunk(found.level, towards.level),
+        errs=shrunk(wrong, np.stack([towards.errs, 1 - towards.errs], axis=-1))[:, 0],
+        recovers=shrunk(back, np.stack([towards.recovers, 1 - towards.recovers], axis=-1))[:, 0],
+        end=end / end.sum(-1, keepdims=True),
+        commitment=commitment / commitment.sum(-1, keepdims=True),
+        shares=shares,
+        spread=spread,
+    )
+
+
+def _fit_shares(
+    places: Sequence[tuple[Floats, Floats, Floats]],
+    target: Floats,
+    spread: float,
+    strength: float,
+) -> tuple[Floats, float]:
+    """Mean shares, and how near prefixes are to them, from weighted counts.
+
+    Completions of one prefix are alike: however many, they weigh at most one more than the spread.
+    """
+    if not places:
+        return target, spread
+    counts, bins, weights = (np.concatenate(part) for part in zip(*places, strict=True))
+    if not len(counts):
+        return target, spread
+    number = counts.sum(1)
+    weighing = (spread + 1) / (spread + number)
+    cells = np.zeros((NUM_TO_GO, NUM_LEVELS, 2, 3))
+    worth = weights[..., None] * (counts * weighing[:, None])[:, None, None]
+    np.add.at(cells, bins.astype(np.intp), worth)
+    near = cells.copy()
+    near[1:] += NEIGHBOUR * cells[:-1]
+    near[:-1] += NEIGHBOUR * cells[1:]
+    mixed = np.moveaxis(near, 0, 2) + strength * target
+    shares = mixed / mixed.sum(-1, keepdims=True)
+    there = np.moveaxis(shares[:, :, bins.astype(np.intp)], 2, 0)  # [place, level, state, 3]
+    fits = []
+    for one in SPREADS:
+        likely = likelihoods(counts[:, None, None], there, one)
+        rising = np.ones(len(counts))
+        for drawn in range(int(number.max())):
+            rising *= np.where(drawn < number, (one + drawn) / one, 1.0)
+        logs = np.log(np.maximum(likely / rising[:, None, None], 1e-300))
+        fits.append(float((weights * logs).sum()))
+    return shares, SPREADS[int(np.argmax(fits))]

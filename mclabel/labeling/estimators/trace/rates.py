@@ -1,0 +1,182 @@
+"""Rates of a run: how often steps go wrong and recover, and what each source shows of it.
+
+They are fitted without truth (`mclabel.labeling.estimators.trace.fit`), one set an answer class,
+since yes/no answers are reached by luck and free-form ones are not. Until then wide ones stand in:
+what is continued from a sound prefix ends right as often as the problem's level says, an answer at
+once less often the more steps are missing; and from an unsound prefix hardly ever, unless a
+completion goes back on a step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mclabel.core.settings import Count, read_record
+from mclabel.labeling.estimators.base import Knowledge
+from mclabel.labeling.estimators.paths import Completer
+from mclabel.labeling.estimators.posterior.priors import POOLED
+from mclabel.labeling.estimators.trace.chain import (
+    NUM_LEVELS,
+    NUM_TO_GO,
+    SOUND,
+    UNSOUND,
+    ClassRates,
+    Floats,
+)
+
+FORMAT = "trace-1"
+_SHAPES = {
+    "level": (NUM_LEVELS,),
+    "errs": (NUM_LEVELS,),
+    "recovers": (NUM_LEVELS,),
+    "end": (2, 2),
+    "commitment": (2, 2),
+}
+_SHARES = (NUM_LEVELS, 2, NUM_TO_GO, 3)
+_LEVELS = np.array([0.1, 0.4, 0.7, 0.95])
+"""Chances that a sound prefix is completed rightly, by level, before anything is fitted."""
+_IN_SIGHT = np.array([0.95, 0.85, 0.65, 0.45, 0.3, 0.2, 0.1])
+"""Of these, what is left where the answer is given at once, by steps to go."""
+LUCK, REPAIR = 0.04, 0.3
+"""Chance that an unsound prefix is completed rightly by luck; and by going back, in levels."""
+SPREAD = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceRates(Knowledge):
+    """Rates of every answer class for which there was evidence."""
+
+    classes: Mapping[str, ClassRates]
+    num_solutions: int
+    """Number of solutions that they were fitted on; 0 for wide ones."""
+
+    def of(self, answer_class: str, completers: Iterable[Completer]) -> ClassRates:
+        """The rates of an answer class, pooled ones if it has none; with all these completers."""
+        found = self.classes.get(answer_class, self.classes[POOLED])
+        new = [one for one in completers if one.name not in found.shares]
+        if not new:
+            return found
+        wide = wide_rates(new).classes[POOLED]
+        values = {name: getattr(found, name) for name in _SHAPES}
+        return ClassRates(
+            **values,
+            shares={**found.shares, **wide.shares},
+            spread={**found.spread, **wide.spread},
+        )
+
+    @cached_property
+    def as_written(self) -> TraceRates:
+        """These rates as reading them back gives them, so that labels can be made again."""
+        return TraceRates.from_json(self.to_json())
+
+    def to_json(self) -> str:
+        """Write all numbers at single precision, which is what reading back gives."""
+        classes = {
+            name: {
+                **{key: _listed(getattr(one, key)) for key in _SHAPES},
+                "shares": {who: _listed(one.shares[who]) for who in sorted(one.shares)},
+                "spread": dict(sorted(one.spread.items())),
+            }
+            for name, one in sorted(self.classes.items())
+        }
+        content = {"num_solutions": self.num_solutions, "classes": classes}
+        return json.dumps({"format": FORMAT, **content})
+
+    @classmethod
+    def from_json(cls, text: str) -> TraceRates:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: it is of another format, or holds what no rates hold.
+        """
+        raw = read_record(dict[str, Any], json.loads(text))
+        if (found := raw.pop("format", None)) != FORMAT:
+            raise ValueError(f"rates of format {found!r}: must be {FORMAT!r}")
+        written = read_record(_Written, raw)
+        if POOLED not in written.classes:
+            raise ValueError(f"classes: must have {POOLED}")
+        return cls(
+            classes={name: _read(name, one) for name, one in written.classes.items()},
+            num_solutions=written.num_solutions,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WrittenClass:
+    level: list[Any]
+    errs: list[Any]
+    recovers: list[Any]
+    end: list[Any]
+    commitment: list[Any]
+    shares: Mapping[str, list[Any]]
+    spread: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """Rates as a file holds them."""
+
+    classes: Mapping[str, _WrittenClass]
+    num_solutions: Count
+
+
+def _read(name: str, given: _WrittenClass) -> ClassRates:
+    arrays = {key: _array(f"{name}.{key}", getattr(given, key), _SHAPES[key]) for key in _SHAPES}
+    shares = {who: _array(f"{name}.{who}", one, _SHARES) for who, one in given.shares.items()}
+    if given.spread.keys() != shares.keys() or not all(
+        0 < one < np.inf for one in given.spread.values()
+    ):
+        raise ValueError(f"classes.{name}.spread: must have a number above 0 for each of shares")
+    return ClassRates(**arrays, shares=shares, spread=dict(given.spread))
+
+
+def _array(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
+    try:
+        found = np.array(given)
+    except ValueError as error:
+        raise ValueError(f"classes.{place}: must be numbers of shape {shape}") from error
+    if found.shape != shape or found.dtype.kind not in "fi":
+        raise ValueError(f"classes.{place}: must be numbers of shape {shape}")
+    if not ((found >= 0) & (found <= 1)).all():
+        raise ValueError(f"classes.{place}: each of its numbers must be in [0, 1]")
+    return found.astype(np.float64)
+
+
+def _listed(array: Floats) -> Any:
+    return np.vectorize(lambda x: float(f"{x:.7g}"))(array).tolist()
+
+
+def wide_rates(completers: Iterable[Completer]) -> TraceRates:
+    """The rates before any evidence."""
+    shares = {one.name: _wide_shares(one) for one in completers}
+    wide = ClassRates(
+        level=np.full(NUM_LEVELS, 1 / NUM_LEVELS),
+        errs=np.array([0.15, 0.08, 0.04, 0.02]),
+        recovers=np.full(NUM_LEVELS, 0.08),
+        end=np.array([[0.02, 0.98], [0.98, 0.02]]),
+        commitment=np.array([[0.05, 0.95], [0.95, 0.05]]),
+        shares=shares,
+        spread=dict.fromkeys(shares, SPREAD),
+    )
+    return TraceRates(classes={POOLED: wide}, num_solutions=0)
+
+
+def _wide_shares(completer: Completer) -> Floats:
+    found = np.zeros(_SHARES)
+    is_forced = completer.forced_tokens is not None
+    reached = _LEVELS[:, None] * (_IN_SIGHT if is_forced else np.ones(NUM_TO_GO))
+    repaired = (
+        np.full_like(reached, 0.001) if is_forced else REPAIR * _LEVELS[:, None] + 0 * reached
+    )
+    found[:, SOUND, :, 0] = reached * 0.97
+    found[:, SOUND, :, 1] = repaired * 0.05
+    found[:, UNSOUND, :, 0] = LUCK
+    found[:, UNSOUND, :, 1] = repaired
+    found[..., 2] = 1 - found.sum(-1)
+    return found

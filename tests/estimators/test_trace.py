@@ -1,0 +1,250 @@
+"""The estimator `trace`: exact inference, rates that are learned, and what is asked for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from mclabel.core.records import Counts, Outcome
+from mclabel.labeling.estimators import (
+    Completer,
+    Probe,
+    ProblemPaths,
+    RecordedRollout,
+    SolutionPath,
+)
+from mclabel.labeling.estimators.posterior.priors import POOLED
+from mclabel.labeling.estimators.trace.chain import (
+    ERROR,
+    KEPT,
+    NUM_LEVELS,
+    RECOVERED,
+    Floats,
+    TraceEvidence,
+    infer,
+    likelihoods,
+    to_go_bins,
+)
+from mclabel.labeling.estimators.trace.estimator import TraceEstimator, likeliest_moves
+from mclabel.labeling.estimators.trace.rates import TraceRates, wide_rates
+
+COMPLETERS = (Completer(), Completer(name="forced", forced_tokens=8))
+RATES = wide_rates(COMPLETERS).classes[POOLED]
+
+
+def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEvidence:
+    width, count = max(lengths), len(lengths)
+    counts = {one.name: np.zeros((width, 3, count)) for one in COMPLETERS}
+    stated = np.zeros((width, 2, count))
+    end = np.ones((2, count))
+    for chain, steps in enumerate(lengths):
+        for step in range(steps - 1):
+            for one in COMPLETERS:
+                counts[one.name][step, :, chain] = rng.integers(0, 3, 3)
+            stated[step, rng.integers(2), chain] = rng.integers(2)
+        end[rng.integers(2), chain] = 0
+    root = {"policy": np.array([2.0, 0, 1]), "forced": np.zeros(3)}
+    return TraceEvidence(
+        num_steps=np.array(lengths), counts=counts, root=root, commitments=stated, end=end
+    )
+
+
+def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[Floats]]:
+    """Chances of levels, of each chain's first errors and of its moves, over all ways there are."""
+    lengths = evidence.num_steps.tolist()
+    weights = np.zeros((len(lengths), NUM_LEVELS))
+    firsts = [np.zeros((NUM_LEVELS, steps + 1)) for steps in lengths]
+    moves = [np.zeros((NUM_LEVELS, steps, 4)) for steps in lengths]
+    bins = to_go_bins(evidence.num_steps, max(lengths))
+    for (chain, steps), level in itertools.product(enumerate(lengths), range(NUM_LEVELS)):
+        for way in itertools.product((0, 1), repeat=steps):
+            chance, before = 1.0, 1
+            for step, state in enumerate(way):
+                rate = RATES.errs[level] if before else RATES.recovers[level]
+                chance *= rate if state != before else 1 - rate
+                for name, counts in evidence.counts.items():
+                    shares = RATES.shares[name][level, state, bins[step, chain]]
+                    mine = counts[step, :, chain]
+                    chance *= float(likelihoods(mine, shares, RATES.spread[name]))
+                stated = evidence.commitments[step, :, chain]
+                chance *= float(np.prod(RATES.commitment[state] ** stated))
+                before = state
+            chance *= float(RATES.end[way[-1]] @ evidence.end[:, chain])
+            weights[chain, level] += chance
+            firsts[chain][level, way.index(0) if 0 in way else steps] += chance
+            for step, (a, b) in enumerate(itertools.pairwise((1, *way))):
+                moves[chain][level, step, 2 * a + b] += chance
+    furthest = to_go_bins(np.array([max(lengths) + 1]), 1)[0, 0]
+    shares = RATES.shares["policy"][:, 1, furthest]
+    root = likelihoods(evidence.root["policy"][None], shares, RATES.spread["policy"])
+    levels = RATES.level * root * weights.prod(0)
+    levels /= levels.sum()
+    given = levels / weights
+    return (
+        levels,
+        [given[c] @ one for c, one in enumerate(firsts)],
+        [np.einsum("l,lsm->sm", given[c], one) for c, one in enumerate(moves)],
+    )
+
+
+def test_beliefs_are_those_of_all_ways_there_are() -> None:
+    evidence = evidence_of(np.random.default_rng(3), [5, 3, 6, 1])
+    found = infer(evidence, RATES)
+    levels, firsts, moves = by_enumeration(evidence)
+    np.testing.assert_allclose(found.level, levels, rtol=1e-9)
+    for chain, steps in enumerate(evidence.num_steps.tolist()):
+        mine = np.append(found.first_error[:steps, chain], found.first_error[-1, chain])
+        np.testing.assert_allclose(mine, firsts[chain], atol=1e-10)
+        np.testing.assert_allclose(found.moves[:steps, :, chain], moves[chain], atol=1e-10)
+        assert not found.moves[steps:, :, chain].any()
+
+
+def test_five_hundred_steps_do_not_vanish() -> None:
+    evidence = evidence_of(np.random.default_rng(0), [500, 7])
+    found = infer(evidence, RATES)
+    np.testing.assert_allclose(found.moves[:, :, 0].sum(1), 1, rtol=1e-9)
+    np.testing.assert_allclose(found.first_error.sum(0), 1, rtol=1e-9)
+
+
+def test_the_likeliest_way_goes_wrong_where_it_is_told_to_and_hangs_together() -> None:
+    moves = np.random.default_rng(1).dirichlet(np.ones(4), 8)
+    way = likeliest_moves(moves, 2)
+    assert way[:3] == [KEPT, KEPT, ERROR]
+    for before, after in itertools.pairwise(way):
+        assert before % 2 == after // 2  # each move begins in the state that the last one ends in
+    best = max(
+        sum(moves[t, k] for t, k in enumerate(tail, start=3))
+        for states in itertools.product((0, 1), repeat=5)
+        for tail in [[2 * a + b for a, b in itertools.pairwise((0, *states))]]
+    )
+    assert sum(moves[t, k] for t, k in enumerate(way) if t > 2) == pytest.approx(best)
+    assert likeliest_moves(moves, None) == [KEPT] * 8
+
+
+ERRS, RECOVERS, LUCK = 0.06, 0.15, 0.04
+
+
+class World:
+    """Problems whose solutions err and recover, and completions that depend on that alone."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def problem(self, completers: Sequence[Completer]) -> tuple[ProblemPaths, list[list[int]]]:
+        self.solvable = self.rng.choice([0.5, 0.95])
+        paths: list[SolutionPath] = []
+        ways: list[list[int]] = []
+        for number in range(4):
+            way, state = [], 1
+            for _ in range(12):
+                draw = self.rng.random()
+                state = int(draw >= ERRS) if state else int(draw < RECOVERS)
+                way.append(state)
+            begin = 1 + 11 * number
+            outcome = Outcome.RIGHT if state else Outcome.WRONG
+            prefixes = tuple(range(begin, begin + 11))
+            paths.append(SolutionPath(prefixes=prefixes, outcome=outcome, step_tokens=(12,) * 12))
+            ways.append(way)
+        return ProblemPaths(paths=paths, completers=completers), ways
+
+    def completed(self, probe: Probe, completer: Completer, state: int) -> RecordedRollout:
+        draw, repairs = self.rng.random(), False
+        if completer.name == "worthless":
+            is_right = draw < 0.3
+        elif completer.name == "forced":
+            is_right = draw < (0.7 * self.solvable if state else LUCK)
+        else:
+            is_right = draw < (self.solvable if state else LUCK + 0.4)
+            repairs = not state and draw > LUCK
+        return RecordedRollout(
+            prefix=probe.prefix,
+            outcome=Outcome.RIGHT if is_right else Outcome.WRONG,
+            num_tokens=8 if completer.forced_tokens else 12 * (11 - (probe.prefix - 1) % 11),
+            completer=probe.completer,
+            repairs=repairs,
+        )
+
+
+def labelled(completers: Sequence[Completer], *, num_problems: int = 45) -> dict[str, float]:
+    """Shares that are labelled rightly after the pilot, tokens by completer, and the rates."""
+    settings = TraceEstimator.Settings(kind="trace", min_gain_per_token=5e-4)
+    learner = TraceEstimator.learner(settings, str)
+    world = World(5)
+    found = {"first_error": 0.0, "repairs": 0.0, "num": 0.0, "told": 0.0, "repaired": 0.0}
+    found |= {one.name: 0.0 for one in completers}
+    for _ in range(num_problems):
+        problem, ways = world.problem(completers)
+        is_pilot = learner.num_pilot > 0
+        estimator = TraceEstimator.begin(
+            settings,
+            problem,
+            knowledge=learner.knowledge,
+            min_gain_per_token=learner.min_gain_per_token,
+        )
+        tokens = 0
+        while wanted := estimator.wanted():
+            for one in wanted:
+                probe = one if isinstance(one, Probe) else Probe(one)
+                number, step = divmod(probe.prefix - 1, 11)
+                completer = completers[probe.completer]
+                rollout = world.completed(probe, completer, ways[number][step])
+                estimator.record(rollout)
+                tokens += rollout.num_tokens
+                found[completer.name] += rollout.num_tokens * (not is_pilot)
+        counts = [[Counts() for _ in range(45)] for _ in completers]
+        judged = estimator.judge_completers(counts)
+        learner.record(problem, estimator, num_tokens=tokens)
+        if learner.is_due:
+            learner.fit()
+        for way, one in zip(ways, judged, strict=True):
+            if is_pilot:
+                continue
+            assert one.states is not None
+            true = way.index(0) if 0 in way else None
+            found["num"] += 1
+            found["first_error"] += one.is_decided and one.first_error == true
+            repaired = {t for t, (a, b) in enumerate(itertools.pairwise((1, *way))) if b > a}
+            told = {t for t, state in enumerate(one.states) if state == "recovered"}
+            found["repairs"] += len(repaired & told)
+            found["told"] += len(told)
+            found["repaired"] += len(repaired)
+    rates = learner.knowledge.of("", completers)
+    found["luck"] = float(rates.shares[completers[0].name][:, 0, :, 0].mean())
+    return found
+
+
+def test_errors_and_repairs_are_found_by_completions_that_go_back_on_neither() -> None:
+    found = labelled([Completer(), COMPLETERS[1]])
+    assert found["first_error"] / found["num"] > 0.8
+    f1 = 2 * found["repairs"] / (found["told"] + found["repaired"])
+    assert f1 > 0.75
+    assert found["luck"] < 0.15  # though completions of unsound prefixes end right 44% of the time
+
+
+def test_a_source_that_shows_nothing_is_hardly_asked_once_that_is_known() -> None:
+    worthless = Completer(name="worthless", forced_tokens=8)
+    found = labelled([Completer(), worthless])
+    assert found["worthless"] < 0.03 * found["policy"]
+
+
+def test_rates_are_read_back_as_they_were_written_or_refused() -> None:
+    rates = wide_rates(COMPLETERS)
+    again = TraceRates.from_json(rates.to_json())
+    assert again.to_json() == rates.to_json()
+    with pytest.raises(ValueError, match=r"rates of format 1: must be 'trace-1'"):
+        TraceRates.from_json('{"format": 1}')
+    broken = rates.to_json().replace("0.25", "2.5")
+    with pytest.raises(ValueError, match=r"pooled\.level: each of its numbers must be in \[0, 1\]"):
+        TraceRates.from_json(broken)
+
+
+def test_a_state_that_is_not_believed_is_none() -> None:
+    path = SolutionPath(prefixes=(1, 2), outcome=Outcome.WRONG, step_tokens=(5, 5, 5))
+    settings = TraceEstimator.Settings(kind="trace", min_belief=0.9)
+    (one,) = TraceEstimator(settings, ProblemPaths(paths=[path])).judge([Counts()] * 3)
+    assert one.first_error is None and not one.is_decided
+    assert one.states == (None, None, None)
+    assert RECOVERED != KEPT
