@@ -39,8 +39,9 @@ class LabelConfig(LabelSettings):
     """Models that sample the rollouts, each with the keys of `policy`: `[{model: arith:strong}]`,
     or `[{model: policy}, {model: arith:strong}]` to include the policy itself. A stronger model
     finds errors that the policy cannot see. With several, a step's value is that under the most
-    costly one. `max_tokens` defaults to the policy's. If the list is empty, the policy alone
-    samples rollouts."""
+    costly one. `[{model: policy}, {model: policy, force: "..."}]` also lets the policy answer at
+    once, which costs little. `max_tokens` defaults to the policy's. If the list is empty, the
+    policy alone samples rollouts."""
     completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
     """Whether each worker loads its models one at a time: the policy writes the solutions to some
     hundred problems, then each completer in turn samples rollouts. `auto` does so if together they
