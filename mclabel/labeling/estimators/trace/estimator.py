@@ -385,7 +385,7 @@ class _Table:
         predicted = (spread * shares + seen[:, None, None]) / (
             spread + total(seen, axis=1)[:, None, None, None]
         )
-        joint = beliefs.states * beliefs.level[:, None, None]  # [T, level, state, chain]
+        joint = beliefs.states
         chance = total(joint, axis=1)  # [T, state, chain]
         each = total(joint[:, :, :, None] * predicted, axis=1)  # [T, state, 3, chain]
         known = each / np.maximum(chance, _TINY)[:, :, None]
@@ -403,7 +403,7 @@ class _Table:
         bins = to_go_bins(self.num_steps, width)[:, chain]
         shares = np.moveaxis(rates.shares[self._completers[number]][:, :, bins], 2, 0)
         right = shares[..., RIGHT] + shares[..., REPAIRED]
-        joint = beliefs.states[..., chain] * beliefs.level[:, None]
+        joint = beliefs.states[..., chain]
         return np.asarray((joint * right).sum((1, 2)))
 
 
