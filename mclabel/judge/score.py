@@ -98,8 +98,10 @@ def score(
 def score_lines(store: Store) -> Iterator[str]:
     """The rows of a scored input as JSON lines, with their scores, in the order of the input."""
     for row in sorted(opinion_rows(store), key=lambda row: int(row["row"])):
-        scores = row["scores"]
-        figures = {name: how(scores) for name, how in AGGREGATIONS.items()}
+        scores = row["scores"] if row["is_known"] else None
+        figures = {name: scores and how(scores) for name, how in AGGREGATIONS.items()}
+        if scores is None:
+            figures["unknown"] = row["reason"]
         sure = {"concentration": row["concentrations"] or None}
         content = {**json.loads(row["input"]), "scores": scores, **sure, **figures}
         yield json.dumps(content, ensure_ascii=False)
