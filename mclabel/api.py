@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mclabel.labeling.background import LabelRun
     from mclabel.labeling.estimators import Estimator
     from mclabel.prm.report import TrainReport
+    from mclabel.prm.scoring.score import PRM
     from mclabel.prm.scoring.scorer import Scorer
     from mclabel.run.tally import JobState
 
@@ -149,13 +150,25 @@ def train(
     return run_train(config, on_progress)
 
 
+@overload
+def score(
+    prm: Place | PRM, solutions: Rows, *, device: str = ..., trust_remote_code: bool = ...
+) -> list[list[float]]: ...
+
+
+@overload
+def score(
+    prm: Scorer, solutions: Rows, *, device: str = ..., trust_remote_code: bool = ...
+) -> list[list[float] | None]: ...
+
+
 def score(
     prm: Place | Scorer,
     solutions: Rows,
     *,
     device: str = "auto",
     trust_remote_code: bool = False,
-) -> list[list[float] | None]:
+) -> list[list[float] | None] | list[list[float]]:
     """Score the steps of solutions with a trained PRM.
 
     Args:

@@ -284,8 +284,8 @@ def _scored(
             steps_of = _others_scores(chosen, rows, cache, config, partial(on_score, name))
             there = list(steps_of)
             unscored |= set(range(len(rows))) - set(there)
-            last = [one[-1] for one in steps_of.values()]
-            weights[name] = _placed(len(rows), there, last, missing=0.0)
+            of_last = [one[-1] for one in steps_of.values()]
+            weights[name] = _placed(len(rows), there, of_last, missing=0.0)
             for how in config.aggregate:
                 values = [aggregate(one, how) for one in steps_of.values()]
                 scores[f"{name}:{how}"] = _placed(len(rows), there, values, missing=-inf)
@@ -361,7 +361,7 @@ def _others_scores(
         encoded = {}
         for number, row in enumerate(rows):
             try:
-                steps = [step.text for step in row.steps]
+                steps = [step.text for step in row.solution.steps]
                 encoded[number] = scorer.encode(row.problem.text, steps, _place(row))
             except DataError:  # no steps, or too long
                 continue
