@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from mclabel.core.errors import ConfigError, DataError
-from mclabel.engines import Engine
+from mclabel.engines import Engine, EngineStats
 from mclabel.engines.base import never_fits
 from mclabel.engines.sections import settings_of
 from mclabel.judge.critic.parse import Vote
@@ -166,6 +166,10 @@ class GenerativePRM:
         distinct = [one for one in dict.fromkeys(encoded) if isinstance(one, AskedSolution)]
         found = dict(zip(distinct, self._wait(self._all(distinct, on_progress)), strict=True))
         return [found[one] for one in encoded]  # type: ignore[index]
+
+    def stats(self) -> EngineStats:
+        """Of the engine: a chain shows signs of life before it has ended."""
+        return self._engine.stats()
 
     def close(self) -> None:
         """Free the engine, and end the thread."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from mclabel.core.errors import BadAnswer, EngineDied
 from mclabel.prm.scoring.items import SolutionItem
-from mclabel.prm.scoring.scorer import close_scorer
+from mclabel.prm.scoring.scorer import close_scorer, engine_stats
 from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.run.desk import Desk
 from mclabel.run.task import RunnerState
@@ -82,6 +82,15 @@ class BatchedScorer:
         batches = self._batches
         if batches is None:
             return RunnerState(counters={"num_steps": 0})
+        if (stats := engine_stats(self._scorer)) is not None:
+            return RunnerState(
+                num_live=stats.num_live,
+                max_live=stats.max_live,
+                num_waiting=stats.num_waiting,
+                num_tokens=stats.num_sampled_tokens,
+                counters={"num_steps": self._num_steps},
+                is_steady=stats.counts_as_sampled,
+            )
         return RunnerState(
             num_live=batches.num_live,
             max_live=MAX_SOLUTIONS,

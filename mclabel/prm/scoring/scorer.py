@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from mclabel.core.errors import ConfigError, DataError, EngineError
 from mclabel.core.settings import OPERATIONAL, OneOf, Settings, TrustsCode, joined_faults, rule
-from mclabel.engines import Engine
+from mclabel.engines import Engine, EngineStats
 from mclabel.engines.devices import AUTO, resolve_device
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.sections import settings_of
@@ -170,6 +170,12 @@ def close_scorer(scorer: object) -> None:
     close = getattr(scorer, "close", None)
     if close is not None:
         close()
+
+
+def engine_stats(scorer: object) -> EngineStats | None:
+    """Statistics of the engine of a scorer; None of one that samples nothing."""
+    stats = getattr(scorer, "stats", None)
+    return None if stats is None else cast(EngineStats, stats())
 
 
 def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -> Scorer:
