@@ -168,7 +168,7 @@ class ScorerJudge(Judge):
     async def close(self) -> None:
         """Free the PRM."""
         if self._scorer is not None:
-            self._scorer.close()
+            await self._scorer.close()
 
 
 def chosen_threshold(settings: ScorerJudge.Settings) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -153,6 +155,17 @@ def test_a_chat_stops_behind_its_last_question() -> None:
     turns = "<|user|> q1 <|end|> <|assistant|> b <|end|> <|user|> q2"
     assert found.startswith(f"<|system|> a <|end|> {turns}")
     assert found.endswith("<|assistant|> c <|end|> <|user|> q1 <|end|>")
+
+
+def test_a_scorer_that_is_closed_ends_what_it_was_asked() -> None:
+    slow = {"engine": {"kind": f"{ENGINES}:SlowEngine"}}
+    with ThreadPoolExecutor(1) as pool, loaded(policy=slow) as prm:
+        asked = pool.submit(prm.score, ["p [error 1]"], [STEPS])
+        while not prm.stats().num_live:
+            sleep(0.01)
+        prm.close()
+        with pytest.raises(CancelledError):
+            asked.result(timeout=60)
 
 
 # Everything that takes a PRM

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from math import log
+from typing import Any
 
 from mclabel.core.records import Completion
 from mclabel.engines.scripted import ScriptedEngine
@@ -122,3 +124,13 @@ class TurnEngine(SureEngine):
         paragraph = re.search(r"Paragraph (\d+)", said)
         is_error = paragraph is not None and int(paragraph[1]) - 1 == first_error(asked, ())
         return is_error or "boxed{No}" in asked
+
+
+class SlowEngine(KnowingEngine):
+    """Never ends a chain."""
+
+    async def sample(self, prompt: Sequence[int], prefix: Sequence[int], **how: Any) -> Completion:
+        """Wait for ever."""
+        self._num_live += 1
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")

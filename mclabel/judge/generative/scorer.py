@@ -172,10 +172,10 @@ class GenerativePRM:
         return self._engine.stats()
 
     def close(self) -> None:
-        """Free the engine, and end the thread."""
+        """End chains under way, free the engine, and end the thread. It may take seconds."""
         if self._loop.is_closed():
             return
-        self._wait(self._engine.close())
+        self._wait(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -202,6 +202,14 @@ class GenerativePRM:
                 f"{self._engine.max_context:,g} tokens that {self._name} takes. Lower it"
             )
         await self._verifier.start()
+
+    async def _end(self) -> None:
+        """Whoever waits for chains is told, before the loop that they need is gone."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._engine.close()
 
     async def _all(
         self, asked: Sequence[AskedSolution], on_progress: Callable[[int, int], None]

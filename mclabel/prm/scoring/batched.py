@@ -99,13 +99,13 @@ class BatchedScorer:
             counters={"num_steps": self._num_steps},
         )
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Free the model."""
         self._desk.close()
         if self._batches is not None:
             self._batches.close()
-        close_scorer(self._scorer)
-        self._scorer = None
+        scorer, self._scorer = self._scorer, None
+        await asyncio.to_thread(close_scorer, scorer)
 
     def _score(self, encoded: Any) -> Sequence[Found]:
         """Score a batch, in a thread of its own."""

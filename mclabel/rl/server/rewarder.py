@@ -117,7 +117,7 @@ class Rewarder:
         await self.asked.close()
         self._desk.close()
         if self._scorer is not None:
-            self._scorer.close()
+            await self._scorer.close()
 
     async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
         texts = await _together(*map(self._read, items))

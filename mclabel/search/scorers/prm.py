@@ -104,8 +104,8 @@ class PrmScorer(StepScorer):
         if self._running is not None:
             self._running.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        close_scorer(self._scorer)
-        self._scorer = self._incremental = None
+        scorer, self._scorer, self._incremental = self._scorer, None, None
+        await asyncio.to_thread(close_scorer, scorer)
 
     def _load(self) -> None:
         from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
