@@ -69,6 +69,8 @@ class LabelConfig(LabelSettings):
         for number, one in enumerate(keys):
             if not self.completers[number].is_author:
                 del one["name"], one["cost"]
+                if one["force"] is None:
+                    del one["force"]
             if one == own and not self.completers[number].is_author:
                 return (
                     f"completers.{number}: is the policy itself. Write {{model: policy}}, or give "

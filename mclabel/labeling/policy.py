@@ -98,7 +98,7 @@ class PreparedModels:
                 settings = settings.model_copy(update={"max_tokens": longest})
             policy = author if settings.is_policy else prepare(settings)
             found: dict[str, Any] = {"name": settings.called}
-            if len(config.completers) > 1 and settings.cost is None:
+            if settings.cost is None and not all(one.is_policy for one in config.completers):
                 found["cost"] = _parameters(policy.engine, number)
             own = policy.settings if isinstance(policy.settings, CompleterSettings) else settings
             named = own.model_copy(update=found)

@@ -12,7 +12,7 @@ import re
 
 _MARKS = re.compile(
     r"\b(?:wait|hold on|hmm+|oops|scratch that|correction|on second thought|my mistake|"
-    r"let me (?:re|double|fix|correct|try again|start over|go back)|"
+    r"let me (?:fix|correct|redo|try again|start over|go back)|"
     r"i (?:made|see|found|spot|notice) (?:a|an|the|my) (?:mistake|error|slip)|"
     r"(?:that|this|it)(?:'s| is| was| can(?:'t| ?not) be) (?:wrong|not right|incorrect|a mistake)|"
     r"actually,? (?:no|that|it|the)|no, (?:that|it|wait))\b|等等|不对|等一下|我错了|重新",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -152,12 +152,17 @@ def _array(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
 
 
 def _listed(array: Floats) -> Any:
-    return np.vectorize(lambda x: float(f"{x:.7g}"))(array).tolist()
+    return _rounded(array).tolist()
+
+
+def _rounded(array: Floats) -> Floats:
+    """As a file holds it, so that labels can be made again."""
+    return np.asarray(np.vectorize(lambda x: float(f"{x:.7g}"))(array))
 
 
 def wide_rates(completers: Iterable[Completer]) -> TraceRates:
     """The rates before any evidence."""
-    shares = {one.name: _wide_shares(one) for one in completers}
+    shares = {one.name: _wide_shares(one.forced_tokens is not None) for one in completers}
     wide = ClassRates(
         level=np.full(NUM_LEVELS, 1 / NUM_LEVELS),
         moves=_wide_moves(),
@@ -169,6 +174,7 @@ def wide_rates(completers: Iterable[Completer]) -> TraceRates:
     return TraceRates(classes={POOLED: wide}, num_solutions=0)
 
 
+@lru_cache(maxsize=1)
 def _wide_moves() -> Floats:
     """Levels mostly stay; an error leaves any, and more often one that is out of reach."""
     distance = np.abs(np.arange(NUM_LEVELS)[:, None] - np.arange(NUM_LEVELS))
@@ -180,12 +186,12 @@ def _wide_moves() -> Floats:
     found[:, SOUND, :, UNSOUND] = ERRS[:, None] * fallen
     found[:, UNSOUND, :, UNSOUND] = (1 - RECOVERS) * near
     found[:, UNSOUND, :, SOUND] = RECOVERS * near
-    return found.reshape(NUM_STATES, NUM_STATES)
+    return _rounded(found.reshape(NUM_STATES, NUM_STATES))
 
 
-def _wide_shares(completer: Completer) -> Floats:
+@lru_cache(maxsize=2)
+def _wide_shares(is_forced: bool) -> Floats:
     found = np.zeros(_SHARES)
-    is_forced = completer.forced_tokens is not None
     reached = _LEVELS[:, None] * (_IN_SIGHT if is_forced else np.ones(NUM_TO_GO))
     repaired = (
         np.full_like(reached, 0.001) if is_forced else REPAIR * _LEVELS[:, None] + 0 * reached
@@ -195,4 +201,4 @@ def _wide_shares(completer: Completer) -> Floats:
     found[:, UNSOUND, :, 0] = LUCK
     found[:, UNSOUND, :, 1] = repaired
     found[..., 2] = 1 - found.sum(-1)
-    return found
+    return _rounded(found)
