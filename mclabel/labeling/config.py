@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.checkers.base import Checker
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, at_most, rule
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
@@ -82,6 +83,17 @@ class LabelConfig(LabelSettings):
                     "would count twice. Remove one of the two"
                 )
         return None
+
+    @rule
+    def _an_answer_at_once_can_be_read(self) -> str | None:
+        forced = next((n for n, one in enumerate(self.completers) if one.force is not None), None)
+        reads = self.checker.component.states_answer is not Checker.states_answer
+        if forced is None or reads:
+            return None
+        return (
+            f"completers.{forced}.force: needs a checker that reads answers in a text (one with "
+            f"states_answer, such as math), and checker={self.checker.kind} does not. Remove force"
+        )
 
     @rule
     def _all_completers_have_a_cost_or_none(self) -> str | None:

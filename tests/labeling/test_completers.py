@@ -266,6 +266,12 @@ def test_unusable_completers_are_refused_by_name(
         job(tmp_path, f"completers={completers}")
 
 
+def test_an_answer_at_once_needs_a_checker_that_reads_it(tmp_path: Path) -> None:
+    forced = "completers=[{model: policy, force: 'So it is '}]"
+    with pytest.raises(ConfigError, match=r"completers\.0\.force: needs a checker that reads"):
+        job(tmp_path, forced, "checker=code")
+
+
 def test_several_completers_have_a_cost(tmp_path: Path) -> None:
     two = "completers=[{model: policy}, {model: other, engine: scripted}]"
     with pytest.raises(ConfigError, match=r"Set completers\.1\.cost"):
