@@ -16,7 +16,8 @@ from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.verify import first_wrong_step
 from mclabel.judge.critic.parse import parse_output
-from tests.benchmarks.generative_training import chain, sentences_of
+from tests.benchmarks.generative import FORMS
+from tests.benchmarks.generative_training import Form, chain, sentences_of
 from tests.benchmarks.pieces import NOT_DONE, Piece, Pieces, write_json
 from tests.benchmarks.scorer_figures import Comparison, choose, location_f1, numbers
 from tests.benchmarks.scorers import NO_ERROR, Pool
@@ -163,19 +164,22 @@ def test_a_chain_quotes_computes_and_stops_at_the_first_wrong_step() -> None:
         f"Step 1: {told[0]} {first.equation} written {first.value} \\boxed{{correct}}",
         f"Step 2: {told[1]} {second.equation} written 777 \\boxed{{incorrect}}",
     ]
-    assert chain(problem, [*steps, nodes[2].text()], quotes=True) == ("\n".join(lines), 1)
+    assert chain(problem, [*steps, nodes[2].text()], "quote") == ("\n".join(lines), 1)
     short = [line.replace(f"{sentence} ", "") for line, sentence in zip(lines, told, strict=False)]
-    assert chain(problem, steps, quotes=False) == ("\n".join(short), 1)
+    assert chain(problem, steps, "short") == ("\n".join(short), 1)
+    text, _ = chain(problem, steps, "claim")
+    assert text.split("\n")[0] == f"Step 1: {steps[0]} written {first.value} \\boxed{{correct}}"
 
 
-def test_chains_say_the_truth_and_are_read_so() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_chains_say_the_truth_and_are_read_so(form: Form) -> None:
     rng = random.Random(0)
     found = []
     for problem in generate(60, seed=4, split="train"):
         program = Program.from_json(problem.meta["program"])
         solution, _ = misread(program, problem.text, rng=rng, strength=1.0)
         steps = solution.split("\n")
-        text, first_error = chain(problem, steps, quotes=True)
+        text, first_error = chain(problem, steps, form)
         assert first_error == first_wrong_step(program, steps)
         vote = parse_output(text, "step_verdicts", len(steps), truncated=False)
         assert (vote.is_known, vote.first_error) == (True, first_error)

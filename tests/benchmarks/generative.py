@@ -23,6 +23,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,9 @@ from tests.benchmarks.generative_figures import (
 )
 from tests.benchmarks.generative_training import (
     Course,
-    quoting_chains,
+    Form,
+    chains,
     right_solutions,
-    short_chains,
 )
 from tests.benchmarks.pieces import Pieces
 from tests.benchmarks.prm_vs_orm import HELD_OUT, HELD_OUT_FAMILIES, TEST, VALIDATION
@@ -64,6 +65,8 @@ TAUGHT = "likelihood, taught"
 """The head `likelihood` on a base that learned right solutions first."""
 CAUTIOUS = "cautious"
 """Of a PRM with the threshold at which it has the false alarms of the verifier."""
+FORMS: Sequence[Form] = ("claim", "quote", "short")
+"""Of chains; one is chosen."""
 GOLDEN_READ: None = None
 """Chains of the golden set that are read as they are meant, and how many there are: what
 `golden_read()` of the tests' support gives is to stand here."""
@@ -104,7 +107,7 @@ QUICK = Amounts(
     train=250, validation=80, test=150, held_out=50, kept=50, epochs=3, epochs_of_prms=(4,)
 )
 FULL = Amounts(
-    train=3000, validation=400, test=1000, held_out=400, kept=400, epochs=4, epochs_of_prms=(2, 1)
+    train=3000, validation=400, test=1000, held_out=400, kept=400, epochs=3, epochs_of_prms=(2, 1)
 )
 
 
@@ -140,8 +143,7 @@ def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> 
     courses = [
         Course(name=name, exchanges=of, epochs=amounts.epochs, max_steps=amounts.max_steps)
         for name, of in (
-            ("quoting", quoting_chains),
-            ("short", short_chains),
+            *((form, partial(chains, form=form)) for form in FORMS),
             ("right", right_solutions),
         )
     ]
@@ -236,9 +238,9 @@ def compare(
     named, costs = {}, {}
     for reading in readings:
         name = GENERATIVE if reading is readings[0] else f"generative, {reading.course.name}"
-        chains = reading.chains(out)
-        named[name] = named_by_chains(chains)
-        costs[name] = cost_of_chains(chains, reading.course.parameters(out))
+        written = reading.chains(out)
+        named[name] = named_by_chains(written)
+        costs[name] = cost_of_chains(written, reading.course.parameters(out))
     for kind, scorer in scorers.items():
         steps = read_scores(out, scorer.training.name, pool)
         named[kind] = named_by_scores(steps, scorer.threshold)

@@ -1,12 +1,12 @@
 r"""Chains that a program writes about solutions of arith, and models that learn to write them.
 
-Each step of a solution gets a line: the sentence of the problem that the step rests on, the
-operation, its operands and its result, all from the problem alone; then the value that the step
-states; then the verdict in the form of ThinkPRM (arXiv 2504.16828). The line of a wrong step says
-what should stand there, and is the last.
+Each step of a solution gets a line: what should stand there, from the problem alone; then the value
+that the step states; then the verdict in the form of ThinkPRM (arXiv 2504.16828). A wrong step's
+line is the last. What should stand there is told in one of three forms:
 
-    Step 1: Mia sells half of the pens. 30 / 2 = 15 written 15 \boxed{correct}
-    Step 2: Mia gives 4 pens to Leo. 15 - 4 = 11 written 19 \boxed{incorrect}
+    claim    Step 2: Mia has 15 - 4 = 11 pens. written 19 \boxed{incorrect}
+    quote    Step 2: Mia gives 4 pens to Leo. 15 - 4 = 11 written 19 \boxed{incorrect}
+    short    Step 2: 15 - 4 = 11 written 19 \boxed{incorrect}
 
 Models start from the bundled policy, as the PRMs that they are compared with do, and are trained an
 epoch a piece:
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 from jobs.train_arith import ADAM_PER_MUON, IGNORE, Document, document
 from mclabel.core.records import LabeledSolution, Problem
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.program import Node, Program, reference_solution
+from mclabel.domains.arith.program import Node, Program, answer_line, reference_solution
 from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.verify import StepTruth, verify_steps
 from mclabel.engines.pretrained import load_model, load_tokenizer
@@ -47,23 +47,22 @@ _ASIDE = re.compile(r"(\w+) (?:has|buys) \d+ \w+\.")
 """A sentence of this form derives nothing, unless the person in focus buys."""
 _EQUATION = re.compile(r"(\d+) (?:\+|-|\*|//|/) (\d+) = (\d+)")
 _VALUE = re.compile(r"(?:= |\\boxed\{)(\d+)")
-RATE = 0.004
+RATE = 0.006
 """Of Muon; the bundled models were trained at 0.003 to 0.02."""
 WARMUP = 50
 BATCH = 16
 LOG_STEPS = 25
+Form = Literal["claim", "quote", "short"]
 Exchange = tuple[str, str]
 """A prompt and what is to be written after it."""
 
 
-def quoting_chains(rows: Sequence[LabeledSolution]) -> Iterator[Exchange]:
+def chains(rows: Sequence[LabeledSolution], form: Form) -> Iterator[Exchange]:
     """Chains about the solutions."""
-    return _chains(rows, quotes=True)
-
-
-def short_chains(rows: Sequence[LabeledSolution]) -> Iterator[Exchange]:
-    """The same without the sentences of the problem."""
-    return _chains(rows, quotes=False)
+    for row in rows:
+        steps = steps_of(row)
+        text, _ = chain(row.problem, steps, form)
+        yield question(row.problem.text, steps), text
 
 
 def right_solutions(rows: Sequence[LabeledSolution]) -> Iterator[Exchange]:
@@ -71,13 +70,6 @@ def right_solutions(rows: Sequence[LabeledSolution]) -> Iterator[Exchange]:
     for row in rows:
         program = Program.from_json(row.problem.meta["program"])
         yield row.problem.text, reference_solution(program)
-
-
-def _chains(rows: Sequence[LabeledSolution], *, quotes: bool) -> Iterator[Exchange]:
-    for row in rows:
-        steps = steps_of(row)
-        text, _ = chain(row.problem, steps, quotes=quotes)
-        yield question(row.problem.text, steps), text
 
 
 def steps_of(row: LabeledSolution) -> list[str]:
@@ -91,13 +83,14 @@ def question(problem: str, steps: Sequence[str]) -> str:
     return "\n".join([problem, *lines])
 
 
-def chain(problem: Problem, steps: Sequence[str], *, quotes: bool) -> tuple[str, int | None]:
+def chain(problem: Problem, steps: Sequence[str], form: Form) -> tuple[str, int | None]:
     """The chain about a solution, and the first error that it names.
 
     Args:
         problem: of a family that training uses.
         steps: of the solution.
-        quotes: each line begins with the sentence that its step rests on.
+        form: of what should stand there: as a solution has it, after the sentence of the problem
+            that it rests on, or the equation alone.
     """
     program = Program.from_json(problem.meta["program"])
     sentences = sentences_of(problem.text, program.nodes)
@@ -108,11 +101,12 @@ def chain(problem: Problem, steps: Sequence[str], *, quotes: bool) -> tuple[str,
         is_right = truth is StepTruth.RIGHT
         index = _node_of(program, step, stated) if is_right else _next_node(program, stated)
         if index is None:
-            should = f"answer {program.answer}"
+            should = answer_line(program.answer) if form == "claim" else f"answer {program.answer}"
         else:
             stated.add(index)
-            should = program.nodes[index].equation
-            should = f"{sentences[index]} {should}" if quotes else should
+            node = program.nodes[index]
+            should = node.text() if form == "claim" else node.equation
+            should = f"{sentences[index]} {should}" if form == "quote" else should
         value = _VALUE.search(step)
         written = "nothing" if value is None else value[1]
         verdict = "correct" if is_right else "incorrect"
@@ -223,6 +217,9 @@ class _Lesson:
             max(self.model.config.vocab_size, -(-len(self.tokenizer) // 16) * 16),
             mean_resizing=False,
         )
+        with torch.no_grad():  # rows that no training has used make the new tokens impossible
+            embeddings = self.model.get_input_embeddings().weight
+            embeddings[len(known) :] = embeddings[: len(known)].mean(0)
         self._exchanges, self._course = exchanges, course
         named = list(self.model.named_parameters())
         is_matrix = [p.ndim == 2 and "embed_tokens" not in name for name, p in named]
