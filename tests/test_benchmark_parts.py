@@ -6,6 +6,7 @@ import random
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.verify import first_wrong_step
 from mclabel.judge.critic.parse import parse_output
-from tests.benchmarks.generative import FORMS
 from tests.benchmarks.generative_training import Form, chain, sentences_of
 from tests.benchmarks.pieces import NOT_DONE, Piece, Pieces, write_json
 from tests.benchmarks.scorer_figures import Comparison, choose, location_f1, numbers
@@ -171,7 +171,7 @@ def test_a_chain_quotes_computes_and_stops_at_the_first_wrong_step() -> None:
     assert text.split("\n")[0] == f"Step 1: {steps[0]} written {first.value} \\boxed{{correct}}"
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", get_args(Form))
 def test_chains_say_the_truth_and_are_read_so(form: Form) -> None:
     rng = random.Random(0)
     found = []

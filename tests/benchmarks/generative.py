@@ -65,8 +65,6 @@ TAUGHT = "likelihood, taught"
 """The head `likelihood` on a base that learned right solutions first."""
 CAUTIOUS = "cautious"
 """Of a PRM with the threshold at which it has the false alarms of the verifier."""
-FORMS: Sequence[Form] = ("claim", "quote", "short")
-"""Of chains; one is chosen."""
 GOLDEN_READ: None = None
 """Chains of the golden set that are read as they are meant, and how many there are: what
 `golden_read()` of the tests' support gives is to stand here."""
@@ -83,8 +81,10 @@ class Amounts:
     held_out: int
     kept: int
     """Train solutions about which a chain is sampled, to be kept or not."""
+    verifiers: Sequence[tuple[Form, int]]
+    """Form of the chains, and epochs; one is chosen, after one of its last epochs."""
     epochs: int
-    """Of the verifier, and of the base that learns right solutions."""
+    """Of the base that learns right solutions."""
     epochs_of_prms: Sequence[int]
     """One is chosen."""
     max_steps: int | None = None
@@ -98,17 +98,34 @@ SMOKE = Amounts(
     test=4,
     held_out=2,
     kept=2,
+    verifiers=(("claim", 1),),
     epochs=1,
     epochs_of_prms=(1,),
     max_steps=1,
     max_tokens=8,
 )
 QUICK = Amounts(
-    train=250, validation=80, test=150, held_out=50, kept=50, epochs=3, epochs_of_prms=(4,)
+    train=250,
+    validation=80,
+    test=150,
+    held_out=50,
+    kept=50,
+    verifiers=(("claim", 3),),
+    epochs=3,
+    epochs_of_prms=(4,),
 )
 FULL = Amounts(
-    train=3000, validation=400, test=1000, held_out=400, kept=400, epochs=3, epochs_of_prms=(2, 1)
+    train=3000,
+    validation=400,
+    test=1000,
+    held_out=400,
+    kept=400,
+    verifiers=(("claim", 3), ("short", 3), ("claim", 9), ("quote", 3)),
+    epochs=3,
+    epochs_of_prms=(2, 1),
 )
+LAST_EPOCHS = 3
+"""After which a verifier is tried on validation problems."""
 
 
 def main() -> None:
@@ -140,14 +157,16 @@ def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> 
         ),
     ]
     pieces.run([pool.piece(out) for pool in pools])
-    courses = [
-        Course(name=name, exchanges=of, epochs=amounts.epochs, max_steps=amounts.max_steps)
-        for name, of in (
-            *((form, partial(chains, form=form)) for form in FORMS),
-            ("right", right_solutions),
+    verifiers = [
+        Course(
+            name=f"{form}-{epochs}",
+            exchanges=partial(chains, form=form),
+            epochs=epochs,
+            max_steps=amounts.max_steps,
         )
+        for form, epochs in amounts.verifiers
     ]
-    *verifiers, right = courses
+    right = replace(verifiers[0], name="right", exchanges=right_solutions, epochs=amounts.epochs)
     trainings = prms(out, amounts, right)
     pieces.run(verifiers[0].pieces(out))
     pieces.run([one.piece(out) for kind in (LIKELIHOOD, PLAIN) for one in trainings[kind]])
@@ -161,7 +180,7 @@ def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> 
     blocks = []
     for pool in (TEST, HELD_OUT):
         readings = [
-            replace(chosen, course=course, epoch=amounts.epochs, pool=pool)
+            replace(chosen, course=course, epoch=course.epochs, pool=pool)
             for course in verifiers
             if course != chosen.course
         ]
@@ -194,7 +213,7 @@ def choose_verifier(
     readings = [
         Reading(course=course, epoch=epoch, pool=VALIDATION, max_tokens=amounts.max_tokens)
         for course in verifiers
-        for epoch in range(1, amounts.epochs + 1)
+        for epoch in range(1, course.epochs + 1)[-LAST_EPOCHS:]
     ]
     pieces.run([one.piece(out) for one in readings])
     true = truth(out, VALIDATION)
@@ -259,13 +278,14 @@ def summary(
 ) -> dict[str, Any]:
     """What the JSON line holds."""
     test, held_out = blocks
-    difference = test.less(GENERATIVE, LIKELIHOOD)
-    found = difference["found"]
+    others = [f"{kind}{more}" for kind in scorers for more in ("", f", {CAUTIOUS}")]
+    less = {other: test.less(GENERATIVE, other) for other in others}
+    found = less[LIKELIHOOD]["found"]
     return {
         "first_error": {
             name: known(test.found(name).estimate) for name in (GENERATIVE, LIKELIHOOD, PLAIN)
         },
-        "generative_minus_likelihood": difference,
+        "generative_minus": less,
         "goes_on": found is not None and found[1] > 0,
         "all": test.summary(),
         "held_out": held_out.summary(),
