@@ -120,7 +120,7 @@ FULL = Amounts(
     test=1000,
     held_out=400,
     kept=400,
-    verifiers=(("claim", 3), ("short", 3), ("claim", 9), ("quote", 3)),
+    verifiers=(("claim", 3), ("copy", 3), ("short", 3), ("quote", 3), ("claim", 6)),
     epochs=3,
     epochs_of_prms=(2, 1),
 )

@@ -2,9 +2,10 @@ r"""Chains that a program writes about solutions of arith, and models that learn
 
 Each step of a solution gets a line: what should stand there, from the problem alone; then the value
 that the step states; then the verdict in the form of ThinkPRM (arXiv 2504.16828). A wrong step's
-line is the last. What should stand there is told in one of three forms:
+line is the last. What is said of a step has one of four forms:
 
     claim    Step 2: Mia has 15 - 4 = 11 pens. written 19 \boxed{incorrect}
+    copy     Mia has 15 - 4 = 11 pens. Step 2: Mia has 15 + 4 = 19 pens. \boxed{incorrect}
     quote    Step 2: Mia gives 4 pens to Leo. 15 - 4 = 11 written 19 \boxed{incorrect}
     short    Step 2: 15 - 4 = 11 written 19 \boxed{incorrect}
 
@@ -52,7 +53,7 @@ RATE = 0.006
 WARMUP = 50
 BATCH = 16
 LOG_STEPS = 25
-Form = Literal["claim", "quote", "short"]
+Form = Literal["claim", "copy", "quote", "short"]
 Exchange = tuple[str, str]
 """A prompt and what is to be written after it."""
 
@@ -89,10 +90,12 @@ def chain(problem: Problem, steps: Sequence[str], form: Form) -> tuple[str, int 
     Args:
         problem: of a family that training uses.
         steps: of the solution.
-        form: of what should stand there: as a solution has it, after the sentence of the problem
-            that it rests on, or the equation alone.
+        form: what should stand there as a solution has it, the equation after the sentence of the
+            problem that it rests on, or the equation alone; after it the value that the step
+            states, in `copy` the whole step.
     """
     program = Program.from_json(problem.meta["program"])
+    in_words = form in ("claim", "copy")
     sentences = sentences_of(problem.text, program.nodes)
     stated: set[int] = set()
     lines: list[str] = []
@@ -101,16 +104,19 @@ def chain(problem: Problem, steps: Sequence[str], form: Form) -> tuple[str, int 
         is_right = truth is StepTruth.RIGHT
         index = _node_of(program, step, stated) if is_right else _next_node(program, stated)
         if index is None:
-            should = answer_line(program.answer) if form == "claim" else f"answer {program.answer}"
+            should = answer_line(program.answer) if in_words else f"answer {program.answer}"
         else:
             stated.add(index)
             node = program.nodes[index]
-            should = node.text() if form == "claim" else node.equation
+            should = node.text() if in_words else node.equation
             should = f"{sentences[index]} {should}" if form == "quote" else should
         value = _VALUE.search(step)
         written = "nothing" if value is None else value[1]
-        verdict = "correct" if is_right else "incorrect"
-        lines.append(f"Step {number}: {should} written {written} \\boxed{{{verdict}}}")
+        verdict = f"\\boxed{{{'correct' if is_right else 'incorrect'}}}"
+        if form == "copy":
+            lines.append(f"{should} Step {number}: {step.strip()} {verdict}")
+        else:
+            lines.append(f"Step {number}: {should} written {written} {verdict}")
         if not is_right:
             return "\n".join(lines), number - 1
     return "\n".join(lines), None
