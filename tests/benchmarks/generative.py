@@ -13,8 +13,9 @@ step up to the first incorrect one finds nothing. Intervals: 95%, paired bootstr
 The rule, fixed beforehand: a generative verifier is worth going on with only if it finds more first
 errors than the PRM with head `likelihood`, of solutions that have one, with a lower bound above 0.
 
-An hour and a half of one core, in pieces: what is under `--out` is not done again, and `--minutes`
-stops in time. `--quick` takes ten minutes. The last line is JSON.
+About three hours of one core, in pieces: what is under `--out` is not done again, and `--minutes`
+stops in time. `--quick` takes ten minutes, in which a verifier does not learn to write its chains.
+The last line is JSON.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class _Lesson:
             mean_resizing=False,
         )
         with torch.no_grad():  # rows that no training has used make the new tokens impossible
-            embeddings = self.model.get_input_embeddings().weight
+            embeddings = self.model.model.embed_tokens.weight
             embeddings[len(known) :] = embeddings[: len(known)].mean(0)
         self._exchanges, self._course = exchanges, course
         named = list(self.model.named_parameters())
