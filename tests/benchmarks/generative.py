@@ -59,6 +59,7 @@ from tests.benchmarks.pieces import Pieces
 from tests.benchmarks.prm_vs_orm import HELD_OUT, HELD_OUT_FAMILIES, TEST, VALIDATION
 from tests.benchmarks.scorers import NO_ERROR, Training, read_scores, samples
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
+from tests.support.verifier_chains import golden_read
 
 TRAIN = "train"
 GENERATIVE, LIKELIHOOD, PLAIN = "generative", "likelihood", "plain"
@@ -66,9 +67,6 @@ TAUGHT = "likelihood, taught"
 """The head `likelihood` on a base that learned right solutions first."""
 CAUTIOUS = "cautious"
 """Of a PRM with the threshold at which it has the false alarms of the verifier."""
-GOLDEN_READ: None = None
-"""Chains of the golden set that are read as they are meant, and how many there are: what
-`golden_read()` of the tests' support gives is to stand here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +296,7 @@ def summary(
         "keep_rate": dict(kept),
         "best_of_n": None,
         "tokens_per_solution": test.tokens(),
-        "golden_read": GOLDEN_READ,
+        "golden_read": list(golden_read()),
     }
 
 
