@@ -70,6 +70,10 @@ class Sampler:
             self._spelled[prefix.id] = spelled(self.policy, prefix)
         return self._spelled[prefix.id]
 
+    def num_tokens(self, prefix: Prefix) -> int:
+        """Number of `ids`, which are not put together for it where the policy wrote them."""
+        return prefix.num_tokens if self.name == AUTHOR else len(self.ids(prefix))
+
     def check_room(self, prefixes: Iterable[Prefix]) -> None:
         """See that a completion may follow each prefix.
 
@@ -83,10 +87,10 @@ class Sampler:
         if self.name != AUTHOR:
             key = f"max_tokens of the completer {self.name}"
         for prefix in prefixes:
-            ids = self.ids(prefix)
-            if self.policy.room(len(self.prompt), len(ids)) < 1:
+            length = self.num_tokens(prefix)
+            if self.policy.room(len(self.prompt), length) < 1:
                 raise NoRoom(
-                    f"a step of one of its solutions ends after {len(ids):,} tokens, which leaves "
+                    f"a step of one of its solutions ends after {length:,} tokens, which leaves "
                     f"no room for a completion. Raise {key}, up to the limit of the model"
                 )
 
@@ -101,9 +105,9 @@ class Sampler:
         """
         if not prefix.need:
             return False
-        ids = self.ids(prefix)
-        need = prefix.need * len(ids) / len(prefix.ids)  # in the tokens of this policy
-        return self.policy.room(len(self.prompt), len(ids)) < need
+        length = self.num_tokens(prefix)
+        need = prefix.need * length / prefix.num_tokens  # in the tokens of this policy
+        return self.policy.room(len(self.prompt), length) < need
 
     async def roll_out(self, prefix: Prefix) -> tuple[Completion | None, Rollout]:
         """One more rollout from a prefix; one without a verdict where it lacks room."""
