@@ -1,8 +1,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
-from mclabel.core.seeds import content_id, prefix_id, sampling_seed
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mclabel.core.seeds import (
+    content_id,
+    prefix_id,
+    prefix_ids,
+    sampling_seed,
+    text_prefix_ids,
+)
 
 
 def test_ids_do_not_depend_on_key_order_but_on_content() -> None:
@@ -16,3 +26,21 @@ def test_seeds_of_neighbours_are_unrelated_and_fit_a_signed_64_bit_integer() -> 
     assert len(set(seeds)) == 1000
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert 1 not in {b - a for a, b in itertools.pairwise(seeds)}
+
+
+@given(st.text(), st.lists(st.lists(st.integers(0, 10**6))))
+def test_ids_of_prefixes_that_go_on_are_those_of_the_whole(
+    problem: str, steps: Sequence[list[int]]
+) -> None:
+    ends = list(itertools.accumulate(map(len, steps)))
+    ids = list(itertools.chain.from_iterable(steps))
+    whole = [content_id("prefix", problem, ids[:end]) for end in ends]
+    assert prefix_ids(problem, ids, ends) == whole
+    assert [prefix_id(problem, ids[:end]) for end in ends] == whole
+
+
+@given(st.text(), st.lists(st.text()))
+def test_ids_of_texts_that_go_on_are_those_of_the_whole(problem: str, texts: list[str]) -> None:
+    wholes = itertools.accumulate(texts)
+    expected = [content_id("text prefix", problem, whole) for whole in wholes]
+    assert text_prefix_ids(problem, texts) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from copy import copy
 
 ID_LENGTH = 16  # hex digits: 64 bits, a collision in 10M ids has odds of about 3e-6
 
@@ -21,7 +22,62 @@ def canonical_json(content: object) -> bytes:
 
 def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
     """The id of a prefix: the problem and the token ids of the solution so far."""
-    return content_id("prefix", problem_id, list(ids))
+    return PrefixHash(problem_id).after(ids).id
+
+
+def prefix_ids(problem_id: str, ids: Sequence[int], ends: Sequence[int]) -> list[str]:
+    """Ids of prefixes of a solution, in time that is linear in its length.
+
+    Args:
+        problem_id: of the problem.
+        ids: of the solution.
+        ends: rising numbers of ids, one a prefix.
+    """
+    found, begin, at = [], 0, PrefixHash(problem_id)
+    for end in ends:
+        at = at.after(ids[begin:end])
+        found.append(at.id)
+        begin = end
+    return found
+
+
+def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
+    """Ids of what a problem's solution comes to after each text, where token ids are unknown."""
+    found, running = [], hashlib.sha256(canonical_json(("text prefix", problem_id, ""))[:-2])
+    for text in texts:
+        running.update(canonical_json(text)[1:-1])
+        whole = running.copy()
+        whole.update(b'"]')
+        found.append(whole.hexdigest()[:ID_LENGTH])
+    return found
+
+
+class PrefixHash:
+    """The id of a prefix, and of those that go on from it without hashing it again."""
+
+    __slots__ = ("_is_empty", "_running")
+
+    def __init__(self, problem_id: str) -> None:
+        """Begin with the bare problem."""
+        self._running = hashlib.sha256(canonical_json(("prefix", problem_id, []))[:-2])
+        self._is_empty = True
+
+    @property
+    def id(self) -> str:
+        """That of `content_id` for the problem and all token ids."""
+        whole = self._running.copy()
+        whole.update(b"]]")
+        return whole.hexdigest()[:ID_LENGTH]
+
+    def after(self, ids: Sequence[int]) -> PrefixHash:
+        """The prefix that these token ids lead to."""
+        other = copy(self)
+        other._running = self._running.copy()
+        if len(ids):
+            comma = b"" if self._is_empty else b","
+            other._running.update(comma + ",".join(map(str, ids)).encode())
+            other._is_empty = False
+        return other
 
 
 def sampling_seed(

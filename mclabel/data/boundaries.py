@@ -1,10 +1,11 @@
-r"""Where steps end in a text: by line, paragraph, sentence, "Step k", pattern or statement of code.
+r"""Where steps end in a text: by line, paragraph, sentence, "Step k", reflection, pattern or code.
 
 Ends are character positions.
 Whatever the rule, a step ends at the end of a line, never behind the next line's indentation; a
 heading or a bare mark belongs to what follows it (`headings`); and no step ends inside a display,
 an environment, a block of code or a table (`blocks`). `sentences` has the rule for sentences,
-`statements` that for code, and `steps` moves ends to token boundaries.
+`reflection` that for the turns of a reasoning trace, `statements` that for code, and `alignment`
+moves ends to token boundaries.
 
 A text may be whole or still grow. Of one that grows (`ended=False`), an end that what follows could
 undo is left out: whatever is added, all steps but the last stay as they are.
@@ -24,10 +25,11 @@ from typing import Any
 
 from mclabel.data.blocks import Span, blocks, is_inside, line_spans, merged
 from mclabel.data.headings import is_closing, is_heading, may_become_closing
+from mclabel.data.reflection import reflection_places
 from mclabel.data.sentences import sentence_places
 from mclabel.data.statements import Statements
 
-SPLITTER_VERSION = "2"
+SPLITTER_VERSION = "3"
 """Version of all rules by which steps end. It is a part of a run's identity: with another one, the
 same settings give other steps."""
 
@@ -54,6 +56,12 @@ def sentence_ends(text: str, *, ended: bool = True) -> list[int]:
     """Character positions where steps end, one step a sentence."""
     spans = blocks(text, line_spans(text), ended=ended)
     return _closed(text, sentence_places(text, spans, ended=ended), ended)
+
+
+def reflection_ends(text: str, *, ended: bool = True) -> list[int]:
+    """Character positions where steps end, one step from one turn of a trace to the next."""
+    spans = blocks(text, line_spans(text), ended=ended)
+    return _closed(text, reflection_places(text, spans, ended=ended), ended)
 
 
 def code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:

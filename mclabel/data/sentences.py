@@ -2,9 +2,9 @@ r"""Where sentences end in a solution: after a point, a question mark or an excl
 
 A point ends no sentence in "3.5", "e.g. this", "Dr. Lee", "No. 5", "J. K. Rowling", "1. Add", a
 formula (`$…$`, `\(…\)`, `\[…\]`), code, or brackets; quotes and brackets that close behind it
-belong to its sentence. The end of a line ends a sentence, unless a formula or a small letter
-follows. Rules, not a model: they look at the word before a point and the word behind it, in time
-that is linear in the text.
+belong to its sentence. Chinese and Japanese marks ("。") need no space behind them. The end of a
+line ends a sentence, unless a formula or a small letter follows. Rules, not a model: they look at
+the word before a point and the word behind it, in time that is linear in the text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ MAX_INLINE = 300
 MAX_WORD = 40
 """Characters before a point, and behind it, that are looked at."""
 
-_END = re.compile(r"(?<![.!?…])[.!?…]+(?:[\"'”’»)\]}*_$`]|\\[)\]])*(?=\s|$)|\\\](?=\s)|\n\s*")
+_END = re.compile(
+    r"(?<![.!?…])[.!?…]+(?:[\"'”’»)\]}*_$`]|\\[)\]])*(?=\s|$)|\\\](?=\s)|\n\s*"
+    r"|[。！？]+[”’」』）*_]*"
+)
 _INLINE = re.compile(r"\\[$\\]|[$`()\n]")
 _SPACE = re.compile(r"\s*")
 _FORMULA = re.compile(r"\\\[|\$\$|\\begin\{")
@@ -58,7 +61,7 @@ def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterat
         blocks: spans inside which no sentence ends.
         ended: whether the text is whole; else ends are left out that depend on what follows.
     """
-    apart = merged([*blocks, *_inline(text, ended)])
+    apart = merged([*blocks, *inline_spans(text, ended)])
     begin = 0
     for match in _END.finditer(text):
         start, end = match.span()
@@ -96,6 +99,8 @@ def _line_ends(text: str, begin: int, start: int, at: int) -> bool:
 def _sentence_ends(text: str, begin: int, start: int, mark: str, at: int) -> bool:
     """Whether a mark at `start` ends the sentence that goes on from `begin`, before `at`."""
     following = text[at]
+    if mark[0] in "。！？":
+        return following not in "，、；：。！？"
     if following.islower() or following in "=+<>,;:)]}/^&|≤≥≠≈×÷":
         return False
     found = _WORD.match(text, at, at + MAX_WORD)
@@ -132,7 +137,7 @@ def _is_short(before: str, word: str, following: str) -> bool:
     return False
 
 
-def _inline(text: str, ended: bool) -> Iterator[Span]:
+def inline_spans(text: str, ended: bool) -> Iterator[Span]:
     """Formulas, code and brackets within a line.
 
     A dollar opens a formula if no space follows, and closes one if no space is before it and no

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import inf
 from statistics import median_low
 
 from mclabel.answers.step_keys import step_key
 from mclabel.core.records import AUTHOR, Counts, Outcome, Problem, Rollout, Solution, Step
-from mclabel.core.seeds import prefix_id
+from mclabel.core.seeds import PrefixHash
 from mclabel.data.steps import StepSplitter
 from mclabel.labeling.commitments import Commitments
 from mclabel.labeling.estimators import ROOT, RecordedRollout, SolutionPath
@@ -29,18 +29,50 @@ Decode = Callable[[Sequence[int]], str]
 class Prefix:
     """One distinct prefix and what was rolled out from it."""
 
-    id: str
-    ids: tuple[int, ...]
-    text: str
+    parent: Prefix | None
+    """The prefix one step shorter; None for the bare problem."""
+    step_ids: tuple[int, ...]
+    """Token ids of its last step: each prefix holds its own step alone, so that memory is linear
+    in the solutions' length, not in its product with the number of steps."""
+    step_text: str
+    hash: PrefixHash
     counts: list[Counts]
     """By completer."""
     num_asked: list[int]
     """By completer."""
     children: dict[tuple[int, ...], int] = field(default_factory=dict)
     """Index of the prefix that a step leads to, by the step's ids."""
+    children_by_text: dict[str, int] = field(default_factory=dict)
+    """The same by the step's text; the first of those whose texts are equal."""
     need: float = 0
     """Number of tokens that the policy usually needs from here to the end of a solution, as far as
     the problem's solutions show it; 0 where they do not."""
+    id: str = field(init=False)
+    num_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Count on from the parent."""
+        self.id = self.hash.id
+        before = 0 if self.parent is None else self.parent.num_tokens
+        self.num_tokens = before + len(self.step_ids)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All of its token ids, put together at each call."""
+        return tuple(chain.from_iterable(one.step_ids for one in self._lineage()))
+
+    @property
+    def text(self) -> str:
+        """All of its text, put together at each call."""
+        return "".join(one.step_text for one in self._lineage())
+
+    def _lineage(self) -> list[Prefix]:
+        """The prefixes from the bare problem to this one."""
+        found, at = [], self
+        while at.parent is not None:
+            found.append(at)
+            at = at.parent
+        return found[::-1]
 
 
 class PrefixTable:
@@ -72,7 +104,7 @@ class PrefixTable:
         self.completers = {name: number for number, name in enumerate(completers)}
         self._problem_id, self._splitter = problem.id, splitter or StepSplitter()
         self._thinks, self._free_outcomes = thinks, free_outcomes
-        self.prefixes = [self._new((), "")]
+        self.prefixes = [self._new(None, (), "")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         stated = commitments or [()] * len(solutions)
         self.paths = [self._path(one, own) for one, own in zip(solutions, stated, strict=True)]
@@ -165,13 +197,15 @@ class PrefixTable:
         ones count there as needing more than their limit leaves: without them, the short solutions
         that fit would speak for all.
         """
-        ended = [one for one in solutions if one.finish_reason == "stop"]
-        cuts = [len(one.ids) for one in solutions if one.finish_reason == "length"]
+        left = [_left(solution) for solution in solutions]
+        ends = [one.finish_reason for one in solutions]
+        ended = [one for one, end in zip(left, ends, strict=True) if end == "stop"]
+        cuts = [one[0] for one, end in zip(left, ends, strict=True) if end == "length"]
         took: dict[int, list[int]] = defaultdict(list)
-        for path, solution in zip(self.paths, solutions, strict=True):
-            if solution.finish_reason == "stop":
-                for depth, number in enumerate(path.prefixes, start=1):
-                    took[number].append(_left(solution, depth))
+        for path, own, end in zip(self.paths, left, ends, strict=True):
+            if end == "stop":
+                for number, rest in zip(path.prefixes, own[1:], strict=True):
+                    took[number].append(rest)
         usual: dict[int, float] = {}
         middle = (len(ended) + len(cuts) - 1) // 2
         for path in self.paths:
@@ -181,28 +215,30 @@ class PrefixTable:
                     prefix.need = median_low(took[number])
                     continue
                 if depth not in usual:
-                    left = sorted(_left(one, depth) for one in ended)
-                    usual[depth] = left[middle] if middle < len(left) else inf
-                prefix.need = min(usual[depth], max(cuts, default=inf) + 1 - len(prefix.ids))
+                    rests = sorted(one[min(depth, len(one) - 1)] for one in ended)
+                    usual[depth] = rests[middle] if middle < len(rests) else inf
+                prefix.need = min(usual[depth], max(cuts, default=inf) + 1 - prefix.num_tokens)
 
     def _step(self, at: int, ids: tuple[int, ...], text: str) -> int:
         """The prefix one step on, added if it is new."""
         here = self.prefixes[at]
         if ids not in here.children:
-            whole = here.ids + ids
-            new = self._new(whole, here.text + text)
+            new = self._new(here, ids, text)
             if new.id not in self._by_id:  # or two solutions split the same ids otherwise
                 self._by_id[new.id] = len(self.prefixes)
                 self.prefixes.append(new)
             here.children[ids] = self._by_id[new.id]
+            here.children_by_text.setdefault(text, here.children[ids])
         return here.children[ids]
 
-    def _new(self, ids: tuple[int, ...], text: str) -> Prefix:
+    def _new(self, parent: Prefix | None, ids: tuple[int, ...], text: str) -> Prefix:
         number = len(self.completers)
+        before = PrefixHash(self._problem_id) if parent is None else parent.hash
         return Prefix(
-            id=prefix_id(self._problem_id, ids),
-            ids=ids,
-            text=text,
+            parent=parent,
+            step_ids=ids,
+            step_text=text,
+            hash=before.after(ids),
             counts=[Counts()] * number,
             num_asked=[0] * number,
         )
@@ -225,16 +261,14 @@ class PrefixTable:
         path: list[int] = []
         at = number
         for text in texts:
-            whole = self.prefixes[at].text + text
-            children = self.prefixes[at].children.values()
-            child = next((one for one in children if self.prefixes[one].text == whole), None)
+            child = self.prefixes[at].children_by_text.get(text)
             if child is None:
                 break
             path.append(at := child)
         return tuple(path)
 
 
-def _left(solution: Solution, depth: int) -> int:
-    """Tokens of a solution after as many steps, its last step at least."""
-    ends = (0, *(step.end for step in solution.steps))
-    return len(solution.ids) - ends[min(depth, len(solution.steps) - 1)]
+def _left(solution: Solution) -> list[int]:
+    """Tokens of a solution after each number of steps, from none to all but the last."""
+    ends = (0, *(step.end for step in solution.steps[:-1]))
+    return [len(solution.ids) - end for end in ends]

@@ -31,7 +31,7 @@ from mclabel.labeling.estimators import (
     answer_class,
     begin_estimator,
 )
-from mclabel.labeling.grading import grade_recorded
+from mclabel.labeling.grading import Graded, grade_recorded
 from mclabel.labeling.labeled import (
     Sampling,
     completers_of,
@@ -40,6 +40,10 @@ from mclabel.labeling.labeled import (
 )
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, replay
+
+MAX_GRADED = 512
+"""Rollouts that are graded at a time: each with its whole prefix, which in memory is put together
+for these alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,11 +156,15 @@ def _rollouts(
     tables: Mapping[str, PrefixTable],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[Rollout]:
-    texts = {p.id: p.text for table in tables.values() for p in table.prefixes}
-    found = grade_recorded(
-        [(problems[r.problem_id], texts[r.prefix_id] + r.text, r.finish_reason) for r in rollouts],
-        grade,
-    )
+    prefixes = {p.id: p for table in tables.values() for p in table.prefixes}
+    found: list[Graded] = []
+    for start in range(0, len(rollouts), MAX_GRADED):
+        part = rollouts[start : start + MAX_GRADED]
+        texts = {name: prefixes[name].text for name in {rollout.prefix_id for rollout in part}}
+        found += grade_recorded(
+            [(problems[r.problem_id], texts[r.prefix_id] + r.text, r.finish_reason) for r in part],
+            grade,
+        )
     return [
         rollout
         if rollout.finish_reason == "failed"  # there is nothing to grade, and the reason stands

@@ -100,13 +100,19 @@ class Sampler:
         Raises:
             Inexpressible: the policy did not write it, and its tokenizer does not give it back.
         """
-        if self.writes and self.forced is None:
-            return prefix.ids
+        ids = prefix.ids if self.writes else self._written(prefix)
+        if self.forced is None:
+            return ids
+        return ids + forced_ids(self.policy, ids, self.forced.after(prefix.text), self.name)
+
+    def num_tokens(self, prefix: Prefix) -> int:
+        """Number of `ids`, which are not put together for it where the policy wrote them."""
+        forced = 0 if self.forced is None else len(self.policy.encode(self.forced.text))
+        return forced + (prefix.num_tokens if self.writes else len(self._written(prefix)))
+
+    def _written(self, prefix: Prefix) -> tuple[int, ...]:
         if prefix.id not in self._spelled:
-            ids = prefix.ids if self.writes else spelled(self.policy, prefix)
-            if self.forced is not None:
-                ids += forced_ids(self.policy, ids, self.forced.after(prefix.text), self.name)
-            self._spelled[prefix.id] = ids
+            self._spelled[prefix.id] = spelled(self.policy, prefix)
         return self._spelled[prefix.id]
 
     def check_room(self, prefixes: Iterable[Prefix]) -> None:
@@ -122,15 +128,13 @@ class Sampler:
         if self.name != AUTHOR:
             key = f"max_tokens of the completer {self.name}"
         for prefix in prefixes:
-            ids = self.ids(prefix)
+            length = self.num_tokens(prefix)
+            room = self.policy.room(len(self.prompt), length)
             if self.forced is not None:
-                key = "max_model_len"
-                room = self.policy.max_context - len(self.prompt) - len(ids)
-            else:
-                room = self.policy.room(len(self.prompt), len(ids))
+                key, room = "max_model_len", self.policy.max_context - len(self.prompt) - length
             if room < 1:
                 raise NoRoom(
-                    f"a step of one of its solutions ends after {len(ids):,} tokens, which leaves "
+                    f"a step of one of its solutions ends after {length:,} tokens, which leaves "
                     f"no room for a completion. Raise {key}, up to the limit of the model"
                 )
 
@@ -145,9 +149,9 @@ class Sampler:
         """
         if not prefix.need or self.forced is not None:
             return False
-        ids = self.ids(prefix)
-        need = prefix.need * len(ids) / len(prefix.ids)  # in the tokens of this policy
-        return self.policy.room(len(self.prompt), len(ids)) < need
+        length = self.num_tokens(prefix)
+        need = prefix.need * length / prefix.num_tokens  # in the tokens of this policy
+        return self.policy.room(len(self.prompt), length) < need
 
     async def roll_out(self, prefix: Prefix) -> tuple[Completion | None, Rollout]:
         """One more rollout from a prefix; one without a verdict where it lacks room."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mclabel.core.records import Completion, GivenSolution, Solution
 from mclabel.core.seeds import content_id, sampling_seed
-from mclabel.data.steps import StepSplitter, split_steps
+from mclabel.data.alignment import split_steps
+from mclabel.data.steps import StepSplitter
 from mclabel.labeling.grading import not_sampled
 from mclabel.labeling.rollouts import Sampler
 

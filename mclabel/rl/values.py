@@ -27,7 +27,7 @@ from mclabel.core.records import (
     StepLabel,
     total_counts,
 )
-from mclabel.core.seeds import prefix_id
+from mclabel.core.seeds import prefix_ids
 from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy, estimate_fixed
 from mclabel.engines import Policy
 from mclabel.labeling.decisions import Decisions
@@ -211,7 +211,7 @@ class FreeRollouts:
     def _states(self, solution: Solution) -> list[str]:
         """Ids of the bare problem and of the prefixes after all steps but the last."""
         ends = (0, *(step.end for step in solution.steps[:-1]))
-        return [prefix_id(self._problem_id, solution.ids[:end]) for end in ends]
+        return prefix_ids(self._problem_id, solution.ids, ends)
 
     def without(self, solution: Solution) -> list[Counts]:
         """Outcomes of the group's other solutions, by the states that `solution` went through."""

@@ -31,7 +31,7 @@ from mclabel.data.steps import StepSplitter
 
 Decode = Callable[[Sequence[int]], str]
 ALL = ("line", "blank_line", "sentence", "step")
-GROWING = (*ALL, "code", "function")
+GROWING = (*ALL, "reflection", "code", "function")
 
 
 def split(text: str, by: Any = "line", *, ended: bool = True, **more: Any) -> list[str]:
@@ -203,6 +203,87 @@ def test_a_formula_does_not_go_on_behind_a_blank_line() -> None:
 )
 def test_sentences(steps: list[str]) -> None:
     assert split("".join(steps), "sentence") == steps
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [
+            "We get 5.",
+            " Wait, that is 6. So x.\n",
+            "Hmm, 6?",
+            " Let me check: 3 + 3.",
+            " but wait, no.",
+        ],
+        [
+            "It waits. Waiting helps.\nAwait it. I know, wait, no.\n",
+            "wait, it is 5.\n\n",
+            "  Hold on. Go",
+        ],
+        ["So it is 3. Hmm-like. Oh-so.\n", "Oops. Actually, wait. It is 4.", " **Wait** it is."],
+        [
+            "x = 2\n",
+            "Alternatively, y = 3.\n- So the list.\n",
+            "- Actually no.\n",
+            "So the answer is 4.",
+        ],
+        ["得到五。", "等等，不对。再算一遍！不对称的。", "另外，它是六。\n", "所以答案是六。"],  # noqa: RUF001
+        ["A (see B. Wait, no.) and $C. Wait$ and\n\\[\nx.\nWait\n\\]\nso.\n", "### Wait\nIt is."],
+        ["No turn here.\nIt is so. Let me add 3. The answer is 5."],
+        [
+            "Hmm. Wait. Let me re-read it. So what.",
+            " On second thought, fine.",
+            " I made a mistake.",
+        ],
+    ],
+)
+def test_a_step_begins_where_the_trace_turns(steps: list[str]) -> None:
+    assert split("".join(steps), "reflection") == steps
+
+
+TURNS = (
+    *("Wait", ", no", ". ", "\n", "Hm", "m", " let me", " check", "等等", "。", "a b", "(", "$"),
+    *("```", "\\[", "\\]", "# ", "</think>", "x" * 50, "1.", ")", "So the", " answer"),
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(TURNS), max_size=25),
+    st.sampled_from(GROWING),
+    st.sampled_from(["all", "think", "answer"]),
+    st.integers(1, 4),
+    st.none() | st.integers(4, 30),
+    st.data(),
+)
+def test_limited_steps_of_a_trace_stay_as_it_grows(
+    parts: list[str],
+    by: str,
+    region: str,
+    min_tokens: int,
+    max_tokens: int | None,
+    data: st.DataObject,
+) -> None:
+    text = "<think>" + "".join(parts)
+    rules = {"region": region, "min_tokens": min_tokens, "max_tokens": max_tokens}
+    whole = split(text, by, ended=False, **rules)
+    for at in data.draw(st.sets(st.integers(0, len(text)), max_size=8)):
+        begun = split(text[:at], by, ended=False, **rules)
+        if at >= len("<think>"):
+            assert begun[:-1] == whole[: max(0, len(begun) - 1)]
+
+
+def test_a_long_step_that_grows_is_cut_before_its_end_is_known() -> None:
+    """Also where no sentence ends: a trace that runs in circles has bounded steps."""
+    text = "Ab cd. " * 100
+    whole = split(text, "blank_line", max_tokens=70)
+    assert {len(step) for step in whole[:-2]} == {69, 70}
+    begun = split(text, "blank_line", max_tokens=70, ended=False)
+    assert len(whole) - 2 <= len(begun) <= len(whole)
+    assert begun[:-1] == whole[: len(begun) - 1]
+    circles = split("ab, " * 20_000, max_tokens=1000, ended=False)
+    assert {len(step) for step in circles[:-1]} == {1000}
+    assert len(circles) > 30
 
 
 FRAGMENTS = (

@@ -12,8 +12,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from mclabel.core.records import Step
-from mclabel.data.boundaries import check_pattern, newline_ends, thinking_end
-from mclabel.data.steps import StepSplitter, split_steps
+from mclabel.data.alignment import split_steps
+from mclabel.data.boundaries import check_pattern, newline_ends, reflection_ends, thinking_end
+from mclabel.data.steps import StepSplitter
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program, reference_solution
@@ -91,7 +92,16 @@ def test_no_text_no_steps() -> None:
         ({"min_tokens": 3}, "a b c\nd", ["a b c\nd"]),
         ({"min_tokens": 99}, "a\nb\nc", ["a\nb\nc"]),
         ({"max_steps": 2}, "a\nb\nc\nd\ne", ["a\nb\n", "c\nd\ne"]),
-        ({"max_steps": 3}, "a\nb\nc\nd", ["a\n", "b\n", "c\nd"]),
+        ({"max_steps": 3}, "a\nb\nc\nd", ["a\n", "b\nc\n", "d"]),
+        ({"max_steps": 2}, "a\nb\nc\nd e f g", ["a\nb\nc\n", "d e f g"]),  # 3 tokens and 4
+        ({"max_steps": 3}, "a b c d e f\ng\nh\ni", ["a b c d e f\n", "g\n", "h\ni"]),
+        ({"max_tokens": 3}, "a b. C d. E f.\ng", ["a b.", " C d.", " E f.\n", "g"]),
+        ({"max_tokens": 4}, "a b. C d. E f.\ng", ["a b. C d.", " E f.\n", "g"]),
+        ({"max_tokens": 2, "by": "blank_line"}, "a\nb\nc d e f", ["a\nb\n", "c d", " e f"]),
+        ({"max_tokens": 3, "by": "step"}, "a b c d e f g", ["a b c", " d e f", " g"]),
+        ({"max_tokens": 3, "min_tokens": 2}, "a\nb\nc d e\nf", ["a\nb\n", "c d e\n", "f"]),
+        ({"max_tokens": 4, "min_tokens": 2}, "a\nb\nc d e\nf", ["a\nb\n", "c d e\nf"]),
+        ({"max_tokens": 2, "max_steps": 2}, "a b c d e f", ["a b", " c d e f"]),
         ({"max_steps": 9}, "a\nb", ["a\n", "b"]),
     ],
 )
@@ -123,6 +133,32 @@ def test_thinking_that_was_cut_or_never_was() -> None:
     assert split(words("a\nb"), region="think") == ["a\nb"]
     assert split(words("a\nb"), region="answer") == ["a\n", "b"]
     assert split(words("a\nb"), region="think", opened=True) == ["a\n", "b"]
+
+
+UNCLOSED = "<think>\nIt is. Wait, 4?\n\n**Final Answer**\n\n\\boxed{4}"
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_thinking_that_an_answer_follows_without_a_mark_is_all_thinking(opened: bool) -> None:
+    text = UNCLOSED.removeprefix("<think>\n") if opened else UNCLOSED
+    marks = {"by": "reflection", "opened": opened}
+    assert split(words(text), region="answer", **marks) == [text]
+    for region in ("think", "all"):
+        assert split(words(text), region=region, **marks)[1:] == [
+            " Wait, 4?\n\n",
+            "**Final Answer**\n\n\\boxed{4}",
+        ]
+    limits = {"max_tokens": 2, "max_steps": 3}
+    assert split(words(text), region="answer", opened=opened, **limits) == [text]  # no answer
+
+
+def test_limits_of_length_apply_to_the_region_alone() -> None:
+    text = "<think>\na b c d\n</think>\n\ne f g h"
+    thought = "<think>\na b c d\n</think>\n\n"
+    assert split(words(text), region="answer", max_tokens=2) == [thought, "e f", " g h"]
+    cut = ["<think>\n", "a b", " c d\n", "</think>\n\n"]
+    assert split(words(text), region="think", max_tokens=2) == [*cut, "e f g h"]
+    assert split(words(text), max_tokens=2) == [*cut, "e f", " g h"]
 
 
 def test_joining_stays_inside_the_region() -> None:
@@ -175,10 +211,11 @@ def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
 PIECES = st.lists(st.text(alphabet="a \n\u00e9\U0001f600.;", min_size=1, max_size=4), max_size=30)
 RULES = st.builds(
     StepSplitter,
-    by=st.sampled_from(["line", "blank_line", "step"]),
+    by=st.sampled_from(["line", "blank_line", "sentence", "step", "reflection"]),
     region=st.sampled_from(["all", "think", "answer"]),
     think=st.just(("a", ".")),
     min_tokens=st.integers(1, 5),
+    max_tokens=st.none() | st.integers(5, 9),
     max_steps=st.none() | st.integers(1, 4),
 )
 
@@ -196,6 +233,9 @@ def test_steps_join_to_the_text_and_end_on_tokens(
     check_exact(ids, text, steps, decode)  # type: ignore[arg-type]
     if rules.max_steps is not None:
         assert len(steps) <= rules.max_steps + (rules.region != "all")
+    elif rules.max_tokens is not None and rules.region == "all" and text.isascii():
+        ends = (0, *(step.end for step in steps))
+        assert all(b - a <= rules.max_tokens for a, b in itertools.pairwise(ends))
 
 
 @given(st.text(alphabet="a\u00e9\U0001f600\n", max_size=40), st.data())
@@ -276,6 +316,16 @@ def test_any_ids_of_a_tokenizer_with_byte_fallback(ids: list[int]) -> None:
 FALLBACK = sentencepiece_text()
 
 
+@pytest.mark.parametrize(
+    "part",
+    ["Wait. ", "wait\n", ". ", "\n", "(Hmm. ", "$Wait. ", "等等。", "**", "let me ", "so, " * 9],
+)
+def test_looking_for_turns_takes_linear_time(part: str) -> None:
+    """A matcher that backtracks would not be done with these within the time of all tests."""
+    text = part * (400_000 // len(part))
+    assert reflection_ends(text)[-1] == len(text)
+
+
 @pytest.mark.parametrize("num_tokens", [30_000, 120_000])
 def test_work_is_linear_in_the_length(num_tokens: int) -> None:
     """500 steps in 30,000 tokens: no more than 25 tokens are decoded for each token."""
@@ -297,6 +347,11 @@ def test_work_is_linear_in_the_length(num_tokens: int) -> None:
     steps = StepSplitter().split(ids, whole, counted)
     assert len(steps) == len(ids) // 60
     assert work < 25 * len(ids)
+    for by in ("sentence", "reflection", "blank_line"):
+        work = 0
+        cut = StepSplitter(by=by, max_tokens=50).split(ids, whole, counted)  # type: ignore[arg-type]
+        assert len(cut) > len(ids) // 60
+        assert work < 60 * len(ids)
     merged = StepSplitter(max_steps=40, min_tokens=20).split(ids, whole, text.decode)
     assert len(merged) == 40
     assert "".join(step.text for step in merged) == whole

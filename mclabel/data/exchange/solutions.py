@@ -15,7 +15,7 @@ from mclabel.core.records import (
     Step,
     StepLabel,
 )
-from mclabel.core.seeds import content_id
+from mclabel.core.seeds import content_id, text_prefix_ids
 from mclabel.data.exchange.formats import LabeledTexts
 
 _EXTRAS = ("task", "id", "generator", "prm800k")
@@ -72,10 +72,10 @@ def labeled_solution(
         answer=texts.answer,
         meta=dict(texts.extra),
     )
-    prefixes = ["".join(steps[: i + 1]) for i in range(len(steps))]
+    prefixes = text_prefix_ids(problem.id, steps)
     labels = tuple(
         StepLabel(
-            prefix_id=content_id("text prefix", problem.id, prefix),
+            prefix_id=prefix,
             counts=Counts(),
             source="none" if rating is None else "given",
             hard=None if rating is None else rating > 0,

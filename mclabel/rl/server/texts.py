@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import cast
 
-from mclabel.data.steps import Decode, StepSplitter
+from mclabel.data.alignment import Decode
+from mclabel.data.steps import StepSplitter
 from mclabel.rl.tokens import unfit
 
 MAX_CHARACTERS = 262_144

@@ -1,0 +1,177 @@
+"""What every verb costs on long traces: one problem, two solutions, any number of steps.
+
+`costs` is for a benchmark to call: it runs each verb as a process of its own on the scripted policy
+(whose tokens are characters), so that time and memory are those of that verb alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from mclabel.domains.arith import bundled_model
+from tests.support.viewer_process import ViewerProcess
+
+Cost = tuple[float, float]
+"""Seconds of CPU time, and largest resident memory in megabytes."""
+NUM_SOLUTIONS = 2
+FORMATS = ("parquet", "trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
+NUM_ASKED = 40
+"""Requests to the viewer of each kind."""
+
+
+def costs(folder: Path, num_steps: int, tokens_per_step: int) -> dict[str, Cost]:
+    """What each verb costs on two traces of so many steps.
+
+    `viewer p99 ms` is the exception: milliseconds of its slowest answers but one in a hundred, and
+    kilobytes of its largest answer.
+
+    Args:
+        folder: empty; the runs are written there.
+        num_steps: of a solution.
+        tokens_per_step: characters, which are the scripted policy's tokens.
+
+    Raises:
+        RuntimeError: a verb failed; ends with what it printed.
+    """
+    write_traces(folder, num_steps, tokens_per_step)
+    write_base(folder / "base", num_tokens=2 * num_steps * tokens_per_step + 1000)
+    found = {name: run_verb(folder, *arguments) for name, arguments in _verbs(folder)}
+    found["viewer p99 ms"] = viewer(folder / "fixed", num_steps)
+    return found
+
+
+def write_traces(folder: Path, num_steps: int, tokens_per_step: int) -> None:
+    """Write a problem and two solutions to it that differ from their first step on."""
+    problem = {"id": "p0", "problem": "P0 [answer 7]", "answer": "7"}
+    (folder / "problems.jsonl").write_text(json.dumps(problem))
+    with (folder / "solutions.jsonl").open("w") as file:
+        for number in range(NUM_SOLUTIONS):
+            text = _trace(num_steps, tokens_per_step, random.Random(number))
+            file.write(json.dumps({"problem_id": "p0", "solution": text}) + "\n")
+    (folder / "empty.yaml").write_text("seed: 1\n")
+
+
+def _trace(num_steps: int, tokens_per_step: int, rng: random.Random) -> str:
+    lines = []
+    for number in range(num_steps - 1):
+        a, b = rng.randrange(10, 99), rng.randrange(10, 99)
+        line = f"Step {number} : {a} + {b} = {a + b} , "
+        while len(line) < tokens_per_step - 15:
+            line += rng.choice(["so ", "then ", "and ", "we ", "have ", "it "])
+        lines.append(f"{line}is sound.\n")
+    return "".join(lines) + "The answer is \\boxed{7}."
+
+
+def write_base(folder: Path, *, num_tokens: int) -> None:
+    """A tiny random model that takes so many tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model("strong"))
+    tokenizer.model_max_length = num_tokens
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=-(-len(tokenizer) // 16) * 16,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        intermediate_size=64,
+        max_position_embeddings=num_tokens,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Names and arguments, each after those whose output it reads."""
+    empty, fixed, prm = (f"{folder}/{name}" for name in ("empty.yaml", "fixed", "prm"))
+    label = [
+        *("label", empty, f"problems.source={folder}/problems.jsonl", "policy.engine=scripted"),
+        *(f"solutions.path={folder}/solutions.jsonl", "policy.max_tokens=200000"),
+        *("ray.address=none", "estimator.rollouts=1"),
+    ]
+    outcome = [one for one in label if not one.startswith("estimator.rollouts")]
+    yield "label outcome", (*outcome, "estimator=outcome", f"out={folder}/outcome")
+    yield "label fixed", (*label, "estimator=fixed", f"out={fixed}")
+    yield "label posterior", (*label, "estimator=posterior", f"out={folder}/posterior")
+    yield "judge symbolic", ("judge", fixed, "-o", f"{folder}/symbolic", "ray.address=none")
+    critic = ("judge=critic", "judge.policy.engine=scripted")
+    yield "judge critic", ("judge", fixed, "-o", f"{folder}/critic", "ray.address=none", *critic)
+    yield "combine", ("combine", fixed, f"{folder}/symbolic", "-o", f"{folder}/combined")
+    yield "show", ("show", fixed)
+    yield "labels", ("labels", fixed)
+    yield "report", ("report", fixed, "-o", f"{folder}/report.html")
+    for to in FORMATS:
+        yield f"export {to}", ("export", fixed, "--to", to, "-o", f"{folder}/{to}")
+    length = f"max_tokens={1_000_000}"
+    train = (f"labels=[{fixed}]", f"base={folder}/base", length, "max_steps=1", "validation=0")
+    yield "train", ("train", empty, f"out={prm}", *train)
+    yield "score", ("score", prm, fixed, "-o", f"{folder}/scores.jsonl", "--device", "cpu")
+    yield "eval labels", ("eval", "labels", fixed, "--truth", f"run:{folder}/posterior")
+
+
+def run_verb(folder: Path, *arguments: str) -> Cost:
+    """Run `mclabel` with these arguments, in a process of its own.
+
+    Raises:
+        RuntimeError: it failed; ends with what it printed.
+    """
+    log, peak = folder / "log.txt", folder / "peak.txt"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _MEASURED, str(peak), *arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"mclabel {' '.join(arguments)}: {log.read_text()[-2000:]}")
+    return round(used.ru_utime + used.ru_stime, 2), round(int(peak.read_text()) / 1024, 1)
+
+
+_MEASURED = """
+import atexit, pathlib, re, sys
+peak = pathlib.Path(sys.argv.pop(1))
+status = pathlib.Path("/proc/self/status")
+atexit.register(lambda: peak.write_text(re.search(r"VmHWM:\\s+(\\d+)", status.read_text())[1]))
+from mclabel.cli import main
+main(prog_name="mclabel")
+"""
+"""Runs `mclabel` and leaves its peak memory in kilobytes; `ru_maxrss` would count its parent's."""
+
+
+def viewer(run: Path, num_steps: int) -> Cost:
+    """How long the viewer takes to answer, and how large its answers are."""
+    rng = random.Random(0)
+    taken, largest = [], 0
+    with ViewerProcess(str(run)) as server:
+        server.wait_for(NUM_SOLUTIONS)
+        rows = server.get("solutions")["rows"]
+        for number in range(NUM_ASKED):
+            solution = rows[number % len(rows)]["solution_id"]
+            step = rng.randrange(num_steps - 1)
+            for name, more in (
+                ("solutions", {}),
+                ("solution", {"id": solution}),
+                ("rollouts", {"id": solution, "step": step}),
+                ("text", {"id": solution, "what": f"step.{step}", "offset": 0}),
+            ):
+                began = time.perf_counter()
+                answer = server.get(name, **more)
+                taken.append(1000 * (time.perf_counter() - began))
+                largest = max(largest, len(json.dumps(answer)))
+    return round(float(np.quantile(taken, 0.99)), 1), round(largest / 1024, 1)
