@@ -189,10 +189,10 @@ def run(out: Path, amounts: Amounts, pieces: Pieces, console: Console) -> dict[s
     given = given_solutions()
     processbench = None if given is None else by_answers(given)
     console.print(f"ProcessBench, answers on the way alone: {processbench}")
-    rollouts = table["rollouts"]["tokens"][0]
+    spent = {name: (row["tokens"] or [0.0])[0] for name, row in table.items()}
     return {
         "rules": table,
-        "tokens_to_rollouts": round(table["all"]["tokens"][0] / max(1.0, rollouts), 4),
+        "tokens_to_rollouts": round(spent["all"] / max(1.0, spent["rollouts"]), 4),
         "ranking": ranking,
         "processbench": processbench,
         "seconds_30k": {verb: seconds for verb, (seconds, _) in costs[1].items()},
