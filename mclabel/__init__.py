@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mclabel.core.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
+from mclabel.core.extras import explained
 from mclabel.core.records import (
     Completion,
     Counts,
@@ -86,7 +87,8 @@ def __getattr__(name: str) -> Any:
 
         found: Any = version("mclabel")
     elif name in _LAZY:
-        found = getattr(import_module(_LAZY[name]), name)
+        with explained():
+            found = getattr(import_module(_LAZY[name]), name)
     else:
         raise AttributeError(f"module 'mclabel' has no attribute {name!r}")
     globals()[name] = found

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.extras import explained
 from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.settings import Settings
 from mclabel.data.given import call_of, given_items, gold_of, place_of, row_of, shown, text_of
@@ -79,9 +80,10 @@ def label(
         ConfigError: arguments are invalid; the message lists all faults.
         DataError: a row has the wrong type, or holds a text that is not valid Unicode.
     """
-    from mclabel.core.config.load import check_config
-    from mclabel.labeling.background import LabelRun
-    from mclabel.labeling.config import LabelConfig
+    with explained():
+        from mclabel.core.config.load import check_config
+        from mclabel.labeling.background import LabelRun
+        from mclabel.labeling.config import LabelConfig
 
     on_state = call_of(on_state or (lambda state: None), "on_state")
     folder = tempfile.TemporaryDirectory(prefix="mclabel-", ignore_cleanup_errors=True)
@@ -129,10 +131,11 @@ def train(
     Raises:
         ConfigError: arguments are invalid; the message lists all faults.
     """
-    from mclabel.core.config.load import check_config
-    from mclabel.labeling.background import LabelRun
-    from mclabel.prm.config import TrainConfig
-    from mclabel.prm.job import train as run_train
+    with explained():
+        from mclabel.core.config.load import check_config
+        from mclabel.labeling.background import LabelRun
+        from mclabel.prm.config import TrainConfig
+        from mclabel.prm.job import train as run_train
 
     several = isinstance(labels, Sequence) and not isinstance(labels, str | bytes)
     runs: list[Any] = list(labels) if several else [labels]  # type: ignore[arg-type]
@@ -210,7 +213,8 @@ def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
             f"device={shown(device)}: must be the name of a torch device, is a "
             f"{type(device).__name__}. Give 'cpu' or 'cuda:0'"
         )
-    from mclabel.prm.scoring.score import PRM
+    with explained():
+        from mclabel.prm.scoring.score import PRM
 
     return PRM.load(place_of(prm, "prm"), device=device, trust_remote_code=trust_remote_code)
 

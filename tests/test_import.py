@@ -105,6 +105,12 @@ def test_a_verb_whose_part_is_missing_names_the_extra(words: tuple[str, ...]) ->
     ), done.stderr
 
 
+@pytest.mark.parametrize("code", ["mc.label([], policy='x')", "mc.PRM", "mc.score('x', [])"])
+def test_a_part_of_the_library_that_is_missing_names_the_extra(code: str) -> None:
+    done = base_alone(f"import mclabel as mc\n{code}")
+    assert re.search(r"\w+: not installed, and needed here\..+pip install '\.\[run\]'", done.stderr)
+
+
 def test_a_folder_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tracked_runs").mkdir()  # as trackers leave one, named as themselves
     monkeypatch.syspath_prepend(str(tmp_path))

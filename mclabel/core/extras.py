@@ -7,7 +7,8 @@ extra that brings it (`lacking`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -44,6 +45,17 @@ def is_installed(module: str) -> bool:
     """Whether a top-level module can be imported; a mere folder of its name is none."""
     found = find_spec(module)
     return found is not None and found.origin is not None
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say what to install where a package is missing that an extra brings."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (told := lacking(error.name)) is None:
+            raise
+        raise ModuleNotFoundError(told, name=error.name) from error
 
 
 def lacking(module: str | None) -> str | None:
