@@ -25,7 +25,7 @@ _NOTHING = Completion(ids=(), text="", finish_reason="failed")
 MAX_RUNNING = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""
 MAX_RUNNING_TOKENS = 8_000_000
-"""Tokens of the prefixes that they continue, which wait with them. An engine's cache holds fewer."""
+"""Tokens of the prefixes that they continue, which wait with them. No engine's cache holds more."""
 
 
 class NoRoom(Exception):

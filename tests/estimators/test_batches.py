@@ -194,3 +194,10 @@ def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
     monkeypatch.setattr(plan, "MAX_CELLS", 1)
     for one, table in zip(make_plans(requests), whole, strict=True):
         assert np.array_equal(one.table, table)
+
+
+def test_first_errors_alone_are_those_of_all_beliefs() -> None:
+    rng, priors = np.random.default_rng(6), wide_priors().of("number")
+    requests = [some_request(rng, priors, 3) for _ in range(12)]
+    for request, found in zip(requests, plan.error_beliefs(requests), strict=True):
+        assert np.array_equal(found, make_plans([request])[0].first_error)

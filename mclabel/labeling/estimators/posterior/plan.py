@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.labeling.estimators.posterior.arithmetic import LANES, combine, log, total
-from mclabel.labeling.estimators.posterior.chain import Beliefs, Evidence, infer
+from mclabel.labeling.estimators.posterior.chain import Beliefs, Evidence, first_errors, infer
 from mclabel.labeling.estimators.posterior.priors import GRID, ClassPriors
 
 Floats = NDArray[np.float64]
@@ -117,7 +117,7 @@ def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
     sizes = [len(request.changed) for request in requests]
     found = np.zeros((sum(sizes), width))
     for rows, evidence, priors in _batches(requests, len(found), width):
-        found[rows, : evidence.right.shape[1]] = infer(evidence, priors).first_error.T[: len(rows)]
+        found[rows, : evidence.right.shape[1]] = first_errors(evidence, priors).T[: len(rows)]
     ends = np.cumsum(sizes).tolist()
     return [
         found[begin:end, : request.counts.shape[2]]
