@@ -36,6 +36,8 @@ _LAST_WORD = re.compile(r"\s\S{0,1000}\Z")
 _NOTHING = Completion(ids=(), text="", finish_reason="failed")
 MAX_RUNNING = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""
+MAX_RUNNING_TOKENS = 8_000_000
+"""Tokens of the prefixes that they continue, which wait with them. No engine's cache holds more."""
 
 
 class NoRoom(Exception):
@@ -354,6 +356,7 @@ async def roll_out(
         return wanted, None if wanted or not is_last else run.judge()
 
     pending: deque[Probe] = deque()
+    longest = 1
     running: set[asyncio.Task[Ended]] = set()
     done: set[asyncio.Task[Ended]] = set()
     await desk.run(run.take_over, samplers[0].recorded)
@@ -372,7 +375,9 @@ async def roll_out(
                     sampler.check_room(prefixes)
                 is_checked = True
             pending.extend(wanted)
-            while pending and len(running) < MAX_RUNNING:
+            longest = max([longest, *(prefixes[probe.prefix].num_tokens for probe in wanted)])
+            most = min(MAX_RUNNING, max(1, MAX_RUNNING_TOKENS // longest))
+            while pending and len(running) < most:
                 running.add(asyncio.create_task(one(pending.popleft())))
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     finally:

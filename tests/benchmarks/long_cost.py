@@ -37,7 +37,7 @@ def costs(folder: Path, num_steps: int, tokens_per_step: int) -> dict[str, Cost]
     kilobytes of its largest answer.
 
     Args:
-        folder: empty; the runs are written there.
+        folder: made here; the runs are written there.
         num_steps: of a solution.
         tokens_per_step: characters, which are the scripted policy's tokens.
 
@@ -53,6 +53,7 @@ def costs(folder: Path, num_steps: int, tokens_per_step: int) -> dict[str, Cost]
 
 def write_traces(folder: Path, num_steps: int, tokens_per_step: int) -> None:
     """Write a problem and two solutions to it that differ from their first step on."""
+    folder.mkdir(parents=True)
     problem = {"id": "p0", "problem": "P0 [answer 7]", "answer": "7"}
     (folder / "problems.jsonl").write_text(json.dumps(problem))
     with (folder / "solutions.jsonl").open("w") as file:
@@ -120,7 +121,7 @@ def _verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     train = (f"labels=[{fixed}]", f"base={folder}/base", length, "max_steps=1", "validation=0")
     yield "train", ("train", empty, f"out={prm}", *train)
     yield "score", ("score", prm, fixed, "-o", f"{folder}/scores.jsonl", "--device", "cpu")
-    yield "eval labels", ("eval", "labels", fixed, "--truth", f"run:{folder}/posterior")
+    yield "eval labels", ("eval", "labels", f"{folder}/posterior", "--truth", f"run:{fixed}")
 
 
 def run_verb(folder: Path, *arguments: str) -> Cost:

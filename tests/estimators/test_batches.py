@@ -182,3 +182,22 @@ def test_exponentials_are_right_and_the_same_anywhere(values: list[float]) -> No
 def test_logarithms_and_exponentials_by_hand() -> None:
     assert log(np.array([1.0, 2.0, 0.5])).tolist() == [0.0, math.log(2), -math.log(2)]
     assert exp(np.array([0.0, -1e9])).tolist() == [1.0, exp(np.array(-708.0))]
+
+
+def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Long chains are planned few at a time, and their prefixes part by part."""
+    rng, priors = np.random.default_rng(5), wide_priors().of("number")
+    requests = [some_request(rng, priors, TABLE + 3) for _ in range(12)]
+    whole = [one.table for one in make_plans(requests)]
+    monkeypatch.setattr(plan, "MAX_CELLS", 1)
+    for one, table in zip(make_plans(requests), whole, strict=True):
+        assert np.array_equal(one.table, table)
+
+
+def test_first_errors_alone_are_those_of_all_beliefs() -> None:
+    rng, priors = np.random.default_rng(6), wide_priors().of("number")
+    requests = [some_request(rng, priors, 3) for _ in range(12)]
+    for request, found in zip(requests, plan.error_beliefs(requests), strict=True):
+        assert np.array_equal(found, make_plans([request])[0].first_error)

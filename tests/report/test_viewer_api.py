@@ -25,6 +25,7 @@ from tests.support.shown import (
     CONFIG,
     HOSTILE,
     hostile_run,
+    long_run,
     plain_run,
     rollouts_of,
     solution,
@@ -274,6 +275,21 @@ def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:
         last = viewer.get("text", id=f"solution-{number}", what="rollout.0.3", offset=1_000_001)
         assert last["text"] == " (3)"
         assert len(viewer.ask("/api/solutions?limit=50", cookie=viewer.cookie)[2]) < 100_000
+
+
+def test_many_steps_are_given_part_by_part(tmp_path: Path) -> None:
+    with ViewerProcess(long_run(tmp_path / "run", 250)) as viewer:
+        viewer.wait_for(2)
+        whole = viewer.get("solution", id="solution-0")
+        assert (whole["num_steps"], len(whole["steps"])) == (250, 100)
+        parts = [viewer.get("steps", id="solution-0", offset=at)["steps"] for at in (100, 200, 250)]
+        assert [len(part) for part in parts] == [100, 50, 0]
+        steps = [*whole["steps"], *parts[0], *parts[1]]
+        assert [step["text"]["text"] for step in steps] == [
+            f"Step {number} adds {number}.\n" for number in range(250)
+        ]
+        assert whole["sources"] == list(dict.fromkeys(step["source"] for step in steps))
+        assert viewer.get("rollouts", id="solution-0", step=200)["total"] == 4
 
 
 def test_a_run_under_way_grows(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.support.browser import (
     until,
     violations,
 )
-from tests.support.shown import HOSTILE, hostile_run, plain_run, twin_run
+from tests.support.shown import HOSTILE, hostile_run, long_run, plain_run, twin_run
 from tests.support.viewer_process import ViewerProcess
 
 pytestmark = pytest.mark.browser
@@ -285,3 +285,24 @@ def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool
         press(browser, "x")
         until(lambda: texts(browser, "#noted-list li"), "the dialog")
         assert serious(browser) == []
+
+
+def test_a_long_solution_is_drawn_as_far_as_it_is_looked_at(tmp_path: Path) -> None:
+    with ViewerProcess(long_run(tmp_path / "run", 450)) as viewer, chromium() as browser:
+        viewer.wait_for(2)
+        browser.get(viewer.address)
+        until(lambda: len(ids(browser)) == 2, "the list")
+        strips = browser.find_elements("css selector", ".strip")
+        assert {len(one.find_elements("css selector", "span")) for one in strips} == {64}
+        browser.get(f"{viewer.origin}/?id=solution-0")
+        until(lambda: len(texts(browser, ".step")) == 100, "the first steps")
+        browser.execute_script("document.querySelector('.rest').scrollIntoView()")
+        until(lambda: len(texts(browser, ".step")) == 200, "those that follow")
+        browser.get(f"{viewer.origin}/?id=solution-0&step=420")
+        until(lambda: texts(browser, "[data-step='420'] .rollouts .prose"), "a far step's rollouts")
+        assert [one.startswith("420") for one in texts(browser, "[data-step='420'] .number")] == [
+            True
+        ]
+        until(lambda: len(texts(browser, ".step")) == 450, "all steps")
+        assert texts(browser, ".rest:not([hidden])") == []
+        assert complaints(browser) == []

@@ -194,6 +194,14 @@ def twin_run(folder: Path) -> str:
     return write_run(folder, [first, second, other], None)
 
 
+def long_run(folder: Path, num_steps: int) -> str:
+    """Two solutions of so many steps; the second one's value is low at a single step."""
+    texts = [f"Step {number} adds {number}.\n" for number in range(num_steps)]
+    good = [4] * num_steps
+    rows = [solution(0, texts, good), solution(1, texts, [*good[:-9], 1, *good[-8:]])]
+    return write_run(folder, rows, [one for row in rows for one in rollouts_of(row)])
+
+
 def plain_run(folder: Path) -> str:
     """Three solutions: sound, with an error, cut."""
     rows = [

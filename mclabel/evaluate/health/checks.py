@@ -166,7 +166,8 @@ CHECKS: Mapping[str, Check] = {
         text="are one step",
         why="their only label is the outcome, as for an ORM; ProcessBench has none",
         remedy="Split them in another way (split.by, split.pattern), or ask for steps "
-        "(policy.system)",
+        "(policy.system). With split.region=answer, thinking that never ends is one step: raise "
+        "policy.max_tokens, or set split.region=think",
     ),
     "many_steps": Check(
         name=f"solutions of more than {MANY_STEPS} steps",

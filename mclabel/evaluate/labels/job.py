@@ -62,7 +62,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
             f"--truth {truth}: holds labels for none of the {len(rows)} solutions of {shards}, "
             f"the first being {rows[0].solution.id} of problem {rows[0].problem.id}. Solutions "
             "are matched by the texts of problem and solution, so both files must hold the same "
-            "texts"
+            "texts; those of a run count where it has decided on a first error, or on none"
         )
     reference = None
     if kind == "run":

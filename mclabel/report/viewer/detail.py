@@ -33,7 +33,8 @@ from mclabel.show.opinions import kept_word, opinions_words, places_by_step, rul
 
 MAX_TEXT = 20_000
 """Characters of a text that are sent at first; `more` sends as many at a time."""
-MAX_STEPS = 400
+MAX_STEPS = 100
+"""Sent at a time; `steps` gives those that follow."""
 MAX_SAMPLES = 64
 """Other samples of a problem that are named."""
 MAX_ROLLOUTS = 64
@@ -76,11 +77,7 @@ class Details:
             DataError: there is none.
         """
         known, row = self._row(run, solution_id)
-        steps: Sequence[Mapping[str, Any]] = row["steps"]
-        posterior = row["posterior"]
-        consensus = consensus_of(row["consensus"])
-        texts = [Step(text=step["text"], end=step["end"]) for step in steps]
-        places = places_by_step(consensus, texts)
+        posterior, consensus = row["posterior"], consensus_of(row["consensus"])
         return {
             "solution_id": solution_id,
             "digest": content_id("same", row["problem"], row["solution"]),
@@ -105,22 +102,22 @@ class Details:
             "values_of": row["values_of"],
             "completers": [one["name"] for one in row["completers"]],
             "consensus": None if consensus is None else _told(consensus),
-            "num_steps": len(steps),
-            "steps": [
-                {
-                    "text": cut(step["text"]),
-                    **{name: step[name] for name in _STEP_FIELDS},
-                    "chance": None if posterior is None else posterior[number],
-                    "by_completer": [one["steps"][number] for one in row["completers"]],
-                    "places": [asdict(place) for place in places.get(number, ())],
-                }
-                for number, step in enumerate(steps[:MAX_STEPS])
-            ],
+            "num_steps": len(row["steps"]),
+            "sources": list(dict.fromkeys(step["source"] for step in row["steps"])),
+            "steps": _steps(row, 0),
             "no_error": None if posterior is None else posterior[-1],
             "rollouts_kept": self._rollouts_name(run, known["shard"]) is not None,
             "samples": self._samples(run, row["problem_id"]),
             "others": self._others(run, known["key"], known["id"]),
         }
+
+    def steps(self, run: int, solution_id: str, offset: int) -> dict[str, Any]:
+        """The steps of a solution from `offset` on, `MAX_STEPS` at most.
+
+        Raises:
+            DataError: there is no such solution.
+        """
+        return {"offset": offset, "steps": _steps(self._row(run, solution_id)[1], offset)}
 
     def rollouts(self, run: int, solution_id: str, step: int, offset: int) -> dict[str, Any]:
         """Rollouts of a step's prefix, by completer and index, and how often each answer came.
@@ -288,6 +285,23 @@ class Details:
             "WHERE key = ? AND id <> ? AND run <> ? ORDER BY run LIMIT 8",
             [key, own, run],
         )
+
+
+def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
+    """Steps of a solution from `offset` on, with what is known of each."""
+    steps, posterior = row["steps"], row["posterior"]
+    texts = [Step(text=step["text"], end=step["end"]) for step in steps]
+    places = places_by_step(consensus_of(row["consensus"]), texts)
+    return [
+        {
+            "text": cut(steps[number]["text"]),
+            **{name: steps[number][name] for name in _STEP_FIELDS},
+            "chance": None if posterior is None else posterior[number],
+            "by_completer": [one["steps"][number] for one in row["completers"]],
+            "places": [asdict(place) for place in places.get(number, ())],
+        }
+        for number in range(max(0, offset), min(len(steps), max(0, offset) + MAX_STEPS))
+    ]
 
 
 def cut(text: str | None, limit: int = MAX_TEXT) -> dict[str, Any] | None:

@@ -49,6 +49,7 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
         "summary": api.summary,
         "export": api.export,
         "solution": api.solution,
+        "steps": api.steps,
         "rollouts": api.rollouts,
         "grades": api.grades,
         "scores": api.scores,
@@ -100,6 +101,10 @@ class _Api:
 
     def solution(self, query: Mapping[str, str]) -> dict[str, Any]:
         return self._details.solution(self._number(query, "run"), query.get("id", ""))
+
+    def steps(self, query: Mapping[str, str]) -> dict[str, Any]:
+        run, offset = self._number(query, "run"), self._number(query, "offset")
+        return self._details.steps(run, query.get("id", ""), offset)
 
     def rollouts(self, query: Mapping[str, str]) -> dict[str, Any]:
         return self._details.rollouts(*self._step(query), self._number(query, "offset"))

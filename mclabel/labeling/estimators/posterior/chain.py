@@ -127,7 +127,26 @@ def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
     return Beliefs(joint=joint, first_error=marginal / mass, mass=mass, seen=seen)
 
 
-def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> tuple[Floats, list[Floats]]:
+def first_errors(evidence: Evidence, priors: ClassPriors) -> Floats:
+    """Compute the chance of each first error alone, [e, batch], to the last bit as `infer` does.
+
+    It takes memory that is linear in the number of steps.
+    """
+    evidence = _in_whole_vectors(evidence)
+    seen = look(evidence, priors)
+    count, width = evidence.right.shape
+    sound, fallen = _forward(evidence.num_steps, priors, seen, keeps=False)
+    lost, back = _backward(evidence.outcome, priors, seen, most=1)
+    ends = np.empty((_SIZE, width, count))  # at one step to go
+    np.multiply(sound[:, 0, None], back[0], out=ends[:, :2])
+    np.multiply(lost[:, 0, None], fallen[0], out=ends[:, 2:])
+    marginal = total(ends)
+    return np.asarray(marginal / total(marginal))
+
+
+def _forward(
+    num_steps: Ints, priors: ClassPriors, seen: Seen, *, keeps: bool = True
+) -> tuple[Floats, list[Floats]]:
     """Messages of what was seen before prefix r.
 
     Chains under all e share those to sound prefixes.
@@ -136,6 +155,8 @@ def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> tuple[Floats, 
         num_steps: [batch]
         priors: of the chains' class.
         seen: what was.
+        keeps: whether to keep the messages to all unsound prefixes, R^2 / 2 of them, or those to
+            the one with one step to go alone.
 
     Returns:
         To sound prefixes, without their own rollouts, [grid, R, batch]; and by r to unsound ones,
@@ -161,18 +182,20 @@ def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> tuple[Floats, 
     before += start
     first[:, :-1] *= step[1, :, 1:]
     fallen = np.empty((size, 0, count))
-    by_r = [fallen] * (width - 1)
+    by_r = [fallen] * (width - 1 if keeps else 1)
     for r in range(width - 1, 1, -1):
         after = np.empty((size, width - r, count))
         after[:, 0] = first[:, r - 2]
         if r < width - 1:
             combine(priors.unsound[min(r, NUM_TO_GO) - 1], fallen, after[:, 1:])
             after[:, 1:] *= step[2, :, r - 1, None]
-        by_r[r - 2] = fallen = after
+        by_r[r - 2 if keeps else 0] = fallen = after
     return before, by_r
 
 
-def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> tuple[Floats, list[Floats]]:
+def _backward(
+    outcome: Floats, priors: ClassPriors, seen: Seen, *, most: int | None = None
+) -> tuple[Floats, list[Floats]]:
     """Messages of what was seen after prefix r.
 
     Chains under all e share those to unsound prefixes.
@@ -181,14 +204,16 @@ def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> tuple[Floats,
         outcome: [batch, 2]
         priors: of the chains' class.
         seen: what was.
+        most: steps to go of the prefixes; None for R.
 
     Returns:
         To unsound prefixes, without their own rollouts, [grid, R, batch]; and by r to sound ones,
         with them, [grid, e, batch] for e up to r.
     """
     size, width, count = seen.emission.shape
+    width = width if most is None else most + 1
     # Of the step from r, and of the rollouts of r.
-    step = seen.agree[:, None, 1:] * seen.emission[:, 1:]  # [kind, grid, R, batch]
+    step = seen.agree[:, None, 1:width] * seen.emission[:, 1:width]  # [kind, grid, R, batch]
     wrong, right = priors.leaf.transpose(2, 0, 1)[..., None]
     ends = wrong * outcome[:, 0] + right * outcome[:, 1]  # [kind, grid, batch]
     lost = np.empty((size, width - 1, count))  # with their own rollouts
@@ -201,7 +226,7 @@ def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> tuple[Floats,
         np.multiply(moved[1, :, r - 1], step[2, :, r - 1], out=lost[:, r - 1])
     last, after = moved
     last *= step[1]
-    after *= seen.agree[2, 1:]
+    after *= seen.agree[2, 1:width]
     by_r = []
     back = ends[0][:, None]
     for r in range(1, width):

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.labeling.estimators.posterior.arithmetic import combine, log, total
-from mclabel.labeling.estimators.posterior.chain import Beliefs, Evidence, infer
+from mclabel.labeling.estimators.posterior.arithmetic import LANES, combine, log, total
+from mclabel.labeling.estimators.posterior.chain import Beliefs, Evidence, first_errors, infer
 from mclabel.labeling.estimators.posterior.priors import GRID, ClassPriors
 
 Floats = NDArray[np.float64]
@@ -34,6 +34,9 @@ MIN_BATCH = 32
 """Fewest chains of one length that make a batch; fewer are padded to those that are longer."""
 MAX_BATCH = 96
 """Most chains of a batch."""
+MAX_CELLS = 1_000_000
+"""Most pairs of a first error and a prefix in the chains of a batch, which memory goes by: it holds
+fewer chains where they are long, but one vector of them at least."""
 
 _NONE = (1 - GRID[:, None]) ** np.array(DRAWS)
 _DRAWS_AND_MEAN = np.concatenate([(1 - _NONE) / GRID[:, None], GRID[:, None]], axis=1)
@@ -114,7 +117,7 @@ def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
     sizes = [len(request.changed) for request in requests]
     found = np.zeros((sum(sizes), width))
     for rows, evidence, priors in _batches(requests, len(found), width):
-        found[rows, : evidence.right.shape[1]] = infer(evidence, priors).first_error.T[: len(rows)]
+        found[rows, : evidence.right.shape[1]] = first_errors(evidence, priors).T[: len(rows)]
     ends = np.cumsum(sizes).tolist()
     return [
         found[begin:end, : request.counts.shape[2]]
@@ -127,7 +130,22 @@ def probe_gains(beliefs: Beliefs) -> Floats:
 
     Index 0 of R is one step to go.
     """
-    joint, marginal = beliefs.joint, beliefs.first_error
+    num_errors, length, count = beliefs.joint.shape[1:]
+    found = np.empty((len(DRAWS), length, count))
+    part = max(1, MAX_CELLS // (4 * num_errors * count))  # of the prefixes, each by itself
+    for at in range(0, length, part):
+        joint = np.ascontiguousarray(beliefs.joint[:, :, at : at + part])
+        found[:, at : at + part] = _gains(joint, beliefs.first_error)
+    return found
+
+
+def _gains(joint: Floats, marginal: Floats) -> Floats:
+    """As `probe_gains`, of some of the prefixes.
+
+    Args:
+        joint: [grid, e, R, batch], as in `Beliefs`.
+        marginal: [e, batch], chance of each first error.
+    """
     num_errors, length, count = joint.shape[1:]
     # By outcome of the probe, failure or success: with each first error, and last with any.
     shape = (2, len(DRAWS), num_errors + 1, length, count)
@@ -192,8 +210,10 @@ def _alike(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
     cuts = np.flatnonzero(np.diff(num_steps)) + 1
     for end in [*cuts.tolist(), len(chains)]:
         if end - begin >= MIN_BATCH or end == len(chains):
-            for at in range(begin, end, MAX_BATCH):
-                yield chains[at : min(end, at + MAX_BATCH)]
+            cells = (int(num_steps[begin]) + 1) ** 2
+            most = min(MAX_BATCH, max(LANES, MAX_CELLS // cells // LANES * LANES))
+            for at in range(begin, end, most):
+                yield chains[at : min(end, at + most)]
             begin = end
 
 

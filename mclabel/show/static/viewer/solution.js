@@ -9,10 +9,12 @@ import { opinionFacts } from "./opinions.js";
 import { chooser, nextSample, pair } from "./pair.js";
 import { showRollouts } from "./rollouts.js";
 import { address, go, question, view } from "./state.js";
-import { addScores, steps } from "./steps.js";
+import { addScores, loadSteps, steps } from "./steps.js";
 import { showSummary } from "./summary.js";
 import { prose } from "./text.js";
 import { OUTCOMES, chip, labelled, share, stepName, strip } from "./values.js";
+
+const MAX_COMPARED = 400; // steps of each of two solutions side by side
 
 let newest = 0;
 let place = null;
@@ -36,6 +38,7 @@ export async function showSolution({ runs, prms, counts }) {
     get("solution", { run, id }), get("place", { ...question(), id }),
     second === "" ? null : get("solution", { run, id: second }),
   ]);
+  if (other !== null) await Promise.all([loadSteps(row, id, MAX_COMPARED), loadSteps(other, second, MAX_COMPARED)]);
   if (turn !== newest) return null;
   place = found;
   shown = row;
@@ -96,6 +99,11 @@ export const previousAndNext = () => place;
 
 /** Open and close the rollouts of steps, as the view says. */
 export function showStep(now) {
+  const list = document.querySelector(".steps");
+  if (now.step !== "" && list?.more && Number(now.step) >= list.children.length && list.children.length < shown.num_steps) {
+    list.more(Number(now.step) + 1).then(() => showStep(view()));
+    return;
+  }
   for (const node of document.querySelectorAll(".step")) {
     const open = now.step === node.dataset.step;
     const button = node.querySelector(".open");
@@ -144,6 +152,7 @@ function ownNote(row) {
 }
 
 async function copySolution(row, runs, button) {
+  await loadSteps(row, row.solution_id, row.num_steps);
   const { run } = view();
   const line = {
     run: runs[Number(run || 0)], problem_id: row.problem_id.text, solution_id: row.solution_id, sample_index: row.sample_index,

@@ -9,19 +9,54 @@ import { bar, chip, decision, sourceText, share } from "./values.js";
 /** The list with a heading, and what the sources of its labels mean. */
 export function steps(row, id) {
   const list = stepList(row, id);
-  const sources = [...new Set(row.steps.map((step) => step.source))];
   const section = h("section", { "aria-label": "Steps" }, h("h3", {}, plural(row.num_steps, "step")), list,
-    h("p", { class: "quiet sources" }, `Sources of the labels: ${sources.map((source) => `${source}: ${sourceText(source)}`).join(". ")}.`));
-  if (row.steps.length < row.num_steps) {
-    section.append(h("p", { class: "quiet" }, `The first ${row.steps.length} are shown.`));
-  }
+    h("p", { class: "quiet sources" }, `Sources of the labels: ${row.sources.map((source) => `${source}: ${sourceText(source)}`).join(". ")}.`));
+  if (row.steps.length < row.num_steps) list.after(rest(list, row, id));
   return section;
+}
+
+/** Fetch steps that follow those of `row`, until it has `count`, or all. */
+export async function loadSteps(row, id, count) {
+  while (row.steps.length < Math.min(count, row.num_steps)) {
+    const { steps: more } = await get("steps", { run: view().run, id, offset: row.steps.length });
+    if (!more.length) return;
+    row.steps.push(...more);
+  }
+}
+
+/** What stands under a list that is not whole: it goes on when this comes into sight. */
+function rest(list, row, id) {
+  const note = h("span", { class: "quiet" });
+  const button = h("button", { type: "button", click: () => list.more(row.steps.length + 1) }, "Show more steps");
+  const box = h("p", { class: "rest" }, note, " ", button);
+  const count = () => {
+    note.textContent = `The first ${list.children.length.toLocaleString("en")} steps are shown.`;
+    box.hidden = list.children.length >= row.num_steps;
+  };
+  let last = Promise.resolve();
+  list.more = (wanted) => {
+    last = last.then(async () => {
+      await loadSteps(row, id, wanted);
+      const have = list.children.length;
+      const items = row.steps.slice(have).map((step, i) => oneStep(row, step, have + i, id, []));
+      list.append(...items);
+      for (const item of items) putScores(item, list.scores ?? [], row.num_steps);
+      count();
+    });
+    return last;
+  };
+  new IntersectionObserver(([entry], observer) => {
+    if (!box.isConnected) observer.disconnect();
+    else if (entry.isIntersecting && !box.hidden) list.more(row.steps.length + 1);
+  }, { rootMargin: "400px" }).observe(box);
+  count();
+  return box;
 }
 
 /** The list alone. `marks` names, by index, what is to be said of a step besides. */
 export function stepList(row, id, marks = {}) {
   const items = row.steps.map((step, index) => oneStep(row, step, index, id, marks[index] ?? []));
-  return h("ol", { class: row.is_code ? "steps code" : "steps", start: "0" }, items);
+  return h("ol", { class: row.is_code ? "steps code" : "steps", start: "0", "data-count": row.num_steps }, items);
 }
 
 function oneStep(row, step, index, id, marks) {
@@ -94,21 +129,26 @@ export async function addScores(root, run, id, isShown) {
   const entries = Object.entries(scores);
   const kept = root.querySelector(".step .open[aria-expanded=true]")?.closest(".step");
   const before = kept?.getBoundingClientRect().top;
-  for (const node of root.querySelectorAll(".step")) {
-    const line = node.querySelector(".scores");
-    const index = Number(node.dataset.step);
-    const last = node.nextElementSibling === null;
-    const shown = entries.filter(([, { kind, scores: all }]) => all?.[index] !== undefined && (kind === "prm" || last));
-    line.hidden = shown.length === 0;
-    line.replaceChildren(
-      ...shown.map(([name, { scores: all }]) =>
-        h("span", { class: "score" }, h("span", { class: "name", title: name }, name), bar(all[index], null, null),
-          h("b", {}, share(all[index])))));
-  }
+  const list = root.querySelector(".steps");
+  list.scores = entries;
+  for (const node of list.children) putScores(node, entries, Number(list.dataset.count));
   if (kept) {  // what is being read stays where it is
     const moved = kept.getBoundingClientRect().top - before;
     for (const pane of [byId("solution"), window]) pane.scrollBy(0, moved);
   }
   const reasons = entries.filter(([, { reason }]) => reason).map(([name, { reason }]) => `${name}: ${reason}`);
-  if (reasons.length) root.querySelector(".steps").after(h("p", { class: "quiet" }, `No scores: ${reasons.join("; ")}`));
+  if (reasons.length) list.after(h("p", { class: "quiet" }, `No scores: ${reasons.join("; ")}`));
+}
+
+/** Show what PRMs score beside one step; what scores whole solutions stands beside the last. */
+function putScores(node, entries, count) {
+  const line = node.querySelector(".scores");
+  const index = Number(node.dataset.step);
+  const last = index === count - 1;
+  const shown = entries.filter(([, { kind, scores: all }]) => all?.[index] !== undefined && (kind === "prm" || last));
+  line.hidden = shown.length === 0;
+  line.replaceChildren(
+    ...shown.map(([name, { scores: all }]) =>
+      h("span", { class: "score" }, h("span", { class: "name", title: name }, name), bar(all[index], null, null),
+        h("b", {}, share(all[index])))));
 }

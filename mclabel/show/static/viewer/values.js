@@ -24,15 +24,30 @@ export function chip(kind, text) {
   return h("span", { class: `chip ${kind}` }, text);
 }
 
-/** Small bars, one a step; the first labelled and the true error are marked under them. */
+const MAX_BARS = 64; // of a strip
+
+/** Small bars, one a step, or one a group of steps with the lowest value of each. */
 export function strip(row) {
-  const words = row.vals.map((value, i) => (value === null ? decision(row.hard[i]) : share(value)));
-  const bars = row.vals.map((value, i) => {
-    const bar = h("span", { class: value === null ? `none ${decision(row.hard[i])}` : "" });
+  const { vals, hard } = row.vals.length > MAX_BARS ? lowest(row) : row;
+  const words = vals.map((value, i) => (value === null ? decision(hard[i]) : share(value)));
+  const bars = vals.map((value, i) => {
+    const bar = h("span", { class: value === null ? `none ${decision(hard[i])}` : "" });
     if (value !== null) bar.style.setProperty("--v", value);
     return bar;
   });
-  return h("span", { class: "strip", role: "img", "aria-label": `step values ${words.join(", ")}` }, bars);
+  const of = vals === row.vals ? "step values" : `lowest values of ${vals.length} groups of steps`;
+  return h("span", { class: "strip", role: "img", "aria-label": `${of} ${words.join(", ")}` }, bars);
+}
+
+/** Of each of `MAX_BARS` groups of neighbouring steps the lowest value and label. */
+function lowest({ vals, hard }) {
+  const least = (all) => {
+    const given = all.filter((one) => one !== null);
+    return given.length ? given.reduce((one, other) => (one < other ? one : other)) : null;
+  };
+  const at = (group) => Math.floor((group * vals.length) / MAX_BARS);
+  const groups = Array.from({ length: MAX_BARS }, (_, group) => [at(group), at(group + 1)]);
+  return { vals: groups.map(([a, b]) => least(vals.slice(a, b))), hard: groups.map(([a, b]) => least(hard.slice(a, b))) };
 }
 
 /** A bar with the interval over it. */
