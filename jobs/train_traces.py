@@ -51,7 +51,9 @@ from mclabel.domains.arith.traces import write_trace
 from mclabel.domains.arith.verify import read_answer
 from mclabel.engines.pretrained import load_model, load_tokenizer
 
-STEPS, MUON_LR = 800, 0.008
+STEPS, MUON_LR = 1200, 0.006
+BATCH = 8
+"""Documents a step: they are long, and few updates are affordable on a core."""
 DRILLS = 1 / 20
 NUM_STEPS = (6, 10)
 """Of the problems: shorter ones leave little to check."""
@@ -66,6 +68,7 @@ def main() -> None:
     parser.add_argument("--start", type=Path, default=bundled_model("policy"))
     parser.add_argument("--answer-rate", type=float, default=1.0, help="of answers on the way")
     add_settings(parser)
+    parser.set_defaults(batch=BATCH, processes=1)
     args = parser.parse_args()
     if args.task == "card":
         write_card(args)
@@ -133,7 +136,7 @@ def likeness(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count:
 
 def write_card(args: argparse.Namespace) -> None:
     """Measure a model on test problems, beside the texts that it learned from; write its card."""
-    problems = generate(200, seed=99, split="test", num_steps=NUM_STEPS)
+    problems = generate(100, seed=99, split="test", num_steps=NUM_STEPS)
     rng = random.Random(99)
     written = []
     for problem in problems * 4:
@@ -219,7 +222,7 @@ Llama, width 128, 6 layers, bfloat16. It knows nothing but this domain.
 {line}
 {table}
 
-200 test problems of 6 to 10 steps, none of them in training, four traces each, of at most 900
+100 test problems of 6 to 10 steps, none of them in training, four traces each, of at most 900
 tokens. States are exact (`mclabel.domains.arith.states`); "no step" is the share of lines that
 state nothing, and "right by luck" that of right answers while an error stands.
 """
