@@ -40,15 +40,13 @@ from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.states import (
-    END_THINK,
-    THINK,
+    SILENT_LINES,
     read_commitment,
-    read_remark,
     trace_states,
 )
 from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.traces import write_trace
-from mclabel.domains.arith.verify import read_answer
+from mclabel.domains.arith.verify import read_answer, read_statement
 from mclabel.engines.pretrained import load_model, load_tokenizer
 
 STEPS, MUON_LR = 1200, 0.006
@@ -176,7 +174,7 @@ def _figures(traces: Sequence[tuple[Problem, str]]) -> tuple[str, ...]:
     answers = steps = nonsense = lucky = 0
     for problem, text in traces:
         program = Program.from_json(problem.meta["program"])
-        lines = [line for line in text.split("\n") if line.strip() not in ("", THINK, END_THINK)]
+        lines = [line for line in text.split("\n") if line.strip() not in SILENT_LINES]
         found = trace_states(program, lines)
         states.update(found)
         right.append(grade_completion(text, problem.answer)[1].verdict is Verdict.RIGHT)
@@ -187,7 +185,7 @@ def _figures(traces: Sequence[tuple[Problem, str]]) -> tuple[str, ...]:
         for line in lines:
             said = read_commitment(line)
             answers += said is not None
-            if said is None and read_answer(line) is None and read_remark(line) is None:
+            if said is None and read_answer(line) is None and read_statement(line) is None:
                 nonsense += 1
     low, high = clopper_pearson(sum(right), len(right))
     shares = [f"{states[s] / states.total():.3f}" for s in get_args(StepState)]

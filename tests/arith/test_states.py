@@ -39,20 +39,20 @@ TRACES = {
         S Ada has 30 - 6 = 24 pens.
         S Ben has 2 * 24 = 48 pens.
         S So the answer is 48.
-        S Let me check: Ada has 30 - 6 = 24 pens.
+        S Let me check. Ada has 30 - 6 = 24 pens.
         S The answer is \\boxed{48}.""",
     "an error that is never noticed": """
         S Ada has 40 / 2 = 20 pens.
         E Ada has 20 - 10 = 10 pens.
         C Ada has 10 - 6 = 4 pens.
-        C Let me check: Ada has 20 - 10 = 10 pens.
+        C Let me check. Ada has 20 - 10 = 10 pens.
         C Ben has 2 * 4 = 8 pens.
         C So the answer is 8.
         C The answer is \\boxed{8}.""",
     "noticed at once": """
         S Ada has 40 / 2 = 20 pens.
         E Ada has 20 - 10 = 10 pens.
-        R Wait, Ada has 20 + 10 = 30 pens.
+        R Wait. Ada has 20 + 10 = 30 pens.
         S Ada has 30 - 6 = 24 pens.
         S Ben has 2 * 24 = 48 pens.
         S The answer is \\boxed{48}.""",
@@ -62,8 +62,8 @@ TRACES = {
         C Ada has 10 - 6 = 4 pens.
         C Ben has 2 * 4 = 8 pens.
         C So the answer is 8.
-        C Let me check: Ada has 40 / 2 = 20 pens.
-        R Wait, Ada has 20 + 10 = 30 pens.
+        C Let me check. Ada has 40 / 2 = 20 pens.
+        R Wait. Ada has 20 + 10 = 30 pens.
         S Ada has 30 - 6 = 24 pens.
         S Ben has 2 * 24 = 48 pens.
         S So the answer is 48.
@@ -73,13 +73,13 @@ TRACES = {
         C Ada has 80 + 10 = 90 pens.
         C Ada has 90 - 6 = 84 pens.
         C Ben has 2 * 84 = 168 pens.
-        R Wait, Ada has 40 / 2 = 20 pens.
+        R Wait. Ada has 40 / 2 = 20 pens.
         E So the answer is 168.
         C The answer is \\boxed{168}.""",
     "an event left out, and filled in later": """
         E Ada has 40 + 10 = 50 pens.
         C Ada has 50 - 6 = 44 pens.
-        R Wait, Ada has 40 / 2 = 20 pens.
+        R Wait. Ada has 40 / 2 = 20 pens.
         S Ada has 20 + 10 = 30 pens.
         S Ada has 30 - 6 = 24 pens.
         S Ben has 2 * 24 = 48 pens.
@@ -88,17 +88,17 @@ TRACES = {
         E Ada has 40 * 2 = 80 pens.
         C Ada has 80 + 10 = 90 pens.
         C Ada has 90 + 6 = 96 pens.
-        C Wait, Ada has 90 - 6 = 84 pens.
-        R Wait, Ada has 40 / 2 = 20 pens.
+        C Wait. Ada has 90 - 6 = 84 pens.
+        R Wait. Ada has 40 / 2 = 20 pens.
         S Ada has 20 + 10 = 30 pens.
         E Ada has 30 + 6 = 36 pens.
         C Ben has 2 * 36 = 72 pens.""",
     "a sound step is corrected into a wrong one, and back": """
         S Ada has 40 / 2 = 20 pens.
         S Ada has 20 + 10 = 30 pens.
-        E Wait, Ada has 20 - 10 = 10 pens.
+        E Wait. Ada has 20 - 10 = 10 pens.
         C Ada has 10 - 6 = 4 pens.
-        R Wait, Ada has 20 + 10 = 30 pens.
+        R Wait. Ada has 20 + 10 = 30 pens.
         S Ada has 30 - 6 = 24 pens.
         S Ben has 2 * 24 = 48 pens.
         S The answer is \\boxed{48}.""",
@@ -107,17 +107,17 @@ TRACES = {
         S Ada has 20 + 10 = 30 pens.
         S Ada has 30 - 6 = 24 pens.
         S Ben has 2 * 24 = 48 pens.
-        E Wait, Ada has 20 - 10 = 10 pens.
+        E Wait. Ada has 20 - 10 = 10 pens.
         C So the answer is 48.
-        R Wait, Ada has 20 + 10 = 30 pens.
+        R Wait. Ada has 20 + 10 = 30 pens.
         S So the answer is 48.
         S The answer is \\boxed{48}.""",
     "wrong arithmetic": """
         S Ada has 40 / 2 = 20 pens.
         E Ada has 20 + 10 = 40 pens.
         C Ada has 40 - 6 = 34 pens.
-        C Let me check: Ada has 20 + 10 = 40 pens.
-        R Wait, Ada has 20 + 10 = 30 pens.
+        C Let me check. Ada has 20 + 10 = 40 pens.
+        R Wait. Ada has 20 + 10 = 30 pens.
         E Ben has 2 * 34 = 68 pens.""",
     "the right answer by luck does not mend anything": """
         S Ada has 40 / 2 = 20 pens.
@@ -131,7 +131,7 @@ TRACES = {
         S Ada has 30 - 6 = 24 pens.
         E Ben has 24 + 24 = 48 pens.
         C So the answer is 48.
-        R Wait, Ben has 2 * 24 = 48 pens.
+        R Wait. Ben has 2 * 24 = 48 pens.
         S So the answer is 48.
         S The answer is \\boxed{48}.""",
     "an answer too early, then the step that was missing": """
@@ -139,7 +139,7 @@ TRACES = {
         S Ada has 20 + 10 = 30 pens.
         S Ada has 30 - 6 = 24 pens.
         E So the answer is 24.
-        R Wait, Ben has 2 * 24 = 48 pens.
+        R Wait. Ben has 2 * 24 = 48 pens.
         S So the answer is 48.
         S The answer is \\boxed{48}.""",
     "an answer that is misstated stands until it is stated again": """
@@ -148,7 +148,7 @@ TRACES = {
         S Ada has 30 - 6 = 24 pens.
         S Ben has 2 * 24 = 48 pens.
         E So the answer is 84.
-        C Let me check: Ben has 2 * 24 = 48 pens.
+        C Let me check. Ben has 2 * 24 = 48 pens.
         R So the answer is 48.
         S The answer is \\boxed{48}.""",
     "nonsense: an error, on which nothing rests": """
@@ -163,13 +163,13 @@ TRACES = {
         S Ada has 40 / 2 = 20 pens.
         E Ada has 20 - 10 = 10 pens.
         C Wait, wait.
-        C Let me check: Ada has 40 / 2 = 20 pens.
-        R Wait, Ada has 20 + 10 = 30 pens.""",
+        C Let me check. Ada has 40 / 2 = 20 pens.
+        R Wait. Ada has 20 + 10 = 30 pens.""",
     "an error about what the question does not need": """
         S Ada has 40 / 2 = 20 pens.
         E Cleo has 5 - 3 = 2 pens.
         R Ada has 20 + 10 = 30 pens.
-        S Wait, Cleo has 5 + 3 = 8 pens.""",
+        S Wait. Cleo has 5 + 3 = 8 pens.""",
     "a step before what it rests on": """
         E Ada has 20 + 10 = 30 pens.
         R Ada has 40 / 2 = 20 pens.
@@ -183,7 +183,7 @@ TRACES = {
 @pytest.mark.parametrize("name", TRACES)
 def test_states_of_a_trace(name: str) -> None:
     read = [line.strip().split(" ", 1) for line in TRACES[name].strip().splitlines()]
-    steps = [step + "\n" for _, step in read]
+    steps = [step.replace("Wait. ", "Wait.\n").replace("check. ", "check.\n") for _, step in read]
     wanted = [STATES[letter] for letter, _ in read]
     assert trace_states(PROGRAM, steps) == wanted
     meta = {"program": PROGRAM.to_json()}
@@ -202,6 +202,13 @@ def test_marks_of_thinking_and_steps_of_several_lines() -> None:
     wrong = "Ada has 20 - 10 = 10 pens."
     both = [lines[0] + "\n" + wrong, "<think>\n", lines[1] + "\n" + lines[2]]
     assert trace_states(PROGRAM, both) == ["error", "carried", "recovered"]
+    assert trace_states(PROGRAM, [lines[0], "Wait.", wrong, "Wait.", lines[1]]) == [
+        "sound",
+        "sound",
+        "error",
+        "carried",
+        "recovered",
+    ]
     assert trace_states(PROGRAM, ["", "\n"]) == ["error", "carried"]
 
 
@@ -241,5 +248,5 @@ def test_answers_on_the_way_can_be_halved() -> None:
             text = write_trace(program, problem.text, rng=rng, strength=1.0, answer_rate=rate)
             count += text.count("So the answer is")
         means.append(count / len(problems))
-    assert means[0] == pytest.approx(2.3, abs=0.3)
-    assert means[1] == pytest.approx(1.15, abs=0.2)
+    assert means[0] == pytest.approx(2.2, abs=0.3)
+    assert means[1] == pytest.approx(1.1, abs=0.2)

@@ -1,8 +1,8 @@
 r"""The exact states of the steps of a solution that may correct itself.
 
-A solution states quantities of the problem's program, line by line. "Wait, " or "Let me check: "
-before a step changes nothing in how it is read: what a line states of a quantity replaces what
-was stated of it before. "So the answer is 12." and the boxed answer state the answer.
+A solution states quantities of the problem's program, line by line: what a line states of a
+quantity replaces what was stated of it before. "So the answer is 12." and the boxed answer state
+the answer. "Wait." and "Let me check." state nothing, and neither do the marks of thinking.
 
 A quantity *holds* if what was last said of it is what the program says, in words, operation,
 operands and result, and the quantities that it rests on hold. The answer holds if it is the value
@@ -32,11 +32,10 @@ from mclabel.core.records import StepState
 from mclabel.domains.arith.program import Program, ancestors
 from mclabel.domains.arith.verify import Statement, read_answer, read_statement, truth_program
 
-WAIT, CHECK, ANSWER = "Wait, ", "Let me check: ", "So the answer is {}."
+WAIT, CHECK, ANSWER = "Wait.", "Let me check.", "So the answer is {}."
 THINK, END_THINK = "<think>", "</think>"
-_SMALL = ("the ", "this ", "in ")
-"""How sentences of the domain begin, other than with a name, behind a remark."""
-_REMARK = re.compile(f"{WAIT}|{CHECK}")
+SILENT_LINES = frozenset(("", WAIT, CHECK, THINK, END_THINK))
+"""Lines that state nothing."""
 _COMMITTED = re.compile(r"So the answer is (\d{1,6})\.")
 
 
@@ -45,8 +44,7 @@ def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
 
     Args:
         program: the problem's.
-        steps: texts of the steps, of one line or several. The marks of thinking and white space
-            count for nothing. A step of several lines has the state of all of them together.
+        steps: texts of the steps, of one line or several, which have one state together.
     """
     reader = _Reader(program)
     states: list[StepState] = []
@@ -78,29 +76,10 @@ def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | Non
     return states.index("error") if "error" in states else None
 
 
-def read_remark(line: str) -> Statement | None:
-    """What a step states, with or without a remark before it; None if it is no step.
-
-    Behind a remark, "the shop" is "The shop".
-    """
-    remark = _REMARK.match(line)
-    if remark is None:
-        return read_statement(line)
-    bare = line[remark.end() :]
-    is_small = bare.startswith(_SMALL)
-    return read_statement(bare[:1].upper() + bare[1:] if is_small else bare)
-
-
 def read_commitment(line: str) -> int | None:
     """The answer that a line commits to on the way; None of another line."""
     found = _COMMITTED.fullmatch(line)
     return None if found is None else int(found[1])
-
-
-def say(remark: str, step: str) -> str:
-    """A step behind a remark."""
-    is_small = step[:1].lower() + step[1:]
-    return remark + (is_small if is_small.startswith(_SMALL) else step)
 
 
 def _fresh(wrong: bool) -> StepState:
@@ -108,9 +87,9 @@ def _fresh(wrong: bool) -> StepState:
 
 
 def _lines(step: str) -> list[str]:
-    bare = step.replace(THINK, "\n").replace(END_THINK, "\n")
-    lines = [line.strip() for line in bare.split("\n") if line.strip()]
-    return lines if lines or bare != step else [""]
+    """The lines of a step that are to state something. White space alone is such a line, too."""
+    lines = [line.strip() for line in step.replace(THINK, f"{THINK}\n").split("\n")]
+    return [line for line in lines if line not in SILENT_LINES] if any(lines) else [""]
 
 
 @dataclass(kw_only=True)
@@ -156,7 +135,7 @@ class _Reader:
             self._state_answer(boxed)
         elif (committed := read_commitment(line)) is not None:
             self._state_answer(committed)
-        elif (said := read_remark(line)) is not None and said.claim in self._claims:
+        elif (said := read_statement(line)) is not None and said.claim in self._claims:
             self._state(said)
         else:
             self._loose = True

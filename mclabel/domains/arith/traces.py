@@ -2,9 +2,10 @@
 
 A trace thinks aloud, a step a line, and then answers. Events are misread at the rates of
 `mclabel.domains.arith.misconceptions`, and what follows rests on the mistake. Some misreadings are
-noticed, at once, a few steps later or in a check after an answer: "Wait, " states the step rightly,
-and the steps that rest on it are computed anew. Others never are. Sound steps are checked, too
-("Let me check: " before the first of them), and now and then one is "corrected" into a wrong one.
+noticed at once: "Wait.", and the step again. Others in a check, behind "Let me check.", which goes
+through the whole problem again: "Wait." stands before a step that it reads otherwise than before.
+Others are never noticed, and now and then a sound step is "corrected" into a wrong one. These forms
+ask little of a small model, as every step is read from the problem and the steps just before.
 
 How often a trace states an answer on its way was counted beforehand in 59 public traces on
 MATH-500, 20 of DeepSeek-R1, 20 of R1-Distill-Llama-8B and 19 of R1-Distill-Qwen-7B, in
@@ -27,8 +28,8 @@ from mclabel.domains.arith.misconceptions import (
     numbers_of,
     read_node,
 )
-from mclabel.domains.arith.program import Program, ancestors, answer_line
-from mclabel.domains.arith.states import ANSWER, CHECK, END_THINK, THINK, WAIT, say
+from mclabel.domains.arith.program import Program, answer_line
+from mclabel.domains.arith.states import ANSWER, CHECK, END_THINK, THINK, WAIT
 
 SILENT, MORE_ANSWERS = 0.12, 1.6
 """Chance of a trace without an answer on its way; mean number of answers after the first."""
@@ -36,10 +37,10 @@ SELDOM_NOTICED = frozenset(("fewer", "turn_back", "break_part"))
 """Events whose misreading is seldom noticed."""
 NOTICED, NOTICED_SELDOM = 0.75, 0.2
 """Chances that a misreading is noticed."""
+AT_ONCE = 0.4
+"""Share of what is noticed that is noticed at once, and not in a check."""
 MISCORRECTED = 0.01
-"""Chance that a sound step is "corrected" into a wrong one when it has been written."""
-CHECKED, CHECK_ENDS = 0.05, 0.2
-"""Chances that a step is checked when it has been written, and that a check ends behind a step."""
+"""Chance that a sound step is "corrected" into a wrong one, each time that it is written."""
 MIN_LINES, MAX_LINES = 10, 56
 
 
@@ -65,7 +66,7 @@ def write_trace(
     """
     for attempt in range(16):
         writer = _Writer(program, problem_text, rng, strength if attempt < 15 else 0.0)
-        if writer.write(answer_rate) and len(writer.lines) <= MAX_LINES:
+        if writer.write(answer_rate):
             break
     return "\n".join([THINK, *writer.lines, END_THINK, answer_line(writer.answer)])
 
@@ -82,8 +83,8 @@ class _Writer:
         self._needed = program.needed()
         self._values: dict[int, int] = {}
         self._misread: dict[int, Misreading] = {}
-        self._texts: dict[int, str] = {}
-        self._fits = True
+        self._to_notice: set[int] = set()
+        """Misreadings that a check is to find."""
 
     @property
     def answer(self) -> int:
@@ -91,90 +92,75 @@ class _Writer:
 
     def write(self, answer_rate: float) -> bool:
         """Write all lines before the answer; False if a value was out of range."""
-        rng = self._rng
+        rng, length = self._rng, len(self._needed)
         num_answers = 0 if rng.random() < SILENT else 1
         while num_answers and rng.random() < MORE_ANSWERS / (1 + MORE_ANSWERS):
             num_answers += 1
-        to_notice = self._first_pass()
-        rounds = max(num_answers - 1, int(bool(to_notice) or rng.random() < 0.5))
-        occasions = set(rng.sample(range(rounds + 1), min(num_answers, rounds + 1)))
-        for number in range(rounds + 1):
-            if number:
-                found = [i for i in to_notice if rng.random() < number / rounds]
-                self._check(found)
-                to_notice = [i for i in to_notice if i not in found]
-            if number in occasions and self._fits and rng.random() < answer_rate:
+        if not self._first_pass():
+            return False
+        wanted = self._to_notice or len(self.lines) < MIN_LINES or rng.random() < 0.2
+        checks = min(max(num_answers - 1, int(bool(wanted))), MAX_LINES // length - 1)
+        occasions = rng.sample(range(checks + 1), min(num_answers, checks + 1))
+        for number in range(checks + 1):
+            if number and not self._check(last=number == checks):
+                return False
+            if number in occasions and rng.random() < answer_rate:
                 self.lines.append(ANSWER.format(self.answer))
-        while self._fits and len(self.lines) < MIN_LINES:
-            self._check([])
-        return self._fits
+        return True
 
-    def _first_pass(self) -> list[int]:
-        """Go through the problem; gives the misreadings that a check is to find."""
-        rng, pending, for_checks = self._rng, dict[int, list[int]](), list[int]()
-        for position, index in enumerate(self._needed):
+    def _first_pass(self) -> bool:
+        rng = self._rng
+        for index in self._needed:
             node = self._program.nodes[index]
             wrongly = draw_misreading(node, self._numbers, rng, self._strength)
             if wrongly is not None:
                 self._misread[index] = wrongly
-                if rng.random() < (NOTICED_SELDOM if node.event in SELDOM_NOTICED else NOTICED):
-                    delay = rng.choice((0, 0, 1, 2, 3, None, None))
-                    if delay is None or position + delay >= len(self._needed):
-                        for_checks.append(index)
-                    else:
-                        pending.setdefault(position + delay, []).append(index)
-            self._state(index)
-            if wrongly is None and rng.random() < MISCORRECTED * self._strength:
-                self._misread[index] = misreading(node, self._numbers, rng)
-                if self._misread[index].kind == "skip":
-                    del self._misread[index]
-                else:
-                    self._state(index, WAIT)
-                    for_checks += [index] * (rng.random() < NOTICED)
-            elif rng.random() < CHECKED:
-                self._state(index, CHECK)
-            for noticed in pending.get(position, []):
-                self._repair(noticed)
-        return for_checks
+            if not self._state(index):
+                return False
+            noticed = rng.random() < (NOTICED_SELDOM if node.event in SELDOM_NOTICED else NOTICED)
+            if wrongly is None:
+                fits = not self._miscorrects(index) or self._state(index, WAIT)
+            elif noticed and rng.random() < AT_ONCE:
+                del self._misread[index]
+                fits = self._state(index, WAIT)
+            else:
+                fits = True
+                self._to_notice |= {index} if noticed else set()
+            if not fits:
+                return False
+        return True
 
-    def _check(self, found: list[int]) -> None:
-        """Go through steps again up to the first that is found to be wrong, and repair all found.
+    def _check(self, *, last: bool) -> bool:
+        """Go through the problem again; the last check finds all that is to be noticed."""
+        self.lines.append(CHECK)
+        for index in self._needed:
+            remark = None
+            if index in self._to_notice and (last or self._rng.random() < 0.5):
+                self._to_notice.remove(index)
+                del self._misread[index]
+                remark = WAIT
+            elif index not in self._misread and self._miscorrects(index):
+                remark = WAIT
+            if not self._state(index, remark):
+                return False
+        return True
 
-        Without any, from anywhere on, to the end or before.
-        """
-        rng, needed = self._rng, self._needed
-        start = rng.randrange(len(needed))
-        if found:
-            start = max(0, needed.index(found[0]) - rng.randrange(4))
-        remark = CHECK
-        for index in needed[start:]:
-            if index in found:
-                break
-            if self._state(index, remark):
-                remark = ""
-            if not found and rng.random() < CHECK_ENDS:
-                break
-        for index in found:
-            self._repair(index)
-
-    def _repair(self, index: int) -> None:
-        """State a step rightly, and what rests on it anew."""
-        del self._misread[index]
-        self._state(index, WAIT)
-        for other in self._needed:
-            rests = index in ancestors(self._program.nodes, other) and other != index
-            if rests and other in self._values:
-                self._state(other)
-
-    def _state(self, index: int, remark: str = "") -> bool:
-        """Write a step as its event is read now; False if nothing is written of it."""
-        if not self._fits:
+    def _miscorrects(self, index: int) -> bool:
+        """Whether a sound step is now read wrongly, and noticed to be later or not."""
+        node = self._program.nodes[index]
+        wrongly = misreading(node, self._numbers, self._rng)
+        if wrongly.kind == "skip" or self._rng.random() >= MISCORRECTED * self._strength:
             return False
+        self._misread[index] = wrongly
+        self._to_notice |= {index} if self._rng.random() < NOTICED else set()
+        return True
+
+    def _state(self, index: int, remark: str | None = None) -> bool:
+        """Write a step as its event is read now, or leave it out; False if it is out of range."""
         found = read_node(self._program, index, self._values, self._misread.get(index))
         if found is None:
-            self._fits = False
             return False
         self._values[index], text = found
         if text is not None:
-            self.lines.append(say(remark, text) if remark else text)
-        return text is not None
+            self.lines += [text] if remark is None else [remark, text]
+        return True
