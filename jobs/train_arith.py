@@ -80,6 +80,8 @@ class Course:
     measure: Callable[[LlamaForCausalLM, PreTrainedTokenizerBase], float]
     rate: float
     """Of Muon."""
+    every: int = 250
+    """Steps after which the model is measured and saved."""
 
 
 def main() -> None:
@@ -148,7 +150,7 @@ def train(rank: int, args: argparse.Namespace, course: Course) -> None:
             optimizer.zero_grad()
         tokens += ids.numel() * args.processes
         running += (loss.item() - running) / min(step - args.done, 50)
-        if rank == 0 and (step % 250 == 0 or step == args.steps):
+        if rank == 0 and (step % course.every == 0 or step == args.steps):
             row = {
                 "step": step,
                 "seconds": round(time.monotonic() - started),
@@ -242,7 +244,7 @@ def documents(
     """Solutions of arith, misread for `policy`, and drills."""
     families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "strong" else TRAIN_FAMILIES
     num_drills = round(CHUNK * DRILLS[args.task])
-    made = [_drill(rng, tokenizer) for _ in range(num_drills)]
+    made = [drill(rng, tokenizer) for _ in range(num_drills)]
     for problem in generate(CHUNK - num_drills, seed=seed, split="train", families=families):
         program = Program.from_json(problem.meta["program"])
         solution = reference_solution(program)
@@ -259,7 +261,7 @@ def document(tokenizer: PreTrainedTokenizerBase, problem: str, solution: str) ->
     return prompt + answer, [IGNORE] * len(prompt) + answer
 
 
-def _drill(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> Document:
+def drill(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> Document:
     """Twelve random equations; the loss is on the results alone."""
     ids: list[int] = []
     labels: list[int] = []
@@ -337,7 +339,7 @@ def write_card(
     for name, families in (("training families", None), ("held out", list(HELD_OUT_FAMILIES))):
         problems = generate(400, seed=99, split="test", families=families)
         for temperature in (0.8, 1.0):
-            texts = asyncio.run(_sample(folder, problems, temperature))
+            texts = asyncio.run(sample(folder, problems, temperature))
             samples = [(*judge(problem, text), problem) for problem, text in texts]
             rows.append((name, temperature, samples))
     lines = []
@@ -371,15 +373,15 @@ def write_card(
     print(card)
 
 
-async def _sample(
-    folder: Path, problems: list[Problem], temperature: float
+async def sample(
+    folder: Path, problems: list[Problem], temperature: float, max_tokens: int = MAX_TOKENS
 ) -> list[tuple[Problem, str]]:
     """Four solutions a problem."""
     policy = HfEngine(
         PolicySettings(
             model=str(folder),
             temperature=temperature,
-            max_tokens=MAX_TOKENS,
+            max_tokens=max_tokens,
             engine=HfEngine.Settings(threads=1),
         )
     )

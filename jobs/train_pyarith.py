@@ -75,14 +75,14 @@ def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenize
     texts = (f"{text}\n{write(function, rng=rng, forms=True).text}" for text, function in told)
     tokenizer = build_tokenizer(texts, after=known.convert_ids_to_tokens(list(range(len(known)))))
     if len(tokenizer) > len(known):
-        _add_rows(model, known, tokenizer)
+        add_rows(model, known, tokenizer)
     return model, tokenizer
 
 
-def _add_rows(
+def add_rows(
     model: LlamaForCausalLM, known: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """Embeddings of new tokens. `ada` begins as `Ada` does, so that names are copied at once."""
+    """Give new tokens embeddings. `ada` begins as `Ada` does, so that names are copied at once."""
     old = _embeddings(model).detach()[: len(known)].clone()
     words: dict[str, list[int]] = {}
     for word, i in known.get_vocab().items():

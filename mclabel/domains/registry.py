@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import mclabel.domains.arith
-import mclabel.domains.arith.verify
-import mclabel.domains.pyarith
-import mclabel.domains.pyarith.truth
+from mclabel.core.records import StepState
+from mclabel.domains import arith, pyarith
+from mclabel.domains.arith import states as arith_states
+from mclabel.domains.arith import verify as arith_verify
+from mclabel.domains.pyarith import truth as pyarith_truth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,20 +25,25 @@ class Domain:
     """Whether a problem with this `meta` is of the domain."""
     first_error: Callable[[Mapping[str, str], Sequence[str]], int | None]
     """The first wrong step of a solution of such a problem."""
+    states: Callable[[Mapping[str, str], Sequence[str]], list[StepState]]
+    """The state of every step of such a solution."""
     bundled_model: Callable[[str], Path]
     """Folder of a bundled model, by the part of its name after the colon."""
 
 
 DOMAINS: Mapping[str, Domain] = {
-    name: Domain(
-        carries_truth=truth.carries_truth,
-        first_error=truth.true_first_error,
-        bundled_model=package.bundled_model,
-    )
-    for name, package, truth in (
-        ("arith", mclabel.domains.arith, mclabel.domains.arith.verify),
-        ("pyarith", mclabel.domains.pyarith, mclabel.domains.pyarith.truth),
-    )
+    "arith": Domain(
+        carries_truth=arith_verify.carries_truth,
+        first_error=arith_states.true_first_error,
+        states=arith_states.true_states,
+        bundled_model=arith.bundled_model,
+    ),
+    "pyarith": Domain(
+        carries_truth=pyarith_truth.carries_truth,
+        first_error=pyarith_truth.true_first_error,
+        states=pyarith_truth.true_states,
+        bundled_model=pyarith.bundled_model,
+    ),
 }
 """By name, which is also that of the reader of its problems."""
 
@@ -56,6 +62,17 @@ def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | Non
     if (domain := _domain(meta)) is None:
         raise KeyError("the problem carries no truth")
     return domain.first_error(meta, steps)
+
+
+def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+    """The state of every step of a solution.
+
+    Raises:
+        KeyError: the problem is of none of these domains.
+    """
+    if (domain := _domain(meta)) is None:
+        raise KeyError("the problem carries no truth")
+    return domain.states(meta, steps)
 
 
 def bundled_model(name: str) -> Path | None:

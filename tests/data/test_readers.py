@@ -113,6 +113,8 @@ def test_a_key_of_another_reader_is_an_error_that_names_it(tmp_path: Path) -> No
     [
         ("problems.split=dev", "problems.split='dev': must be 'train', 'validation'"),
         ("problems.families=[sailing]", r"families=\['sailing'\]: must be among trading"),
+        ("problems.num_steps=[6,11]", r"num_steps=\[6, 11\]: must be two numbers from 1 to 10"),
+        ("problems.num_steps=[4,3]", r"the first no larger than the second"),
         ("problems.limit=2000000", "must be at most 1,000,000, not 2,000,000"),
         ("problems.kind=3", "problems: kind must be a name, is 3"),
         ("problems.source=4", "problems.source=4: must be a text, is a number"),
@@ -131,6 +133,12 @@ def test_held_out_families_are_no_training_problems() -> None:
         ConfigError, match=r"families=\['gifts'\]: these families are held out of training"
     ):
         reader_settings("arith", split="train", families=["gifts"], limit=1)
+
+
+@pytest.mark.parametrize("source", ["arith", "pyarith"])
+def test_longer_problems_can_be_asked_for(source: str) -> None:
+    found = read_problems(reader_settings(source, limit=5, num_steps=(9, 10)))
+    assert {one.meta["num_steps"] for one in found} <= {"9", "10"}
 
 
 def test_arith_needs_a_limit() -> None:

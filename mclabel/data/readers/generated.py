@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Problem
 from mclabel.core.settings import Seed, at_most, rule
 from mclabel.data.readers.base import ReaderSettings
-from mclabel.domains.arith.problems import Split, generate
+from mclabel.domains.arith.problems import MAX_STEPS, MIN_STEPS, MOST_STEPS, Split, generate
 from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.domains.pyarith.problems import generate as generate_functions
 from mclabel.domains.words import stories
@@ -44,6 +44,20 @@ class ArithReader:
         trained on."""
         seed: Seed = 0
         """Random seed of the problem generator. A different seed gives different problems."""
+
+        num_steps: tuple[int, int] = (MIN_STEPS, MAX_STEPS)
+        """Fewest and most steps of a reference solution, from 1 to 10, without its last line. The
+        bundled policies were trained on 3 to 8 steps, `arith:reflective` on 6 to 10."""
+
+        @rule
+        def _numbers_of_steps_can_be_told(self) -> str | None:
+            low, high = self.num_steps
+            if not 1 <= low <= high <= MOST_STEPS:
+                return (
+                    f"num_steps={list(self.num_steps)}: must be two numbers from 1 to "
+                    f"{MOST_STEPS}, the first no larger than the second, such as [6, 10]"
+                )
+            return None
 
         @rule
         def _families_are_known(self) -> str | None:
@@ -80,13 +94,14 @@ class ArithReader:
     def _problems(self) -> list[Problem]:
         chosen = self._settings
         return self._generate(
-            self._limit, seed=chosen.seed, split=chosen.split, families=chosen.families
+            self._limit,
+            seed=chosen.seed,
+            split=chosen.split,
+            families=chosen.families,
+            num_steps=chosen.num_steps,
         )
 
-    def _generate(
-        self, count: int, *, seed: int, split: Split, families: Sequence[str] | None
-    ) -> list[Problem]:
-        return generate(count, seed=seed, split=split, families=families)
+    _generate = staticmethod(generate)
 
 
 class PyArithReader(ArithReader):
@@ -101,10 +116,7 @@ class PyArithReader(ArithReader):
         ] = Field(None, ge=1)
         """Number of problems to generate. It is required, because pyarith has no end."""
 
-    def _generate(
-        self, count: int, *, seed: int, split: Split, families: Sequence[str] | None
-    ) -> list[Problem]:
-        return generate_functions(count, seed=seed, split=split, families=families)
+    _generate = staticmethod(generate_functions)
 
 
 class WordsReader:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from mclabel.domains.arith.program import Operation, Program, answer_line, apply
+from mclabel.domains.arith.program import Node, Operation, Program, answer_line, apply
 from mclabel.domains.arith.story import MAX_VALUE
 
 Kind = Literal["flip", "operand", "skip"]
@@ -94,37 +96,82 @@ def misread(
     return lines
 
 
+@dataclass(frozen=True, kw_only=True)
+class Misreading:
+    """A wrong way to read an event."""
+
+    kind: Kind
+    number: int = 0
+    """What `operand` takes in place of an operand."""
+
+
+def misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misreading:
+    """The wrong way to read a node's event; `numbers` are those of the problem."""
+    kind = MISCONCEPTIONS[node.event]
+    return Misreading(kind=kind, number=rng.choice(numbers) if kind == "operand" else 0)
+
+
+def draw_misreading(
+    node: Node, numbers: Sequence[int], rng: random.Random, strength: float
+) -> Misreading | None:
+    """How a node's event is misread, at its own rate; None if it is read rightly."""
+    rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
+    return misreading(node, numbers, rng) if rng.random() < rate * strength else None
+
+
+def read_node(
+    program: Program, index: int, values: Mapping[int, int], wrongly: Misreading | None
+) -> tuple[int, str | None] | None:
+    """What a node comes to under a reading.
+
+    Args:
+        program: of the problem.
+        index: of the node.
+        values: of the nodes that it needs, as they were read.
+        wrongly: the misreading, if any.
+
+    Returns:
+        Its value and the step that states it, None for a step that is left out; None if the value
+        is out of the range of quantities.
+    """
+    node = program.nodes[index]
+    by_value = {program.nodes[i].value: values[i] for i in node.needs}
+    left_is_node = node.left in by_value
+    left, right = by_value.get(node.left, node.left), by_value.get(node.right, node.right)
+    op = node.op
+    if wrongly is not None:
+        if wrongly.kind == "skip":
+            return left if left_is_node or not node.needs else right, None
+        if wrongly.kind == "flip":
+            op = FLIPPED[op]
+        elif left_is_node:
+            right = wrongly.number
+        else:
+            left = wrongly.number
+    value = apply(op, left, right, MAX_VALUE)
+    return None if value is None else (value, node.text(f"{left} {op} {right} = {value}"))
+
+
+def numbers_of(problem_text: str) -> list[int]:
+    """The numbers of a problem, in their order."""
+    return [int(n) for n in re.findall(r"\d+", problem_text)]
+
+
 def _follow(
     program: Program, problem_text: str, rng: random.Random, strength: float
 ) -> tuple[str, bool] | None:
-    numbers = [int(n) for n in re.findall(r"\d+", problem_text)]
+    numbers = numbers_of(problem_text)
     values: dict[int, int] = {}
     lines: list[str] = []
     misread_any = False
     for index in program.needed():
-        node = program.nodes[index]
-        left, right, op = node.left, node.right, node.op
-        by_value = {program.nodes[i].value: values[i] for i in node.needs}
-        left_is_node = left in by_value
-        left, right = by_value.get(left, left), by_value.get(right, right)
-        kind = MISCONCEPTIONS[node.event]
-        rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
-        if rng.random() < rate * strength:
-            misread_any = True
-            if kind == "skip":
-                values[index] = left if left_is_node or not node.needs else right
-                continue
-            if kind == "flip":
-                op = FLIPPED[op]
-            elif left_is_node:
-                right = rng.choice(numbers)
-            else:
-                left = rng.choice(numbers)
-        value = apply(op, left, right, MAX_VALUE)
-        if value is None:
+        wrongly = draw_misreading(program.nodes[index], numbers, rng, strength)
+        misread_any |= wrongly is not None
+        found = read_node(program, index, values, wrongly)
+        if found is None:
             return None
-        values[index] = value
-        lines.append(node.text(f"{left} {op} {right} = {value}"))
+        values[index], text = found
+        lines += [] if text is None else [text]
     if not lines:
         return None
     return "\n".join([*lines, answer_line(values[program.target])]), misread_any

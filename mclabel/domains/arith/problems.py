@@ -37,6 +37,8 @@ from mclabel.domains.arith.story import Infeasible, Story
 Split = Literal["train", "validation", "test"]
 
 MIN_STEPS, MAX_STEPS = 3, 8
+MOST_STEPS = 10
+"""The most that every family can tell."""
 SMALL_ANSWER_RATE = 0.1
 
 

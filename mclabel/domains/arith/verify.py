@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -46,7 +47,7 @@ def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
     answered = False
     for step in steps:
         truth = StepTruth.MALFORMED if answered else _verify(program, step.strip(), stated)
-        answered = answered or bool(_ANSWER.fullmatch(step.strip()))
+        answered = answered or read_answer(step.strip()) is not None
         truths.append(truth)
     return truths
 
@@ -57,38 +58,69 @@ def first_wrong_step(program: Program, steps: Sequence[str]) -> int | None:
     return next((i for i, t in enumerate(truths) if t is not StepTruth.RIGHT), None)
 
 
-def _verify(program: Program, step: str, stated: set[int]) -> StepTruth:
-    """Check one step; a right one is added to `stated`."""
-    if answer := _ANSWER.fullmatch(step):
-        if program.target not in stated:
-            return StepTruth.LOGIC
-        return StepTruth.RIGHT if int(answer[1]) == program.answer else StepTruth.ANSWER
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What a step states: `left op right = value`, in the words of a claim."""
+
+    claim: str
+    """The step with `{}` in place of the equation."""
+    op: str
+    left: int
+    right: int
+    value: int
+
+    def is_of(self, node: Node) -> bool:
+        """Whether words, operation and operands are those of a node."""
+        return (
+            self.claim == node.claim
+            and self.op == node.op
+            and (
+                (self.left, self.right) == (node.left, node.right)
+                or (node.op in "+*" and (self.right, self.left) == (node.left, node.right))
+            )
+        )
+
+
+def read_statement(step: str) -> Statement | None:
+    """What a step states; None if it has not exactly one equation."""
     equations = list(_EQUATION.finditer(step))
     if len(equations) != 1:
-        return StepTruth.MALFORMED
+        return None
     found = equations[0]
-    claim = step[: found.start()] + "{}" + step[found.end() :]
-    left, op, right_operand, value = int(found[1]), found[2], int(found[3]), int(found[4])
+    return Statement(
+        claim=step[: found.start()] + "{}" + step[found.end() :],
+        op=found[2],
+        left=int(found[1]),
+        right=int(found[3]),
+        value=int(found[4]),
+    )
+
+
+def read_answer(step: str) -> int | None:
+    """The value that an answer line boxes; None of another line."""
+    found = _ANSWER.fullmatch(step)
+    return None if found is None else int(found[1])
+
+
+def _verify(program: Program, step: str, stated: set[int]) -> StepTruth:
+    """Check one step; a right one is added to `stated`."""
+    if (boxed := read_answer(step)) is not None:
+        if program.target not in stated:
+            return StepTruth.LOGIC
+        return StepTruth.RIGHT if boxed == program.answer else StepTruth.ANSWER
+    if (said := read_statement(step)) is None:
+        return StepTruth.MALFORMED
     follows = [
         index
         for index, node in enumerate(program.nodes)
-        if node.claim == claim
-        and node.op == op
-        and _same_operands(node, left, right_operand)
-        and stated.issuperset(node.needs)
+        if said.is_of(node) and stated.issuperset(node.needs)
     ]
     if not follows:
         return StepTruth.LOGIC
-    if program.nodes[follows[0]].value != value:
+    if program.nodes[follows[0]].value != said.value:
         return StepTruth.ARITHMETIC
     stated.update(follows)
     return StepTruth.RIGHT
-
-
-def _same_operands(node: Node, left: int, right: int) -> bool:
-    if (node.left, node.right) == (left, right):
-        return True
-    return node.op in "+*" and (node.right, node.left) == (left, right)
 
 
 def carries_truth(meta: Mapping[str, str]) -> bool:
@@ -96,20 +128,22 @@ def carries_truth(meta: Mapping[str, str]) -> bool:
     return "program" in meta and _program(meta["program"]) is not None
 
 
-def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
-    """The first wrong step of a solution, from 0; None for none.
+def truth_program(meta: Mapping[str, str]) -> Program:
+    """The hidden program of a problem.
 
     Raises:
         KeyError: the problem is not of this domain.
     """
     if (program := _program(meta["program"])) is None:
         raise KeyError("program")
-    return first_wrong_step(program, steps)
+    return program
 
 
 @lru_cache(maxsize=64)
 def _program(text: str) -> Program | None:
     try:
-        return Program.from_json(text)
+        program = Program.from_json(text)
+        in_order = all(0 <= j < i for i, one in enumerate(program.nodes) for j in one.needs)
+        return program if in_order and 0 <= program.target < len(program.nodes) else None
     except (ValueError, KeyError, TypeError):
         return None

@@ -30,15 +30,21 @@ MAX_DRAWS = 4000
 
 
 def generate(
-    count: int, *, seed: int, split: Split, families: Sequence[str] | None = None
+    count: int,
+    *,
+    seed: int,
+    split: Split,
+    families: Sequence[str] | None = None,
+    num_steps: tuple[int, int] = (MIN_STEPS, MAX_STEPS),
 ) -> list[Problem]:
     """`count` distinct problems of a split.
 
     Args:
         count: how many.
-        seed: problems are a function of (seed, split, families) alone.
+        seed: problems are a function of (seed, split, families, num_steps) alone.
         split: decided by a hash of each problem's text: the three never share a problem.
         families: as of arith, with the same ones kept out of training.
+        num_steps: as of arith.
 
     Returns:
         Problems whose `meta` holds `family`, `num_steps` and `function` (JSON, see
@@ -48,7 +54,7 @@ def generate(
         ValueError: an unknown family, or one kept out of training asked for in `train`.
     """
     problems: list[Problem] = []
-    for text, function, meta, rng in _told(seed, split, families):
+    for text, function, meta, rng in _told(seed, split, families, num_steps):
         if len(problems) == count:
             break
         drawn = _draw(function, rng)
@@ -85,12 +91,15 @@ def stories(
 
 
 def _told(
-    seed: int, split: Split, families: Sequence[str] | None
+    seed: int,
+    split: Split,
+    families: Sequence[str] | None,
+    num_steps: tuple[int, int] = (MIN_STEPS, MAX_STEPS),
 ) -> Iterator[tuple[str, Function, dict[str, str], random.Random]]:
     chosen = chosen_families(families, split)
     rng = random.Random(f"pyarith:{seed}:{split}:{chosen}")
     seen: set[str] = set()
-    for problem in stream(rng, chosen, (MIN_STEPS, MAX_STEPS)):
+    for problem in stream(rng, chosen, num_steps):
         found = function_of(problem)
         if found is None or split_of(found[0]) != split or found[0] in seen:
             continue

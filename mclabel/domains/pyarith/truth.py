@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from mclabel.core.records import StepState
 from mclabel.domains.arith.verify import StepTruth
 from mclabel.domains.pyarith.function import Function
 from mclabel.domains.pyarith.interpreter import Event, Machine, MalformedError, State
@@ -109,6 +110,20 @@ def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | Non
         raise KeyError("function")
     truths = judge.verify(steps)
     return len(truths) - 1 if truths and truths[-1] is not StepTruth.RIGHT else None
+
+
+def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+    """The state of every step: a function that went wrong is not repaired by what follows.
+
+    Raises:
+        KeyError: the problem is not of this domain.
+    """
+    error = true_first_error(meta, steps)
+    if error is None:
+        return ["sound" for _ in steps]
+    return [
+        "sound" if i < error else "carried" if i > error else "error" for i in range(len(steps))
+    ]
 
 
 @lru_cache(maxsize=64)

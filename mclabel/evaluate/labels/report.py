@@ -26,6 +26,7 @@ from mclabel.evaluate.labels.quality import (
     described,
     label_quality,
 )
+from mclabel.evaluate.labels.states import StateQuality, state_quality
 from mclabel.evaluate.labels.truth import Truth, TruthKind
 from mclabel.evaluate.labels.value_shape import (
     Monotonicity,
@@ -48,6 +49,8 @@ class GroupReport:
     """Number of solutions whose truth is not known; they do not enter `quality`."""
     quality: LabelQuality | None
     """Quality against the truth; None where it is not known."""
+    states: StateQuality | None
+    """Quality of the states of steps; None where no step has one, or the truth is not exact."""
     calibration: dict[str, Calibration]
     """Calibration tables, by what predicts and what is observed:
 
@@ -154,16 +157,19 @@ def _group(
         **_against_reference(rows, reference),
     }
     measured = {name: calibration(predicted, seed=seed) for name, predicted in predictions.items()}
+
+    def weight(row: LabeledSolution) -> float:
+        return row.stands_for * (1.0 if truth is None else truth.weight(row))
+
     return GroupReport(
         num_problems=len({row.problem.id for row in rows}),
         num_solutions=len(rows),
         outcomes={str(o): sum(row.solution.outcome is o for row in rows) for o in Outcome},
         num_unknown=0 if truth is None else len(rows) - len(known),
-        quality=None
-        if truth is None
-        else label_quality(
-            known, truth.of, weight=lambda row: truth.weight(row) * row.stands_for, seed=seed
-        ),
+        quality=None if truth is None else label_quality(known, truth.of, weight=weight, seed=seed),
+        states=None
+        if truth is None or truth.kind != "exact"
+        else state_quality(known, weight=weight, seed=seed),
         calibration={name: one for name, one in measured.items() if one is not None},
         intervals=check_intervals(rows, reference, seed=seed),
         positions=values_by_position(graded, kinds, seed=seed),

@@ -23,6 +23,15 @@ WRONG_STEPS = {
     "sound, labelled wrong": "false_positive_rate",
     "kappa": "kappa",
 }
+STATES = {
+    "first error": "first_error_accuracy",
+    "right state": "agreement",
+    "recovered steps": "recovered_steps",
+    "precision": "recovered_precision",
+    "recall": "recovered_recall",
+    "F1": "recovered_f1",
+    "sound, labelled wrong": "false_alarms",
+}
 RULES = FIRST_ERRORS | {"sound, labelled wrong": "false_positive_rate", "F1": "f1"}
 RULES["right by a wrong step, found"] = "lucky_found"
 RULES.pop("right by a wrong step")
@@ -50,6 +59,7 @@ def label_grids(report: LabelReport) -> list[Grid]:
     """Every table of a report that has something to show."""
     grids = [
         *_quality(report),
+        _states(report),
         *_completers(report.completers),
         *([] if report.sources is None else consensus_grids(report.sources)),
         _calibration(report),
@@ -107,6 +117,24 @@ def _quality(report: LabelReport) -> list[Grid]:
             "chance.",
         ),
     ]
+
+
+def _states(report: LabelReport) -> Grid:
+    return Grid(
+        title="States of steps against exact truth [95% interval]",
+        header=("", "solutions", *STATES),
+        rows=tuple(
+            (
+                _named(name, group),
+                f"{group.states.num_solutions:,}",
+                *(estimate_text(getattr(group.states, field)) for field in STATES.values()),
+            )
+            for name, group in report.groups.items()
+            if group.states is not None
+        ),
+        note="Precision, recall and F1: of steps labelled recovered. Sound, labelled wrong: of "
+        "steps that are sound or recovered in truth, those that are labelled error or carried.",
+    )
 
 
 def _completers(report: CompletersReport | None) -> list[Grid]:

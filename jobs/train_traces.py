@@ -1,0 +1,230 @@
+"""Train the policy that thinks aloud and corrects itself, from arith's policy, on CPU.
+
+    python -m jobs.train_traces train --out build/reflective
+    python -m jobs.train_traces card  --out build/reflective
+
+`train` gives arith's policy the tokens of traces and learns traces that `mclabel.domains.arith.
+traces` writes; the loop is that of `train_arith.py`. `card` samples test problems and writes the
+model's card. Copy the folder to mclabel/domains/arith/models to bundle it. On one busy core `train`
+takes half an hour, `card` five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import cast, get_args
+
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
+
+from jobs.train_arith import (
+    CHUNK,
+    Course,
+    Document,
+    add_settings,
+    document,
+    drill,
+    run_course,
+    sample,
+)
+from jobs.train_pyarith import add_rows
+from mclabel.answers import grade_completion
+from mclabel.core.records import Problem, StepState, Verdict
+from mclabel.core.stats.values import clopper_pearson
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program
+from mclabel.domains.arith.states import (
+    SILENT_LINES,
+    read_commitment,
+    trace_states,
+)
+from mclabel.domains.arith.tokenizer import build_tokenizer
+from mclabel.domains.arith.traces import write_trace
+from mclabel.domains.arith.verify import read_answer, read_statement
+from mclabel.engines.pretrained import load_model, load_tokenizer
+
+STEPS, MUON_LR = 1200, 0.006
+BATCH = 8
+"""Documents a step: they are long, and few updates are affordable on a core."""
+DRILLS = 1 / 20
+NUM_STEPS = (6, 10)
+"""Of the problems: shorter ones leave little to check."""
+MAX_TOKENS = 900
+"""Of a sampled trace; the model takes 1,024 with the problem."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=["train", "card"])
+    parser.add_argument("--out", type=Path, required=True, help="model folder")
+    parser.add_argument("--start", type=Path, default=bundled_model("policy"))
+    parser.add_argument("--answer-rate", type=float, default=1.0, help="of answers on the way")
+    add_settings(parser)
+    parser.set_defaults(batch=BATCH, processes=1)
+    args = parser.parse_args()
+    if args.task == "card":
+        write_card(args)
+        return
+    args.steps = args.steps or STEPS
+    course = Course(start=load, documents=documents, measure=likeness, rate=MUON_LR, every=100)
+    run_course(args, course)
+
+
+def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+    """The model to start from, with rows for the words of traces if it has none yet."""
+    start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
+    model = cast(LlamaForCausalLM, load_model(LlamaForCausalLM, **start, dtype=torch.float32))
+    known = load_tokenizer(**start)
+    texts = (text for _, text in traces(2000, 0, args, random.Random(0)))
+    tokenizer = build_tokenizer(texts, after=known.convert_ids_to_tokens(list(range(len(known)))))
+    if len(tokenizer) > len(known):
+        add_rows(model, known, tokenizer)
+    return model, tokenizer
+
+
+def traces(
+    count: int, seed: int, args: argparse.Namespace, rng: random.Random
+) -> Iterable[tuple[Problem, str]]:
+    """Training problems with a trace each."""
+    for problem in generate(count, seed=seed, split="train", num_steps=NUM_STEPS):
+        yield (
+            problem,
+            write_trace(
+                Program.from_json(problem.meta["program"]),
+                problem.text,
+                rng=rng,
+                strength=args.strength,
+                answer_rate=args.answer_rate,
+            ),
+        )
+
+
+def documents(
+    args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
+) -> list[Document]:
+    """Traces, and drills."""
+    num_drills = round(CHUNK * DRILLS)
+    made = [drill(rng, tokenizer) for _ in range(num_drills)]
+    for problem, text in traces(CHUNK - num_drills, seed, args, rng):
+        one = document(tokenizer, problem.text, text)
+        if len(one[0]) <= tokenizer.model_max_length:
+            made.append(one)
+    return made
+
+
+@torch.no_grad()
+def likeness(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 40) -> float:
+    """Share of the tokens of traces on validation problems that are the model's greedy choice."""
+    rng, right, total = random.Random(0), 0, 0
+    for problem in generate(count, seed=0, split="validation", num_steps=NUM_STEPS):
+        program = Program.from_json(problem.meta["program"])
+        text = write_trace(program, problem.text, rng=rng, strength=1.0)
+        ids, labels = document(tokenizer, problem.text, text)
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0]
+        same = logits[:-1].argmax(-1) == torch.tensor(labels[1:])
+        right, total = right + int(same.sum()), total + sum(one >= 0 for one in labels)
+    return round(right / total, 4)
+
+
+def write_card(args: argparse.Namespace) -> None:
+    """Measure a model on test problems, beside the texts that it learned from; write its card."""
+    problems = generate(100, seed=99, split="test", num_steps=NUM_STEPS)
+    rng = random.Random(99)
+    written = []
+    for problem in problems * 4:
+        program = Program.from_json(problem.meta["program"])
+        written.append(
+            (problem, write_trace(program, problem.text, rng=rng, strength=args.strength))
+        )
+    rows = {"the texts that it learned": _figures(written)}
+    for temperature in (0.8, 1.0):
+        sampled = asyncio.run(sample(args.out, problems, temperature, MAX_TOKENS))
+        rows[f"sampled at {temperature}"] = _figures(sampled)
+    head = " | ".join(("", *FIGURES))
+    table = "\n".join(f"| {name} | {' | '.join(found)} |" for name, found in rows.items())
+    card = CARD.format(head=head, line="|---" * (len(FIGURES) + 1) + "|", table=table)
+    (args.out / "README.md").write_text(card)
+    print(card)
+
+
+FIGURES = (
+    "pass@1 [95%]",
+    "with an error",
+    "errors repaired",
+    "first errors repaired",
+    "steps",
+    "answers on the way",
+    "sound / error / carried / recovered",
+    "no step",
+    "right by luck",
+)
+
+
+def _figures(traces: Sequence[tuple[Problem, str]]) -> tuple[str, ...]:
+    states: Counter[str] = Counter()
+    right: list[bool] = []
+    with_error: list[bool] = []
+    mended: list[bool] = []
+    answers = steps = nonsense = lucky = 0
+    for problem, text in traces:
+        program = Program.from_json(problem.meta["program"])
+        lines = [line for line in text.split("\n") if line.strip() not in SILENT_LINES]
+        found = trace_states(program, lines)
+        states.update(found)
+        right.append(grade_completion(text, problem.answer)[1].verdict is Verdict.RIGHT)
+        with_error.append("error" in found)
+        mended += ["recovered" in found] if with_error[-1] else []
+        lucky += right[-1] and bool(found) and found[-1] in ("error", "carried")
+        steps += len(lines)
+        for line in lines:
+            said = read_commitment(line)
+            answers += said is not None
+            if said is None and read_answer(line) is None and read_statement(line) is None:
+                nonsense += 1
+    low, high = clopper_pearson(sum(right), len(right))
+    shares = [f"{states[s] / states.total():.3f}" for s in get_args(StepState)]
+    return (
+        f"{sum(right) / len(right):.3f} [{low:.3f}, {high:.3f}]",
+        f"{sum(with_error) / len(with_error):.2f}",
+        f"{states['recovered'] / max(1, states['error']):.2f}",
+        f"{sum(mended) / max(1, len(mended)):.2f}",
+        f"{steps / len(traces):.1f}",
+        f"{answers / len(traces):.2f}",
+        " / ".join(shares),
+        f"{nonsense / steps:.4f}",
+        f"{lucky / max(1, sum(right)):.3f}",
+    )
+
+
+CARD = """---
+license: apache-2.0
+library_name: transformers
+pipeline_tag: text-generation
+---
+# arith reflective
+
+A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
+`arith:policy` on traces written by `mclabel.domains.arith.traces`, by `jobs/train_traces.py`. It
+thinks aloud before it answers: misreads events, states answers on its way, checks steps, and
+repairs some of its errors.
+
+Llama, width 128, 6 layers, bfloat16. It knows nothing but this domain.
+
+|{head}|
+{line}
+{table}
+
+100 test problems of 6 to 10 steps, none of them in training, four traces each, of at most 900
+tokens. States are exact (`mclabel.domains.arith.states`); "no step" is the share of lines that
+state nothing, and "right by luck" that of right answers while an error stands.
+"""
+
+
+if __name__ == "__main__":
+    main()

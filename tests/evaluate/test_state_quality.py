@@ -1,0 +1,69 @@
+"""Quality of states of steps, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mclabel.core.records import LabeledSolution, Outcome, StepState
+from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.evaluate.labels.report import label_report
+from mclabel.evaluate.labels.states import state_quality
+from mclabel.evaluate.labels.tables import label_grids
+from mclabel.evaluate.labels.truth import Truth, exact_truth
+from tests.support.rows import row, step
+
+NAMES: dict[str, StepState | None] = {
+    "S": "sound",
+    "E": "error",
+    "C": "carried",
+    "R": "recovered",
+    "-": None,
+}
+
+
+def labelled(problem: str, states: str, first_error: int | None, **more: object) -> LabeledSolution:
+    steps = [replace(step(), state=NAMES[letter]) for letter in states]
+    return row(problem, steps, first_error, **more)  # type: ignore[arg-type]
+
+
+def test_by_hand() -> None:
+    rows = {
+        "SSECRS": labelled("a", "SSECRS", 2, outcome=Outcome.RIGHT),
+        "SECRS": labelled("a", "SECCR", 1, sample=1),
+        "SSSS": labelled("b", "SER-", 1, outcome=Outcome.RIGHT),
+        "SSEC": labelled("b", "SSSS", None, sample=1),
+        "SE": labelled("c", "--", 1),  # no states, left out
+        "SEC": labelled("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),  # left out
+    }
+    truth = {one.solution.id: [NAMES[c] or "sound" for c in true] for true, one in rows.items()}
+    found = state_quality(rows.values(), lambda one: truth[one.solution.id])
+    assert found is not None and found.num_solutions == 4
+    assert found.first_error_accuracy.value == 2 / 4
+    assert found.agreement.value == (6 + 3 + 1 + 2) / 19
+    assert found.recovered_steps.value == 2 / 19
+    assert found.recovered_precision.value == 1 / 3
+    assert found.recovered_recall.value == 1 / 2
+    assert found.recovered_f1.value == pytest.approx(2 / 5)
+    # Sound or recovered in truth: 4 + 3 + 4 + 2. Of these carried: one of a.1; error: one of b.0.
+    assert found.false_alarms.value == 2 / 13
+    assert state_quality([row("a", [step()], None)], lambda one: ["sound"]) is None
+
+
+def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
+    problem = generate(1, seed=1, split="test")[0]
+    texts = reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
+    rows = [
+        labelled("a", "S" * len(texts), None, texts=texts, meta=problem.meta, outcome=Outcome.RIGHT)
+    ]
+    report = label_report(rows, exact_truth(rows))
+    states = report.groups["all"].states
+    assert states is not None and states.agreement.value == 1 and states.false_alarms.value == 0
+    title = "States of steps against exact truth [95% interval]"
+    assert title in [grid.title for grid in label_grids(report)]
+    people = Truth(kind="people", first_errors={rows[0].solution.id: None})
+    for other in (label_report(rows, people), label_report(rows, None)):
+        assert other.groups["all"].states is None
+        assert title not in [grid.title for grid in label_grids(other)]
