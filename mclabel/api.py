@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mclabel.labeling.background import LabelRun
     from mclabel.labeling.estimators import Estimator
     from mclabel.prm.report import TrainReport
+    from mclabel.prm.scoring.score import PRM
     from mclabel.prm.scoring.scorer import Scorer
     from mclabel.run.tally import JobState
 
@@ -149,17 +150,30 @@ def train(
     return run_train(config, on_progress)
 
 
+@overload
+def score(
+    prm: Place | PRM, solutions: Rows, *, device: str = ..., trust_remote_code: bool = ...
+) -> list[list[float]]: ...
+
+
+@overload
+def score(
+    prm: Scorer, solutions: Rows, *, device: str = ..., trust_remote_code: bool = ...
+) -> list[list[float] | None]: ...
+
+
 def score(
     prm: Place | Scorer,
     solutions: Rows,
     *,
     device: str = "auto",
     trust_remote_code: bool = False,
-) -> list[list[float]]:
+) -> list[list[float] | None] | list[list[float]]:
     """Score the steps of solutions with a trained PRM.
 
     Args:
-        prm: folder of a trained PRM (`train(…).model`), or a PRM returned by `PRM.load`.
+        prm: folder of a trained PRM (`train(…).model`), or a PRM returned by `PRM.load` or
+            `load_prm`.
         solutions: labelled solutions, or rows with `problem` and either `solution` (one step per
             line) or `steps`; as mappings, dataclass instances, a dataset or a data frame.
         device: PyTorch device for a PRM that is loaded from a folder; `auto` takes cuda where there
@@ -167,7 +181,8 @@ def score(
         trust_remote_code: allow Python code that comes with the PRM to run.
 
     Returns:
-        For each solution, one score in [0, 1] per step, in order.
+        For each solution, one score in [0, 1] per step, in order; None for a solution of which a
+        generative PRM gives no verdict.
 
     Raises:
         ConfigError: `prm` or `device` has the wrong type.
@@ -178,7 +193,8 @@ def score(
         for number, item in enumerate(given_items(solutions, "solutions"))
     ]
     scorer: Scorer = _scorer(prm, device, trust_remote_code=trust_remote_code)
-    return scorer.score([problem for problem, _ in rows], [steps for _, steps in rows])
+    found = scorer.score([problem for problem, _ in rows], [steps for _, steps in rows])
+    return [None if isinstance(one, Exception) else one for one in found]
 
 
 def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:

@@ -41,6 +41,7 @@ SAID = {
     "studies/judges.md": "What opinions without rollouts add to rollouts.",
     "studies/prm-and-orm.md": "PRMs against outcome reward models, by source and number of labels.",
     "studies/scorer-settings.md": "Settings for a scorer that is trained from a small policy.",
+    "studies/generative.md": "A small verifier that writes a chain about each step, against PRMs.",
     "studies/beta.md": "Soft targets with their uncertainty, against hard labels.",
     "studies/selection.md": "Rules that choose what to label, against random choice at equal cost.",
     "studies/search.md": "Search against best-of-N at equal cost.",

@@ -22,6 +22,8 @@ WITHOUT_PROGRAM = {
     "estimators_common",
     "estimators_free_form",
     "estimators_values",
+    "generative_figures",
+    "generative_training",
     "large_bucket",
     "paraphrase",
     "pieces",

@@ -68,7 +68,7 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
         ("estimator.rollouts=0", "estimator.rollouts=0: must be at least"),
         (
             "estimator.kind=magic",
-            "estimator: magic: is not among the estimators. Choose one of posterior, fixed",
+            "estimator: magic: is not among the estimators. Choose one of posterior, trace",
         ),
         ("policy.top_p=0", "policy.top_p=0: must be more than 0"),
         ("seed", "an override must have the form key=value"),

@@ -119,6 +119,12 @@ class Checker(Protocol):
         """
         ...
 
+    def states_answer(self, step: str) -> bool:
+        """Whether a step of a solution commits to an answer on the way, which `grade` can grade if
+        it is given that step alone.
+        """
+        return False
+
     def key(self, answer: str) -> str:
         """A key that is equal for equivalent answers."""
         return answer

@@ -69,6 +69,7 @@ class GuardedChecker(Checker):
         guarded = checker if around.ours else Guard(checker, Checker, around, rules)
         self._checker, self._around = guarded, around
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
+        self.states_answer = self._checker.states_answer  # type: ignore[method-assign]
         self._last = time.monotonic()
         self._file = inspect.getfile(type(checker).grade)
         self._has_graded = False

@@ -13,6 +13,7 @@ from mclabel.answers import (
     group_many,
 )
 from mclabel.answers import Grade as AnswerGrade
+from mclabel.answers.extraction.extract import stated_answer
 from mclabel.answers.golds import Gold, acceptable_answers, best_grade
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.core.records import Problem, Verdict
@@ -69,6 +70,10 @@ class MathChecker(Checker):
             best_grade([_graded(*next(graded)) for _ in several]) if several else _NO_GOLD
             for several in golds
         ]
+
+    def states_answer(self, step: str) -> bool:
+        """Whether it marks one, by a box or in words; see `Checker`."""
+        return stated_answer(step) is not None
 
     def key(self, answer: str) -> str:
         """The normalised answer; see `Checker`."""

@@ -318,6 +318,11 @@ def score(
     job = report.job
     fail_if_stopped(job)
     click.echo(f"{report.num_scored} solutions scored, written to {out}")
+    if report.num_unknown:
+        click.echo(
+            f"{report.num_unknown} solutions have no scores, as the PRM gives no verdict on them; "
+            "`unknown` has the reason of each"
+        )
     if job.num_rejected:
         place = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
         click.echo(f"{job.num_rejected} rows could not be scored; the reasons are in {place}")

@@ -289,6 +289,37 @@ class Engine(Policy):
         """A bound that the tokens of any tokenizer keep."""
         return MAX_TOKEN_CHARS
 
+    def chat_ids(
+        self, turns: Sequence[tuple[str, str]], problem: str
+    ) -> tuple[TokenId, ...] | None:
+        """A chat that stops behind its last question, without the mark of an answer.
+
+        None from an engine that renders no chat.
+
+        Args:
+            turns: what was asked and what was answered, in order.
+            problem: what is asked now.
+        """
+        return None
+
+    async def logprobs(
+        self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
+    ) -> tuple[float, ...] | None:
+        """Log-probability, in nats, of each of some tokens as the next one.
+
+        They are the model's own: temperature, top_p and top_k do not enter. None from an engine
+        that gives none.
+
+        Args:
+            prompt: ids from `prompt_ids`.
+            prefix: ids of what follows it, which leave room for one token in `max_context`.
+            tokens: ids of the tokens.
+
+        Raises:
+            EngineError: the engine died.
+        """
+        return None
+
     async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the model's weights, and forget all that was computed with the old ones.
 

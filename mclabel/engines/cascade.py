@@ -45,6 +45,10 @@ class Row:
     tag: Any = None
     """The caller's own."""
     sampled: list[int] = field(default_factory=list)
+    wanted: tuple[int, ...] = ()
+    """Tokens whose log-probabilities as its first one are read."""
+    logprobs: tuple[float, ...] | None = None
+    """Those of `wanted`, in nats, once its first token is sampled."""
     num_given: int = 0
     """How many of `sampled` are not its own: they are the end of the prefix that it was given."""
 

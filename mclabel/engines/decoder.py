@@ -169,8 +169,10 @@ class SharedPrefixDecoder:
         lanes = self.lanes
         if not lanes:
             return []
+        logits = self._forward(lanes)
+        _read_wanted(lanes, logits)
         tokens = draw(
-            self._forward(lanes),
+            logits,
             [lane.rows for lane in lanes],
             temperature=self._temperature,
             top_p=self._top_p,
@@ -298,6 +300,15 @@ class SharedPrefixDecoder:
         block = lane.slot // LANES
         if all(other is None for other in self._lanes[block * LANES : (block + 1) * LANES]):
             self._block_prefix[block] = None
+
+
+def _read_wanted(lanes: Sequence[Lane], logits: Tensor) -> None:
+    """Note the log-probabilities that rollouts want to know of their first token."""
+    for lane, of_lane in zip(lanes, logits, strict=True):
+        for row in lane.rows:
+            if row.wanted and row.logprobs is None:
+                found = of_lane.double().log_softmax(-1)[list(row.wanted)]
+                row.logprobs = tuple(found.tolist())
 
 
 def _check_supported(model: PreTrainedModel, config: Any) -> None:

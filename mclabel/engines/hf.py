@@ -149,12 +149,26 @@ class HfEngine(ModelEngine):
         budget = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if budget < 1:
             return NO_ROOM
+        row = Row(context=context, max_tokens=budget, seed=seed, stop=tuple(stop))
+        return await self._sampled(row, priority)
+
+    async def logprobs(
+        self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
+    ) -> tuple[float, ...] | None:
+        """Log-probabilities of the next token, of which one is sampled; see `Engine.logprobs`."""
+        from mclabel.engines.cascade import Row
+
+        row = Row(context=(*prompt, *prefix), max_tokens=1, seed=0, wanted=tuple(tokens))
+        await self._sampled(row, 0)
+        return row.logprobs
+
+    async def _sampled(self, row: Row, priority: int) -> Completion:
+        """What the engine's thread samples for a rollout."""
         if self._decoder is None or self._failure is not None:
             raise self._dead()
-        number = next(self._order)
+        number = row.tag = next(self._order)
         future: asyncio.Future[Completion] = self._loop.create_future()
         self._futures[number] = future
-        row = Row(context=context, max_tokens=budget, seed=seed, stop=tuple(stop), tag=number)
         with self._wake:
             heapq.heappush(self._queue, (priority, number, row))
             self._wake.notify()

@@ -131,6 +131,10 @@ class ModelEngine(Engine):
         """The rendered prompt of a problem, up to where the solution begins."""
         return self.text.prompt_ids(problem)
 
+    def chat_ids(self, turns: Sequence[tuple[str, str]], problem: str) -> tuple[int, ...] | None:
+        """A chat up to its last question; None where no chat template renders it."""
+        return self.text.chat_ids(turns, problem) if self.text.is_chat else None
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text, without special tokens."""
         return self.text.encode(text)

@@ -130,9 +130,25 @@ class PolicyText:
             return tuple(self._control.encode_prompt(self._plain(fenced)))
         return tuple(self._control.encode(self._rendered(self.messages(fenced), ask=True)))
 
-    def messages(self, problem: str) -> list[dict[str, str]]:
+    def chat_ids(self, turns: Sequence[tuple[str, str]], problem: str) -> tuple[int, ...]:
+        """Ids of a chat that stops behind its last question, without the mark of an answer.
+
+        Args:
+            turns: what was asked and what was answered, in order.
+            problem: what is asked now.
+        """
+        fence = self._control.fence
+        fenced = [(fence(asked), fence(answered)) for asked, answered in turns]
+        rendered = self._rendered(self.messages(fence(problem), fenced), ask=False)
+        end = cast(str, self._tokenizer.eos_token or "")
+        rendered = rendered.removesuffix("\n").removesuffix(end) if end else rendered
+        return tuple(self._control.encode(rendered))
+
+    def messages(
+        self, problem: str, earlier: Sequence[tuple[str, str]] = ()
+    ) -> list[dict[str, str]]:
         """The prompt as a chat, up to the message that the policy is to write."""
-        turns = [*(turn for one in self._few_shot for turn in one), problem]
+        turns = [*(turn for one in (*self._few_shot, *earlier) for turn in one), problem]
         roles = ("user", "assistant")
         messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
         if self._system:

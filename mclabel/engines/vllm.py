@@ -159,20 +159,46 @@ class VllmEngine(ModelEngine):
         stop: Sequence[str] = (),
     ) -> Completion:
         """One completion of a prompt and the solution's first ids; see `Policy`."""
-        from vllm.inputs import tokens_input
-        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
-
         room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if room < 1:
             return NO_ROOM
+        choice = await self._generated(
+            [*prompt, *prefix], self._params(room, seed, stop), priority=priority
+        )
+        return self._completion(tuple(choice.token_ids), choice.finish_reason, stop)
+
+    async def logprobs(
+        self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
+    ) -> tuple[float, ...] | None:
+        """Log-probabilities at one token that is sampled; see `Engine.logprobs`.
+
+        Those of the prompt are not asked for: with prefix caching they depend on what was computed
+        before (vllm#42019).
+        """
+        from vllm import SamplingParams as VllmSamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        params = VllmSamplingParams(
+            temperature=0.0,
+            max_tokens=1,
+            logprob_token_ids=list(tokens),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        choice = await self._generated([*prompt, *prefix], params, priority=0)
+        found = choice.logprobs[0]
+        return tuple(found[token].logprob for token in tokens)
+
+    async def _generated(self, ids: list[int], params: Any, *, priority: int) -> Any:
+        """The completion that vLLM gives of a context."""
+        from vllm.inputs import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
         output: Any = None
         self._num_unfinished += 1
         try:
             async for final in self._engine.generate(
-                tokens_input([*prompt, *prefix]),
-                self._params(room, seed, stop),
-                str(next(self._requests)),
-                priority=priority,
+                tokens_input(ids), params, str(next(self._requests)), priority=priority
             ):
                 output = final
         except (EngineDeadError, EngineGenerateError) as error:
@@ -180,8 +206,7 @@ class VllmEngine(ModelEngine):
         finally:
             self._num_unfinished -= 1
         assert output is not None
-        choice = output.outputs[0]
-        return self._completion(tuple(choice.token_ids), choice.finish_reason, stop)
+        return output.outputs[0]
 
     async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the model's weights; see `Engine.update_weights`.

@@ -39,6 +39,8 @@ class ScoreReport:
     job: JobReport
     num_scored: int
     """Number of solutions in the whole job that have scores."""
+    num_unknown: int
+    """Number of solutions that were read but have none, as a generative PRM gives no verdict."""
     rejects: tuple[Reject, ...]
     """Rows without scores, in order, unless the output is a folder, where a file has them."""
 
@@ -74,13 +76,13 @@ def score(
         with tempfile.TemporaryDirectory(prefix="mclabel-scores-") as folder:
             report = _run(config, folder, on_state, accept_changes=True)
             lines, rejects = list(score_lines(Store(folder))), _rejects(Store(folder))
+            counts = _counted(Store(folder))
         for line in lines:
             on_line(line)
-        return ScoreReport(job=report, num_scored=len(lines), rejects=rejects)
+        return ScoreReport(job=report, **counts, rejects=rejects)
     if not config.out.endswith(FILE_SUFFIX):
         report = _run(config, config.out, on_state, accept_changes=accept_changes)
-        num_scored = sum(1 for _ in opinion_rows(Store(config.out)))
-        return ScoreReport(job=report, num_scored=num_scored, rejects=())
+        return ScoreReport(job=report, **_counted(Store(config.out)), rejects=())
     folder = f"{config.out}.partial"
     try:
         report = _run(config, folder, on_state, accept_changes=True)
@@ -88,21 +90,30 @@ def score(
         if Path(folder).is_dir() and not _holds_scores(Store(folder)):
             shutil.rmtree(folder)  # nothing in it is worth to resume
         raise
-    num_scored, rejects = 0, _rejects(Store(folder))
+    counts, rejects = {"num_scored": 0, "num_unknown": 0}, _rejects(Store(folder))
     if not report.num_blocks_left:
-        num_scored = _deliver(Store(folder), config, rejects)
+        counts = _counted(Store(folder))
+        _deliver(Store(folder), config, rejects)
         shutil.rmtree(folder)
-    return ScoreReport(job=report, num_scored=num_scored, rejects=rejects)
+    return ScoreReport(job=report, **counts, rejects=rejects)
 
 
 def score_lines(store: Store) -> Iterator[str]:
     """The rows of a scored input as JSON lines, with their scores, in the order of the input."""
     for row in sorted(opinion_rows(store), key=lambda row: int(row["row"])):
-        scores = row["scores"]
-        figures = {name: how(scores) for name, how in AGGREGATIONS.items()}
+        scores = row["scores"] if row["is_known"] else None
+        figures = {name: scores and how(scores) for name, how in AGGREGATIONS.items()}
+        if scores is None:
+            figures["unknown"] = row["reason"]
         sure = {"concentration": row["concentrations"] or None}
         content = {**json.loads(row["input"]), "scores": scores, **sure, **figures}
         yield json.dumps(content, ensure_ascii=False)
+
+
+def _counted(store: Store) -> dict[str, int]:
+    """Solutions of a run with scores, and without."""
+    known = [bool(row["is_known"]) for row in opinion_rows(store)]
+    return {"num_scored": sum(known), "num_unknown": len(known) - sum(known)}
 
 
 def _holds_scores(store: Store) -> bool:
@@ -135,15 +146,14 @@ def _rejects(store: Store) -> tuple[Reject, ...]:
     return tuple(sorted(read_rejects(store), key=lambda reject: reject.row or 0))
 
 
-def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> int:
-    """Write the file, and beside it the rows left out and what scored; the number of lines."""
+def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> None:
+    """Write the file, and beside it the rows left out and what scored."""
     out = Path(str(config.out))
     write_lines(Path(f"{out}.rejects.jsonl"), rejects)
-    num_lines, written = 0, Path(f"{store.location}/scored.jsonl")
+    written = Path(f"{store.location}/scored.jsonl")
     with written.open("w", encoding="utf-8") as file:
         for line in score_lines(store):
             file.write(line + "\n")
-            num_lines += 1
     written.rename(out)
     write_provenance(
         Path(f"{out}.provenance.json"),
@@ -153,7 +163,6 @@ def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> 
         url=None if config.url is None else server_address(config.url),
         trust_remote_code=config.trust_remote_code,
     )
-    return num_lines
 
 
 def _check_out(config: ScoreConfig) -> None:

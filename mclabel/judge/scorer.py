@@ -18,17 +18,16 @@ from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution, as_judged
 from mclabel.engines.resources import EngineResources
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
+from mclabel.judge.generative.scorer import known_prm
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
-from mclabel.prm.scoring.formats import OWN_FORMAT
+from mclabel.prm.scoring.formats import GENERATIVE
 from mclabel.prm.scoring.manifest import (
-    PrmManifest,
-    model_folder,
-    scorer_fingerprint,
     trained_blocks,
 )
 from mclabel.prm.scoring.score import check_scores
-from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
+from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
 from mclabel.prm.scoring.threshold import best_threshold, first_below
+from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.run.shards.labels import committed_blocks, read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.task import RunnerState
@@ -105,16 +104,16 @@ class ScorerJudge(Judge):
 
     def known(self) -> dict[str, Any]:
         """The PRM by its weights, and its threshold; see `Judge`."""
-        prm, found = self.settings.prm, {"threshold": self.settings.threshold}
-        return found | ({"prm": _weights(prm)} if Path(prm).is_dir() else {})
+        return {"threshold": self.settings.threshold, **known_prm(self.settings)}
 
     def check(self) -> None:
         """See that there is a PRM."""
-        if self.settings.format == OWN_FORMAT:
-            PrmManifest.read(model_folder(self.settings.prm))
+        self.settings.check_prm()
 
     def resources(self) -> EngineResources:
         """A GPU, or a core."""
+        if self.settings.format == GENERATIVE:
+            return self.settings.resources()
         return EngineResources(num_cpus=1.0, num_gpus=float(self.settings.on_gpu))
 
     async def start(self) -> None:
@@ -122,7 +121,9 @@ class ScorerJudge(Judge):
         threads = max(1, int(os.cpu_count() or 1 if self.num_cpus is None else self.num_cpus))
         self._scorer = BatchedScorer(
             partial(self.load, threads),
-            max_tokens=batch_tokens(threads, on_gpu=self.settings.on_gpu),
+            max_tokens=batch_tokens(
+                threads, on_gpu=self.settings.on_gpu or self.settings.format == GENERATIVE
+            ),
         )
         await self._scorer.start()
 
@@ -136,7 +137,9 @@ class ScorerJudge(Judge):
 
         assert self._scorer is not None, "start() first"
         try:
-            (scores, concentrations), num_tokens = await self._scorer.score(item)
+            (scores, concentrations, _), num_tokens = await self._scorer.score(item)
+        except UnscoredError as error:
+            return Opinion(is_known=False, reason=str(error), num_tokens=error.num_tokens)
         except (DataError, BadAnswer) as error:
             reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
             reason = "bad_answer" if isinstance(error, BadAnswer) else reason
@@ -165,7 +168,7 @@ class ScorerJudge(Judge):
     async def close(self) -> None:
         """Free the PRM."""
         if self._scorer is not None:
-            self._scorer.close()
+            await self._scorer.close()
 
 
 def chosen_threshold(settings: ScorerJudge.Settings) -> float:
@@ -179,9 +182,11 @@ def chosen_threshold(settings: ScorerJudge.Settings) -> float:
     scorer = load_scorer(settings, threads=os.cpu_count())
     encoded = {row.id: _encoded(scorer, row) for row in rows}
     there = {name: one for name, one in encoded.items() if one is not None}
-    found = scorer.score_encoded(list(there.values()))
+    found = dict(zip(there, scorer.score_encoded(list(there.values())), strict=True))
+    close_scorer(scorer)
+    scores = {name: one for name, one in found.items() if not isinstance(one, UnscoredError)}
     try:
-        return best_threshold(rows, dict(zip(there, found, strict=True)))
+        return best_threshold(rows, scores)
     except DataError as error:
         raise DataError(f"judge.held_out={settings.held_out!r}: {error}") from error
 
@@ -193,7 +198,3 @@ def _encoded(scorer: Scorer, row: JudgedSolution) -> EncodedSolution | None:
         return scorer.encode(row.problem, row.steps, f"solution {row.id}")
     except TooLongError:
         return None
-
-
-def _weights(prm: str) -> str:
-    return f"weights:{scorer_fingerprint(prm)}"

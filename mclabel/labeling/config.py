@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.checkers.base import Checker
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, at_most, rule
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
@@ -39,8 +40,9 @@ class LabelConfig(LabelSettings):
     """Models that sample the rollouts, each with the keys of `policy`: `[{model: arith:strong}]`,
     or `[{model: policy}, {model: arith:strong}]` to include the policy itself. A stronger model
     finds errors that the policy cannot see. With several, a step's value is that under the most
-    costly one. `max_tokens` defaults to the policy's. If the list is empty, the policy alone
-    samples rollouts."""
+    costly one. `[{model: policy}, {model: policy, force: "..."}]` also lets the policy answer at
+    once, which costs little. `max_tokens` defaults to the policy's. If the list is empty, the
+    policy alone samples rollouts."""
     completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
     """Whether each worker loads its models one at a time: the policy writes the solutions to some
     hundred problems, then each completer in turn samples rollouts. `auto` does so if together they
@@ -68,6 +70,8 @@ class LabelConfig(LabelSettings):
         for number, one in enumerate(keys):
             if not self.completers[number].is_author:
                 del one["name"], one["cost"]
+                if one["force"] is None:
+                    del one["force"]
             if one == own and not self.completers[number].is_author:
                 return (
                     f"completers.{number}: is the policy itself. Write {{model: policy}}, or give "
@@ -79,6 +83,17 @@ class LabelConfig(LabelSettings):
                     "would count twice. Remove one of the two"
                 )
         return None
+
+    @rule
+    def _an_answer_at_once_can_be_read(self) -> str | None:
+        forced = next((n for n, one in enumerate(self.completers) if one.force is not None), None)
+        reads = self.checker.component.states_answer is not Checker.states_answer
+        if forced is None or reads:
+            return None
+        return (
+            f"completers.{forced}.force: needs a checker that reads answers in a text (one with "
+            f"states_answer, such as math), and checker={self.checker.kind} does not. Remove force"
+        )
 
     @rule
     def _all_completers_have_a_cost_or_none(self) -> str | None:

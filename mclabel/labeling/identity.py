@@ -41,7 +41,7 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
         ("policy", "model"): models.author.engine.model_identity(),
     }
     for number, one in enumerate(models.completers):
-        if not one.settings.is_author:
+        if not one.settings.is_policy:
             known["completers", str(number), "model"] = one.policy.engine.model_identity()
     if config.solutions.run is not None:
         known["solutions", "run"] = source_identity(config.solutions.run)

@@ -56,6 +56,7 @@ def label(
         make_policy=models.author.maker(config.seed),
         completers=models.rolling,
         make_completers=models.makers(config.seed),
+        forces=models.forces,
         take_turns=models.take_turns(config.completer_turns),
         source=source,
         settings=config,

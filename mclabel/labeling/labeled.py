@@ -115,13 +115,27 @@ def labeled_solutions(
                 selection_probability=sampling.probabilities.get(solution.id),
                 num_missing=num_missing,
                 completers=tuple(
-                    CompleterCounts(name=one.name, cost=one.cost, root=roots[one.name], steps=own)
+                    CompleterCounts(
+                        name=one.name,
+                        cost=one.cost,
+                        forced_tokens=one.forced_tokens,
+                        root=roots[one.name],
+                        steps=own,
+                    )
                     for one, own in zip(completers, counted, strict=True)
                 ),
                 values_of=values_of,
             )
         )
     return labeled
+
+
+def completers_of(row: LabeledSolution) -> list[Completer]:
+    """Who rolled out; the author alone in rows that do not say."""
+    return [
+        Completer(name=one.name, cost=one.cost, forced_tokens=one.forced_tokens)
+        for one in row.completers
+    ] or [Completer()]
 
 
 def _counts_by_completer(

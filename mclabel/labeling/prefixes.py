@@ -15,10 +15,12 @@ from math import inf
 from statistics import median_low
 
 from mclabel.answers.step_keys import step_key
-from mclabel.core.records import AUTHOR, Counts, Problem, Rollout, Solution, Step
+from mclabel.core.records import AUTHOR, Counts, Outcome, Problem, Rollout, Solution, Step
 from mclabel.core.seeds import PrefixHash
 from mclabel.data.steps import StepSplitter
+from mclabel.labeling.commitments import Commitments
 from mclabel.labeling.estimators import ROOT, RecordedRollout, SolutionPath
+from mclabel.labeling.repairs import goes_back
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -82,6 +84,7 @@ class PrefixTable:
         solutions: Sequence[Solution],
         *,
         free_outcomes: bool,
+        commitments: Sequence[Commitments] | None = None,
         completers: Sequence[str] = (AUTHOR,),
         splitter: StepSplitter | None = None,
         thinks: bool = False,
@@ -92,6 +95,7 @@ class PrefixTable:
             problem: that the prefixes begin with.
             solutions: with at least one step each.
             free_outcomes: whether sampled solutions were not chosen by their outcomes.
+            commitments: answers on the way, of each solution; None where nobody looked.
             completers: names of what rolls out. A rollout by another than the author is known to
                 go through a prefix by the texts of its steps, as its tokens are others.
             splitter: of rollouts, where they are followed.
@@ -102,7 +106,8 @@ class PrefixTable:
         self._thinks, self._free_outcomes = thinks, free_outcomes
         self.prefixes = [self._new(None, (), "")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
-        self.paths = [self._path(solution) for solution in solutions]
+        stated = commitments or [()] * len(solutions)
+        self.paths = [self._path(one, own) for one, own in zip(solutions, stated, strict=True)]
         self._set_needs(solutions)
 
     def received(self, number: int, rollout: Rollout) -> RecordedRollout:
@@ -115,7 +120,14 @@ class PrefixTable:
             path=tuple(self._by_id[identity] for identity in rollout.through or ()),
             step_keys=tuple(step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
+            repairs=self._repairs(number, rollout),
         )
+
+    def _repairs(self, number: int, rollout: Rollout) -> bool:
+        """Whether a right rollout goes back on its prefix; of others it does not matter."""
+        if rollout.outcome is not Outcome.RIGHT:
+            return False
+        return goes_back(rollout.text, self.prefixes[number].text)
 
     def followed(
         self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
@@ -160,7 +172,7 @@ class PrefixTable:
         ended = rollout.finish_reason == "stop"
         return self._splitter.split(ids, rollout.text, decode, opened=opened, ended=ended)
 
-    def _path(self, solution: Solution) -> SolutionPath:
+    def _path(self, solution: Solution, commitments: Commitments) -> SolutionPath:
         path, at, begin = [], ROOT, 0
         for step in solution.steps[:-1]:
             at = self._step(at, solution.ids[begin : step.end], step.text)
@@ -173,6 +185,7 @@ class PrefixTable:
             sampled=solution.origin == "sampled" and self._free_outcomes,
             step_tokens=tuple(s.end - a for s, a in zip(solution.steps, starts, strict=True)),
             step_keys=tuple(step_key(s.text) for s in solution.steps),
+            commitments=commitments,
         )
 
     def _set_needs(self, solutions: Sequence[Solution]) -> None:

@@ -26,6 +26,7 @@ from mclabel.core.records import (
 from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.remote import read_text
 from mclabel.engines import Policy
+from mclabel.labeling.commitments import commitments
 from mclabel.labeling.completers import Inexpressible
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.estimators import (
@@ -44,7 +45,7 @@ from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_prob
 from mclabel.labeling.lessons import Lesson
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.prompts import prompts_for
-from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
+from mclabel.labeling.rollouts import EstimatorRun, Forced, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.solutions import given_solution, sampled_solution
@@ -91,6 +92,8 @@ class Rolling:
     completer: Completer
     policy: Policy
     """Started."""
+    force: str | None = None
+    """Text after which it answers at once; None where it goes on with the solution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +207,15 @@ async def label_problem(
             prompt=ids,
             name=one.completer.name,
             number=number,
+            writes=one.policy is policy,
+            forced=None
+            if one.force is None or one.completer.forced_tokens is None
+            else Forced(
+                text=one.force,
+                max_tokens=one.completer.forced_tokens,
+                splitter=settings.split,
+                opened=settings.split.begins_in(one.policy.decode(ids)),
+            ),
             recorded={} if known is None else known.rollouts,
         )
         for number, (one, ids) in enumerate(zip(shared.rolling_out, their_prompts, strict=True))
@@ -343,7 +355,8 @@ async def _estimate(
     def begin() -> tuple[ProblemPaths, EstimatorRun]:
         table = PrefixTable(
             problem,
-            [solution for solution in solutions if solution.steps],
+            with_steps,
+            commitments=stated,
             completers=[completer.name for completer in completers],
             splitter=settings.split,
             thinks=settings.split.begins_in(shared.policy.decode(prompt)),
@@ -361,8 +374,11 @@ async def _estimate(
             knowledge=knowledge,
             min_gain_per_token=min_gain,
         )
-        return paths, EstimatorRun(estimator, table, [one.policy for one in samplers])
+        follows = [one.policy if one.forced is None else None for one in samplers]
+        return paths, EstimatorRun(estimator, table, follows)
 
+    with_steps = [solution for solution in solutions if solution.steps]
+    stated = await commitments(problem, with_steps, shared.checker, desk.run)
     paths, run = await desk.run(begin)
     judgements = await roll_out(run, samplers, desk=desk, decisions=shared.decisions)
     labeled = labeled_solutions(

@@ -17,10 +17,11 @@ from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
 from mclabel.core.components import NotAllowed, within
 from mclabel.core.config.load import load_content
 from mclabel.core.errors import ConfigError, DataError
-from mclabel.core.records import LabeledSolution
+from mclabel.core.records import LabeledSolution, Problem, Solution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import CONTENT, Settings, settings_class
 from mclabel.data.readers.rows import file_rows
+from mclabel.labeling.commitments import Commitments, commitments
 from mclabel.labeling.estimators import CompleterRule, EstimatorSettings
 from mclabel.labeling.regrading import Regraded, regrade_block
 from mclabel.labeling.rewritten import (
@@ -211,7 +212,11 @@ class _Regrading:
             },
             read_knowledge=self._knowledge,
             grade=self._grade,
+            commit=self._commit,
         )
+
+    def _commit(self, problem: Problem, solutions: Sequence[Solution]) -> list[Commitments]:
+        return self._runner.run(commitments(problem, solutions, self._checker))
 
     def _grade(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
         return self._runner.run(self._checker.grade(items, here))

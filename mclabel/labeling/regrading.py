@@ -22,8 +22,8 @@ from mclabel.answers.golds import Gold
 from mclabel.checkers import Grade, GradeItem
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
 from mclabel.core.stats.values import TruncatedPolicy
+from mclabel.labeling.commitments import Commitments
 from mclabel.labeling.estimators import (
-    Completer,
     CompleterRule,
     EstimatorSettings,
     ProblemEstimator,
@@ -32,7 +32,12 @@ from mclabel.labeling.estimators import (
     begin_estimator,
 )
 from mclabel.labeling.grading import Graded, grade_recorded
-from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
+from mclabel.labeling.labeled import (
+    Sampling,
+    completers_of,
+    labeled_solutions,
+    selection_probabilities,
+)
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, replay
 
@@ -64,6 +69,7 @@ def regrade_block(
     golds: Mapping[str, Gold],
     read_knowledge: Callable[[str], Any],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
+    commit: Callable[[Problem, Sequence[Solution]], Sequence[Commitments]],
 ) -> Regraded:
     """Grade the solutions and rollouts of whole problems again, and judge them again.
 
@@ -75,20 +81,13 @@ def regrade_block(
         golds: by problem id, in place of those on record.
         read_knowledge: what the estimator had learned over the run, by its id.
         grade: of the checker.
+        commit: gives the answers on the way of a problem's solutions, as the checker grades them.
     """
     problems = {row.problem.id: _with_gold(row.problem, golds.get(row.problem.id)) for row in rows}
     by_problem: dict[str, list[LabeledSolution]] = {name: [] for name in problems}
     for row, solution in zip(rows, _solutions(rows, problems, grade), strict=True):
         by_problem[row.problem.id].append(replace(row, solution=solution))
-    tables = {
-        name: PrefixTable(
-            problems[name],
-            [row.solution for row in mine if row.solution.steps],
-            free_outcomes=not mine[0].chosen_by_outcome,
-            completers=[one.name for one in _completers(mine[0])],
-        )
-        for name, mine in by_problem.items()
-    }
+    tables = {name: _table(problems[name], mine, commit) for name, mine in by_problem.items()}
     recorded: dict[str, dict[tuple[str, str, int], Rollout]] = {name: {} for name in problems}
     graded = _rollouts(rollouts, problems, tables, grade)
     for rollout in graded:
@@ -118,6 +117,21 @@ def regrade_block(
         num_rollouts=len(rollouts),
         num_changed=sum(a.outcome is not b.outcome for a, b in zip(rollouts, graded, strict=True)),
         num_missing=num_missing,
+    )
+
+
+def _table(
+    problem: Problem,
+    rows: Sequence[LabeledSolution],
+    commit: Callable[[Problem, Sequence[Solution]], Sequence[Commitments]],
+) -> PrefixTable:
+    solutions = [row.solution for row in rows if row.solution.steps]
+    return PrefixTable(
+        problem,
+        solutions,
+        free_outcomes=not rows[0].chosen_by_outcome,
+        commitments=commit(problem, solutions),
+        completers=[one.name for one in completers_of(rows[0])],
     )
 
 
@@ -170,7 +184,7 @@ def _judge(
     truncated: TruncatedPolicy,
 ) -> tuple[list[LabeledSolution], list[Rollout], int]:
     first = rows[0]
-    completers = _completers(first)
+    completers = completers_of(first)
     paths = ProblemPaths(
         paths=table.paths,
         answer_class=answer_class(problem.answer),
@@ -200,11 +214,6 @@ def _judge(
         num_missing=missing,
     )
     return labeled, run.rollouts, missing
-
-
-def _completers(row: LabeledSolution) -> list[Completer]:
-    """Who rolled out; the author alone in rows of a time before there were others."""
-    return [Completer(name=one.name, cost=one.cost) for one in row.completers] or [Completer()]
 
 
 def _sampling(

@@ -45,6 +45,7 @@ class LabelRunner:
         policy: Callable[[], Policy],
         completers: Sequence[Completer] = (Completer(),),
         make_completers: Mapping[str, Callable[[], Policy]] | None = None,
+        forces: Mapping[str, str] | None = None,
         take_turns: bool = False,
         source: SourceRun | None = None,
         settings: LabelSettings,
@@ -58,6 +59,7 @@ class LabelRunner:
             policy: makes the policy; called by `start`.
             completers: what rolls out.
             make_completers: by name, make those that are not the policy itself.
+            forces: by name, texts after which completers answer at once.
             take_turns: whether one engine is loaded at a time, in place of all.
             source: a run whose solutions are labelled.
             settings: how problems are labelled.
@@ -67,6 +69,7 @@ class LabelRunner:
         """
         self._makers = {AUTHOR: policy, **(make_completers or {})}
         self._completers, self._source = completers, source
+        self._forces = forces or {}
         self._settings, self._store = settings, store
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
         self._policies: dict[str, GatedPolicy] = {}
@@ -98,7 +101,12 @@ class LabelRunner:
         self._shared = Shared(
             policy=self._policies[AUTHOR],
             rolling=[
-                Rolling(completer=one, policy=self._policies[one.name]) for one in self._completers
+                Rolling(
+                    completer=one,
+                    policy=self._policies.get(one.name, self._policies[AUTHOR]),
+                    force=self._forces.get(one.name),
+                )
+                for one in self._completers
             ],
             settings=self._settings,
             checker=make_checker(self._settings.checker),

@@ -93,6 +93,8 @@ class LabelTask:
     """What rolls out."""
     make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     """By name, the same as `make_policy` of each completer that is not the policy itself."""
+    forces: Mapping[str, str] = field(default_factory=dict)
+    """By name, the text after which a completer answers at once."""
     take_turns: bool = False
     """Whether the engines of a worker are loaded one at a time."""
     settings: LabelSettings
@@ -114,6 +116,7 @@ class LabelTask:
             policy=self.make_policy,
             completers=self.completers,
             make_completers=self.make_completers,
+            forces=self.forces,
             take_turns=self.take_turns,
             source=self.source,
             settings=self.settings,

@@ -51,7 +51,7 @@ class SelectConfig(RunsHere):
     """Manifests of earlier selections from this pool: what they chose, and what has the
     same text, is left out of it."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
-    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow` or `qwen`."""
+    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen` or `generative`."""
     device: Annotated[str, OPERATIONAL] = AUTO
     """PyTorch device that computes the scores, such as cpu or cuda; auto takes cuda if this machine
     has a GPU."""

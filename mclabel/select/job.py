@@ -242,6 +242,8 @@ def _scored_rows(
         item = row if isinstance(row, RejectReason) else row_item(number, where, row)
         if isinstance(item, RejectReason):
             raise DataError(f"{where}: {item.detail}. Give what `mclabel score` has written")
+        if row.get("scores") is None and isinstance(row.get("unknown"), str):
+            continue  # the PRM gives no verdict on it
         steps = item.steps
         if isinstance(steps, str):
             steps = tuple(split_text(steps, OUR_SPLIT))
@@ -251,6 +253,8 @@ def _scored_rows(
 
 def _of_run(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a scoring run says of a solution, as a file of scores has it."""
+    if not row["is_known"]:
+        return {"scores": None, "unknown": row["reason"]}
     return {"scores": row["scores"], "concentration": row["concentrations"] or None}
 
 

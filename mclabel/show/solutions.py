@@ -95,15 +95,20 @@ def _consensus_line(consensus: Consensus) -> Text:
 def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
     labelled = index == row.first_error
     if truth == "":
-        return Text("first error" if labelled else "", style="bold red")
+        return Text("first error" if labelled else _state_word(row.steps[index]), style="bold red")
     true = index == truth
     word = {
         (True, True): "first error",
         (True, False): "labelled error",
         (False, True): "true error",
-        (False, False): "",
+        (False, False): _state_word(row.steps[index]),
     }[labelled, true]
     return Text(word, style="bold red" if labelled == true else "bold magenta")
+
+
+def _state_word(label: StepLabel) -> str:
+    """What a step does behind the first error, where that is labelled."""
+    return "" if label.state in (None, "sound") else str(label.state)
 
 
 def _style(label: StepLabel) -> str:

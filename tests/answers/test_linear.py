@@ -127,6 +127,7 @@ PATTERNS = list(package_patterns())
 BY_HAND = {
     "mclabel.answers.reading.groups._MATRIX": "its body ends at the next begin or end",
     "mclabel.data.statements._BEGINS_CODE": "it is given MAX_FIRST characters of one line",
+    "mclabel.judge.critic.verdicts._CODE": "its body ends at the next three backticks",
     "mclabel.answers.reading.normalize._OVER": r"what stands before \over holds no \over",
 }
 """Patterns with a look-ahead at a whole word, which the proof does not see, and why they are

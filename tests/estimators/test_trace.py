@@ -21,6 +21,7 @@ from mclabel.labeling.estimators.trace.chain import (
     ERROR,
     KEPT,
     NUM_LEVELS,
+    NUM_STATES,
     RECOVERED,
     Floats,
     TraceEvidence,
@@ -53,48 +54,49 @@ def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEviden
 
 
 def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[Floats]]:
-    """Chances of levels, of each chain's first errors and of its moves, over all ways there are."""
+    """Chances of the root's level, of each chain's first errors and moves, over all ways."""
     lengths = evidence.num_steps.tolist()
     weights = np.zeros((len(lengths), NUM_LEVELS))
     firsts = [np.zeros((NUM_LEVELS, steps + 1)) for steps in lengths]
     moves = [np.zeros((NUM_LEVELS, steps, 4)) for steps in lengths]
     bins = to_go_bins(evidence.num_steps, max(lengths))
-    for (chain, steps), level in itertools.product(enumerate(lengths), range(NUM_LEVELS)):
-        for way in itertools.product((0, 1), repeat=steps):
-            chance, before = 1.0, 1
-            for step, state in enumerate(way):
-                rate = RATES.errs[level] if before else RATES.recovers[level]
-                chance *= rate if state != before else 1 - rate
+    for (chain, steps), root in itertools.product(enumerate(lengths), range(NUM_LEVELS)):
+        for way in itertools.product(range(NUM_STATES), repeat=steps):
+            chance, before = 1.0, 2 * root + 1
+            for step, now in enumerate(way):
+                level, state = divmod(now, 2)
+                chance *= RATES.moves[before, now]
                 for name, counts in evidence.counts.items():
                     shares = RATES.shares[name][level, state, bins[step, chain]]
                     mine = counts[step, :, chain]
                     chance *= float(likelihoods(mine, shares, RATES.spread[name]))
                 stated = evidence.commitments[step, :, chain]
                 chance *= float(np.prod(RATES.commitment[state] ** stated))
-                before = state
-            chance *= float(RATES.end[way[-1]] @ evidence.end[:, chain])
-            weights[chain, level] += chance
-            firsts[chain][level, way.index(0) if 0 in way else steps] += chance
-            for step, (a, b) in enumerate(itertools.pairwise((1, *way))):
-                moves[chain][level, step, 2 * a + b] += chance
+                before = now
+            states = [now % 2 for now in way]
+            chance *= float(RATES.end[states[-1]] @ evidence.end[:, chain])
+            weights[chain, root] += chance
+            firsts[chain][root, states.index(0) if 0 in states else steps] += chance
+            for step, (a, b) in enumerate(itertools.pairwise((1, *states))):
+                moves[chain][root, step, 2 * a + b] += chance
     furthest = to_go_bins(np.array([max(lengths) + 1]), 1)[0, 0]
     shares = RATES.shares["policy"][:, 1, furthest]
-    root = likelihoods(evidence.root["policy"][None], shares, RATES.spread["policy"])
-    levels = RATES.level * root * weights.prod(0)
-    levels /= levels.sum()
-    given = levels / weights
+    seen = likelihoods(evidence.root["policy"][None], shares, RATES.spread["policy"])
+    roots = RATES.level * seen * weights.prod(0)
+    roots /= roots.sum()
+    given = roots / weights
     return (
-        levels,
+        roots,
         [given[c] @ one for c, one in enumerate(firsts)],
         [np.einsum("l,lsm->sm", given[c], one) for c, one in enumerate(moves)],
     )
 
 
 def test_beliefs_are_those_of_all_ways_there_are() -> None:
-    evidence = evidence_of(np.random.default_rng(3), [5, 3, 6, 1])
+    evidence = evidence_of(np.random.default_rng(3), [3, 2, 3, 1])
     found = infer(evidence, RATES)
-    levels, firsts, moves = by_enumeration(evidence)
-    np.testing.assert_allclose(found.level, levels, rtol=1e-9)
+    roots, firsts, moves = by_enumeration(evidence)
+    np.testing.assert_allclose(found.root, roots, rtol=1e-9)
     for chain, steps in enumerate(evidence.num_steps.tolist()):
         mine = np.append(found.first_error[:steps, chain], found.first_error[-1, chain])
         np.testing.assert_allclose(mine, firsts[chain], atol=1e-10)
@@ -236,7 +238,7 @@ def test_rates_are_read_back_as_they_were_written_or_refused() -> None:
     assert again.to_json() == rates.to_json()
     with pytest.raises(ValueError, match=r"rates of format 1: must be 'trace-1'"):
         TraceRates.from_json('{"format": 1}')
-    broken = rates.to_json().replace("0.25", "2.5")
+    broken = rates.to_json().replace("[0.2,", "[2.5,")
     with pytest.raises(ValueError, match=r"pooled\.level: each of its numbers must be in \[0, 1\]"):
         TraceRates.from_json(broken)
 

@@ -24,10 +24,10 @@ from mclabel.judge.opinions import OpinionRun, judged_solutions
 from mclabel.prm import load_prm
 from mclabel.prm.scoring import adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
-from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
+from mclabel.prm.scoring.formats import FORMATS, GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 
-OTHERS = [form for form in FORMATS if form != OWN_FORMAT]
+OTHERS = [form for form in FORMATS if form not in (OWN_FORMAT, GENERATIVE)]
 
 PROBLEM, STEPS = "q1 q2", ["a b", "c", "a c"]
 CHAT = (

@@ -84,6 +84,23 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
     return None if found is None else found.answer
 
 
+def stated_answer(text: str) -> str | None:
+    """The answer that a part of a solution commits to: one that it marks as such.
+
+    None if it marks none, or speaks of an answer that it supposes, asks for or denies.
+    """
+    if not any(mark in text for mark in _ANSWER_MARKS) or _SUPPOSED.search(text):
+        return None
+    return _marked(text)
+
+
+_SUPPOSED = re.compile(
+    r"\b(?:if|whether|suppose|assuming|maybe|perhaps|guess|might|could|can't|cannot|isn't|not)\b"
+    r"[^.\n]{0,60}\banswer\b|\banswer\b[^.\n]{0,20}(?:\b(?:not|can't|cannot|may|might|could)\b|n't|\?)",
+    re.IGNORECASE,
+)
+
+
 def find_answer(text: str) -> Found | None:
     """The answer of a completion that was not cut by its length; None if it gives none."""
     if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape

@@ -279,6 +279,9 @@ def _faults(
     """
     for path, errors in faults_by_field(kind, found):
         if len(errors) > 1 and all(error["type"] in MUST for error in errors):
+            if (fault := _without_space(path, errors[0], parent)) is not None:
+                yield fault
+                continue
             yield f"{_shown(kind, path, errors[0], parent)}: {must_text(errors)}"
             continue
         for error in errors:
@@ -327,14 +330,21 @@ def _fault(
         return f"{key}: required. Set it in the file or pass {key}=…"
     if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
         return f"{key.rstrip('.')}: {fault_text(error)}".removeprefix(": ")
-    if error["input"] is None and ":" in path[-1]:  # {name:value}
-        name, _, value = path[-1].partition(":")
-        shown = f"{name}: {value}"
-        return (
-            f"{key}: YAML reads {path[-1]!r} as a key without a value. Write a space after the "
-            f"colon: {'.'.join(path[:-1])}='{{{shown}}}'"
-        )
+    if (fault := _without_space(path, error, parent)) is not None:
+        return fault
     return f"{_shown(kind, path, error, parent)}: {fault_text(error)}"
+
+
+def _without_space(path: Sequence[str], error: Mapping[str, Any], parent: str) -> str | None:
+    """What is wrong with {name:value}, which YAML reads as a key; None if this is no such error."""
+    if error["input"] is not None or ":" not in path[-1]:
+        return None
+    name, _, value = path[-1].partition(":")
+    shown = f"{name}: {value}"
+    return (
+        f"{parent}{'.'.join(path)}: YAML reads {path[-1]!r} as a key without a value. Write a "
+        f"space after the colon: {'.'.join(path[:-1])}='{{{shown}}}'"
+    )
 
 
 def _sensitive(kind: type[Settings], path: Sequence[str]) -> bool:

@@ -7,13 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 from mclabel.checkers.base import CheckerField, default_checker
-from mclabel.core.settings import MAX_CORES, OPERATIONAL, RUNS_CODE, Seed, Settings, at_most
+from mclabel.core.settings import MAX_CORES, OPERATIONAL, RUNS_CODE, Seed, Settings, at_most, rule
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.data.steps import StepSplitter
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.config import MAX_BLOCK, arith_problems
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.prm.scoring.aggregate import Aggregation
+from mclabel.prm.scoring.scorer import ScorerSettings
 from mclabel.run.settings import RayConfig
 
 
@@ -44,8 +45,9 @@ class BestOfNConfig(Settings):
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
     """Metadata fields of the problems by which results are also shown in groups. Fields that no
     problem has are ignored."""
-    scorers: dict[str, str] = Field({})
-    """PRMs and ORMs to compare, as NAME: FOLDER. The name appears in the tables."""
+    scorers: dict[str, str | ScorerSettings] = Field({})
+    """PRMs and ORMs to compare, as NAME: FOLDER, or as NAME: {prm: FOLDER, format: qwen} with the
+    keys of a scorer where its format is not `mclabel`. The name appears in the tables."""
     likelihood: dict[str, str] = Field({})
     """Language models whose likelihood of a solution is used as its score, as NAME: MODEL. The name
     appears in the tables."""
@@ -75,3 +77,19 @@ class BestOfNConfig(Settings):
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop at the first row or problem that cannot be used. If false, it is left out and listed or
     counted."""
+
+    @rule
+    def _trust_is_given_by_name(self) -> str | None:
+        for name, given in self.scorers.items():
+            if isinstance(given, ScorerSettings) and given.trust_remote_code:
+                return (
+                    f"scorers.{name}.trust_remote_code: is given for all scorers in one place. "
+                    f"Pass trust_remote_code=[{name}] instead"
+                )
+        return None
+
+    def scorer(self, name: str) -> ScorerSettings:
+        """The settings of one of `scorers`."""
+        given = self.scorers[name]
+        settings = ScorerSettings(prm=given) if isinstance(given, str) else given
+        return settings.changed(trust_remote_code=name in self.trust_remote_code)

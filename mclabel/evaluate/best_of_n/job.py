@@ -27,7 +27,10 @@ from mclabel.labeling.job import label
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.scoring.aggregate import aggregate
+from mclabel.prm.scoring.formats import OWN_FORMAT
 from mclabel.prm.scoring.manifest import write_provenance
+from mclabel.prm.scoring.scorer import ScorerSettings, close_scorer, load_scorer
+from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.run.outputs import check_places
 from mclabel.run.places import BEST_OF_N, RUN
 from mclabel.run.shards.labels import read_labels
@@ -211,9 +214,13 @@ def _check(config: BestOfNConfig) -> None:
             f"references={unknown}: must be among the names of scorers and likelihood, "
             f"{', '.join(sorted(names)) or 'of which there are none'}"
         )
+    chosen = [config.scorer(name) for name in config.scorers]
+    for one in chosen:
+        one.check_prm()
     prms = [
-        PRM.load(path, trust_remote_code=name in config.trust_remote_code)
-        for name, path in config.scorers.items()
+        PRM.load(one.prm, trust_remote_code=one.trust_remote_code)
+        for one in chosen
+        if one.format == OWN_FORMAT
     ]
     if config.stop_when is not None and not any(p.manifest.has_concentration for p in prms):
         raise ConfigError(
@@ -270,7 +277,19 @@ def _scored(
     sure: dict[str, list[tuple[float, float] | None]] = {}
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
-    for name, path in config.scorers.items():
+    for name in config.scorers:
+        chosen = config.scorer(name)
+        path = chosen.prm
+        if chosen.format != OWN_FORMAT:
+            steps_of = _others_scores(chosen, rows, cache, config, partial(on_score, name))
+            there = list(steps_of)
+            unscored |= set(range(len(rows))) - set(there)
+            of_last = [one[-1] for one in steps_of.values()]
+            weights[name] = _placed(len(rows), there, of_last, missing=0.0)
+            for how in config.aggregate:
+                values = [aggregate(one, how) for one in steps_of.values()]
+                scores[f"{name}:{how}"] = _placed(len(rows), there, values, missing=-inf)
+            continue
         prm = PRM.load(
             path, threads=config.threads, trust_remote_code=name in config.trust_remote_code
         )
@@ -281,7 +300,7 @@ def _scored(
         check_scores(path, steps, [_place(rows[index]) for index in there])
         weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
         if prm.manifest.has_concentration:
-            last = [(s[-1], c[-1]) for s, c in estimates if c is not None]
+            last = [(s[-1], c[-1]) for s, c, _ in estimates if c is not None]
             sure[name] = _placed(len(rows), there, last, missing=None)
         for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
             key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
@@ -325,6 +344,36 @@ def _scored(
             )
         )
     return samples, len(unscored)
+
+
+def _others_scores(
+    settings: ScorerSettings,
+    rows: Sequence[LabeledSolution],
+    cache: ScoreCache,
+    config: BestOfNConfig,
+    on_progress: Callable[[int, int], None],
+) -> dict[int, list[float]]:
+    """Step scores by a PRM of another format, by the number of the row; without unknown ones."""
+    from mclabel.prm.scoring.score import check_scores
+
+    scorer = load_scorer(settings, threads=config.threads)
+    try:
+        encoded = {}
+        for number, row in enumerate(rows):
+            try:
+                steps = [step.text for step in row.solution.steps]
+                encoded[number] = scorer.encode(row.problem.text, steps, _place(row))
+            except DataError:  # no steps, or too long
+                continue
+        found = cache.others(scorer, settings, list(encoded.values()), on_progress)
+    finally:
+        close_scorer(scorer)
+    check_scores(settings.prm, found, [_place(rows[number]) for number in encoded])
+    return {
+        number: one
+        for number, one in zip(encoded, found, strict=True)
+        if not isinstance(one, UnscoredError)
+    }
 
 
 def _place(row: LabeledSolution) -> str:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mclabel.core.errors import DataError
 from mclabel.core.plain_files import check_plain
+from mclabel.core.seeds import content_id
 from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.scoring.unscored import UnscoredError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from mclabel.prm.scoring.reading import Reading
     from mclabel.prm.scoring.score import PRM, StepEstimates
+    from mclabel.prm.scoring.scorer import Scorer, ScorerSettings
 
 T = TypeVar("T")
 
@@ -61,6 +64,34 @@ class ScoreCache:
 
         kept = self._kept(f"estimates {scorer_fingerprint(folder)}", encoded, compute)
         return [StepEstimates(*one) for one in kept]
+
+    def others(
+        self,
+        scorer: Scorer,
+        settings: ScorerSettings,
+        encoded: Sequence[EncodedSolution],
+        on_progress: Callable[[int, int], None],
+    ) -> list[list[float] | UnscoredError]:
+        """Step scores by a PRM of another format, or why a solution has none.
+
+        Args:
+            scorer: loaded.
+            settings: of it.
+            encoded: what is scored.
+            on_progress: called with distinct solutions done and in all.
+        """
+        from mclabel.judge.generative.scorer import GenerativePRM, known_prm
+
+        def compute(distinct: Sequence[EncodedSolution]) -> list[list[float] | str]:
+            if isinstance(scorer, GenerativePRM):
+                found = scorer.score_encoded(distinct, on_progress=on_progress)
+            else:
+                found = list(scorer.score_encoded(distinct))
+            return [str(one) if isinstance(one, UnscoredError) else one for one in found]
+
+        known = {**settings.identity(), **known_prm(settings)}
+        kept = self._kept(f"scores {content_id(known)}", encoded, compute)
+        return [UnscoredError(one) if isinstance(one, str) else one for one in kept]
 
     def readings(
         self,
@@ -113,5 +144,5 @@ def _read(path: Path) -> list[Any] | None:
 def _key(what: str, encoded: Sequence[EncodedSolution]) -> str:
     digest = hashlib.sha256(what.encode())
     for one in encoded:
-        digest.update(f"{one.ids}{one.num_prompt}{one.positions}".encode())
+        digest.update(repr(one).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:24]

@@ -12,8 +12,9 @@ solutions that the rule keeps.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,8 @@ class SplitResult:
     """Ids of solutions without a prediction, which are left out."""
     reasons: Mapping[str, int]
     """How many of them for which reason, the most frequent first."""
+    num_unknown: int
+    """Solutions on which a scorer gives no verdict: they count as predicted wrongly."""
     kept: Estimate | None
     """Share of all solutions of the split that a rule over several judges keeps; None without
     one."""
@@ -116,6 +119,7 @@ def processbench(
     reasons: Reasons | None = None,
     scores: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
     threshold: float | None = None,
+    unknown: Mapping[str, Collection[str]] = MappingProxyType({}),
     panel: Panel | None = None,
     seed: int = 0,
 ) -> ProcessBenchResult:
@@ -127,11 +131,16 @@ def processbench(
         reasons: why others have none.
         scores: by split and id, one a step, of a scorer; its calibration is measured.
         threshold: that made them, for the record.
+        unknown: by split, ids of solutions on which a scorer gives no verdict, and which count as
+            predicted wrongly. They have no prediction.
         panel: whose opinions they are, for the record. If it has a rule, the solutions with a
             prediction are those that the rule keeps.
         seed: of the bootstrap.
     """
-    tables = {name: _table(rows, predictions[name]) for name, rows in splits.items()}
+    tables = {
+        name: _table(rows, predictions[name], unknown.get(name, ()))
+        for name, rows in splits.items()
+    }
     weights = {
         name: resample_weights(len(table), seed + i)
         for i, (name, table) in enumerate(tables.items())
@@ -140,7 +149,7 @@ def processbench(
     results = {
         name: _split(
             splits[name],
-            predictions[name],
+            predictions[name].keys() | set(unknown.get(name, ())),
             (reasons or {}).get(name, {}),
             tables[name],
             weights[name],
@@ -148,6 +157,8 @@ def processbench(
         )
         for i, name in enumerate(splits)
     }
+    for name, ids in unknown.items():
+        results[name] = replace(results[name], num_unknown=len(ids))
     for i, (name, of_split) in enumerate((scores or {}).items()):
         measured = calibration(_step_predictions(splits[name], of_split), seed=seed + i)
         results[name] = replace(results[name], ece=None if measured is None else measured.ece)
@@ -174,16 +185,19 @@ def _step_predictions(
 
 
 def _table(
-    rows: Sequence[JudgedSolution], predictions: Mapping[str, int | None]
+    rows: Sequence[JudgedSolution],
+    predictions: Mapping[str, int | None],
+    unknown: Collection[str],
 ) -> NDArray[np.float64]:
     """Wrong solutions, those found, right ones, those found, of each problem [problems, 4]."""
-    rows = [row for row in rows if row.id in predictions]
+    rows = [row for row in rows if row.id in predictions or row.id in unknown]
+    is_hit = {row.id: predictions.get(row.id, -1) == row.first_error for row in rows}
     columns = [
         [
             row.first_error is not None,
-            row.first_error is not None and predictions[row.id] == row.first_error,
+            row.first_error is not None and is_hit[row.id],
             row.first_error is None,
-            row.first_error is None and predictions[row.id] is None,
+            row.first_error is None and is_hit[row.id],
         ]
         for row in rows
     ]
@@ -195,13 +209,13 @@ def _table(
 
 def _split(
     rows: Sequence[JudgedSolution],
-    predictions: Mapping[str, int | None],
+    counted: Collection[str],
     reasons: Mapping[str, LeftOut],
     table: NDArray[np.float64],
     weights: NDArray[np.float64],
     kept: Estimate | None,
 ) -> SplitResult:
-    missing = tuple(row.id for row in rows if row.id not in predictions)
+    missing = tuple(row.id for row in rows if row.id not in counted)
     counts = Counter(reasons[name].reason if name in reasons else "unknown" for name in missing)
     return SplitResult(
         num_wrong=int(table[:, 0].sum()),
@@ -211,6 +225,7 @@ def _split(
         f1=sums_estimate(table, weights, split_f1),
         missing=missing,
         reasons=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
+        num_unknown=0,
         kept=kept,
     )
 

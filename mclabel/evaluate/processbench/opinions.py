@@ -27,6 +27,9 @@ from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.run.shards.manifest import run_id
 from mclabel.run.shards.store import Store
 
+NO_VERDICT = "unscored"
+"""Reason of a solution on which a scorer gives no verdict."""
+
 
 def processbench_of_opinions(
     files: Sequence[str],
@@ -39,7 +42,8 @@ def processbench_of_opinions(
 ) -> ProcessBenchResult:
     """Measure judges, or what a rule makes of several, like a PRM.
 
-    A judge predicts the first error of its opinion, none where it has none. One that claims an
+    A judge predicts the first error of its opinion, none where it has none. A scorer that gives no
+    verdict on a solution counts as predicting wrongly. One that claims an
     error at a step or before it predicts that step, and no error where it says nothing.
 
     Args:
@@ -66,18 +70,23 @@ def processbench_of_opinions(
         _check_rule(rule, name, of_split)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    unknown: dict[str, list[str]] = {name: [] for name in splits}
     for name, rows in splits.items():
         for row in rows:
             found = _predicted(judges[name], row, None if rule is None else RULES[rule])
             if isinstance(found, LeftOut):
                 reasons[name][row.id] = found
+                if found.reason == NO_VERDICT:
+                    unknown[name].append(row.id)
             else:
                 predictions[name][row.id] = found.first_error
     panel = Panel(
         judges={name: tuple(one.named for one in found) for name, found in judges.items()},
         rule=rule,
     )
-    result = processbench(splits, predictions, reasons=reasons, panel=panel, seed=seed)
+    result = processbench(
+        splits, predictions, reasons=reasons, unknown=unknown, panel=panel, seed=seed
+    )
     result = replace(result, num_rejected=read.num_rejected)
     write_figures(result, splits, predictions, reasons, read.rejects, out)
     if out is not None:
@@ -131,7 +140,8 @@ class _SplitJudge:
             detail = "the run has this id for another problem or solution"
             return LeftOut(reason="other_text", detail=detail)
         found = self.run.opinions[name]
-        return found if found.is_known else LeftOut(reason="no_opinion", detail=found.reason)
+        reason = NO_VERDICT if self.run.claim == "scores" else "no_opinion"
+        return found if found.is_known else LeftOut(reason=reason, detail=found.reason)
 
 
 def _by_split(

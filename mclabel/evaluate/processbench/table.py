@@ -18,6 +18,7 @@ WHY = {
     "other_steps": "of another number of steps in the run",
     "other_text": "of another text in the run",
     "no_opinion": "without an opinion of the judge",
+    "unscored": "without a verdict of the scorer",
     "not_kept": "not kept by the rule",
     "unknown": "for no known reason",
 }
@@ -55,6 +56,12 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
         counts = ", ".join(f"{count:,} of {name}" for name, count in result.num_rejected.items())
         notes.append(
             f"Rows that cannot be used: {counts}. With -o the reasons are in left_out.jsonl."
+        )
+    if num_unknown := sum(split.num_unknown for split in result.splits.values()):
+        num = sum(one.num_wrong + one.num_right for one in result.splits.values())
+        notes.append(
+            f"Unknown to the scorer, and counted as predicted wrongly: {num_unknown:,} of {num:,} "
+            f"({num_unknown / num:.1%})."
         )
     if missing:
         named = ", ".join(missing[:MAX_NAMED]) + (", …" if len(missing) > MAX_NAMED else "")

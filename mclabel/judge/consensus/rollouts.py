@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.core.records import AUTHOR, LabeledSolution, Rollout
-from mclabel.labeling.estimators import Completer, ProblemPaths, answer_class
+from mclabel.labeling.estimators import ProblemPaths, answer_class
 from mclabel.labeling.estimators.posterior.chain import Evidence
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.fit import ByCompleter, Readings, fit_readings
@@ -24,6 +24,7 @@ from mclabel.labeling.estimators.posterior.joint import bare_errors, elsewhere
 from mclabel.labeling.estimators.posterior.judging import pooled
 from mclabel.labeling.estimators.posterior.plan import PlanRequest, error_beliefs
 from mclabel.labeling.estimators.posterior.priors import Priors
+from mclabel.labeling.labeled import completers_of
 from mclabel.labeling.prefixes import PrefixTable
 
 Floats = NDArray[np.float64]
@@ -63,8 +64,7 @@ class RunEvidence:
         if not rows:
             return
         first = rows[0]
-        completers = [Completer(name=one.name, cost=one.cost) for one in first.completers]
-        completers = completers or [Completer()]
+        completers = completers_of(first)
         table = PrefixTable(
             first.problem,
             [row.solution for row in rows],

@@ -199,7 +199,7 @@ _WHOLE = re.compile(
     r"[\s*:$]{0,8}(?:\\boxed\{)?(yes|no)\b",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"```[ \t]*[a-z]{0,12}[ \t]*\r?\n(.*?)```", re.IGNORECASE | re.DOTALL)
+_CODE = re.compile(r"```[ \t]*+[a-z]{0,12}+[ \t]*+\r?\n(.*?)```", re.IGNORECASE | re.DOTALL)
 _EITHER = re.compile(
     r"[\s`'\"$,*\\()]{0,6}(?:or|and|/|\||ou|o|или|或|和)[\s`'\"$*\\()]{0,6}", re.IGNORECASE
 )

@@ -149,4 +149,5 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
     def fit(self) -> None:
         """Fit again, which takes seconds for thousands of solutions."""
         self._fitted_at = self._num_solutions
-        self._knowledge = self.fitted(self._evidence)
+        evidence = {name: list(seen) for name, seen in list(self._evidence.items())}
+        self._knowledge = self.fitted(evidence)  # while others are recorded

@@ -18,13 +18,14 @@ from mclabel.core.seeds import prefix_id
 from mclabel.data.boundaries import newline_ends
 from mclabel.labeling.estimators import (
     ROOT,
-    Completer,
     Probe,
     RecordedRollout,
     SolutionPath,
     answer_class,
     strongest,
 )
+from mclabel.labeling.labeled import completers_of
+from mclabel.labeling.repairs import goes_back
 from mclabel.labeling.simulation.replay import Case
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
@@ -101,11 +102,11 @@ def _case(
                 sampled=row.solution.origin == "sampled" and not row.chosen_by_outcome,
                 step_tokens=tuple(b - a for a, b in pairwise(ends)),
                 step_keys=tuple(key(step.text) for step in row.solution.steps),
+                commitments=tuple(step.committed for step in row.steps),
             )
         )
     texts = {index: text for text, index in index_of.items()}
-    completers = tuple(Completer(name=one.name, cost=one.cost) for one in rows[0].completers)
-    completers = completers or (Completer(),)
+    completers = tuple(completers_of(rows[0]))
     drawn: list[list[list[RecordedRollout]]] = []
     for number, completer in enumerate(completers):
         own = []
@@ -157,6 +158,7 @@ def _recorded(
         path=tuple(path),
         step_keys=tuple(key(rollout.text[a:b]) for a, b in zip(starts, ends, strict=True)),
         completer=completer,
+        repairs=rollout.outcome is Outcome.RIGHT and goes_back(rollout.text, prefix),
     )
 
 

@@ -140,6 +140,11 @@ def _no_error_so_far(row: LabeledSolution) -> Targets:
     return tuple(min(1.0, max(0.0, 1 - chance)) for chance in wrong)
 
 
+def _states(row: LabeledSolution) -> Targets:
+    sound = {"sound": 1.0, "recovered": 1.0, "error": 0.0, "carried": 0.0, None: None}
+    return tuple(sound[step.state] for step in row.steps)
+
+
 def _advantages(row: LabeledSolution) -> Targets:
     gains = advantages(_soft_labels(row), row.root_value)
     return tuple(None if gain is None else (1 + gain) / 2 for gain in gains)
@@ -205,6 +210,9 @@ BETA = Target(derive=_shares_right, has_counts=True)
 The last step is one trial, the solution's own outcome. Steps without rollouts have no target."""
 POSTERIOR = Target(derive=_no_error_so_far)
 """The chance that no step so far is wrong, from a Bayesian estimator."""
+STATES = Target(derive=_states)
+"""1 where nothing stands wrong, also behind an error that the solution has repaired, 0 where
+something does (arXiv 2505.14391); by the estimator `trace`."""
 ADVANTAGE = Target(derive=_advantages, is_change=True)
 """(1 + V(t) - V(t-1)) / 2, so that 0.5 is a step that changes nothing (PAV, arXiv 2410.08146)."""
 PROGRESS = Target(derive=_progress)
@@ -225,6 +233,7 @@ TARGETS: Mapping[str, str] = {
     "soft": "mclabel.prm.examples.targets:SOFT",
     "beta": "mclabel.prm.examples.targets:BETA",
     "posterior": "mclabel.prm.examples.targets:POSTERIOR",
+    "states": "mclabel.prm.examples.targets:STATES",
     "advantage": "mclabel.prm.examples.targets:ADVANTAGE",
     "progress": "mclabel.prm.examples.targets:PROGRESS",
     "neutral": "mclabel.prm.examples.targets:THREE_CLASSES",

@@ -6,10 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from mclabel.core.errors import BadAnswer, EngineDied
 from mclabel.prm.scoring.items import SolutionItem
+from mclabel.prm.scoring.scorer import close_scorer, engine_stats
+from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.run.desk import Desk
 from mclabel.run.task import RunnerState
 
@@ -52,10 +54,12 @@ class BatchedScorer:
         """Score one solution, together with others that wait.
 
         Returns:
-            What the scorer says of the steps, and the tokens that were read.
+            What the scorer says of the steps, and the tokens that were sampled, or read where
+            nothing is sampled.
 
         Raises:
             TooLongError: it is longer than the scorer takes.
+            UnscoredError: nothing that the scorer sampled gives a verdict.
             DataError: it cannot be encoded.
             EngineDied: the device has no memory left.
         """
@@ -68,14 +72,25 @@ class BatchedScorer:
         finally:
             self._batches.num_coming -= 1
         found = await self._batches.score(encoded)
+        if isinstance(found, UnscoredError):
+            raise found
         self._num_steps += len(found.scores)
-        return found, len(encoded.ids)
+        return found, found.num_tokens or len(encoded.ids)
 
     def state(self) -> RunnerState:
         """The solutions that are scored now, and tokens and steps scored."""
         batches = self._batches
         if batches is None:
             return RunnerState(counters={"num_steps": 0})
+        if (stats := engine_stats(self._scorer)) is not None:
+            return RunnerState(
+                num_live=stats.num_live,
+                max_live=stats.max_live,
+                num_waiting=stats.num_waiting,
+                num_tokens=stats.num_sampled_tokens,
+                counters={"num_steps": self._num_steps},
+                is_steady=stats.counts_as_sampled,
+            )
         return RunnerState(
             num_live=batches.num_live,
             max_live=MAX_SOLUTIONS,
@@ -84,14 +99,15 @@ class BatchedScorer:
             counters={"num_steps": self._num_steps},
         )
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Free the model."""
         self._desk.close()
         if self._batches is not None:
             self._batches.close()
-        self._scorer = None
+        scorer, self._scorer = self._scorer, None
+        await asyncio.to_thread(close_scorer, scorer)
 
-    def _score(self, encoded: Any) -> list[StepEstimates]:
+    def _score(self, encoded: Any) -> Sequence[Found]:
         """Score a batch, in a thread of its own."""
         import torch
 
@@ -108,7 +124,9 @@ class BatchedScorer:
 # Solutions that begin alike are computed once where they are scored in one batch, so those that
 # wait are taken in their order, which keeps the solutions of a problem together.
 
-Score = Callable[[Sequence["EncodedSolution"]], list["StepEstimates"]]
+Found = Union["StepEstimates", UnscoredError]
+"""What a scorer gives of a solution."""
+Score = Callable[[Sequence["EncodedSolution"]], Sequence[Found]]
 MAX_SOLUTIONS = 256
 """Solutions of a batch, at most."""
 WAIT_S = 0.005
@@ -127,8 +145,8 @@ class ScoreBatches:
         """
         self._compute, self._max_tokens = score, max_tokens
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scores")
-        self._waiting: deque[tuple[EncodedSolution, asyncio.Future[StepEstimates]]] = deque()
-        self._alone: deque[tuple[EncodedSolution, asyncio.Future[StepEstimates]]] = deque()
+        self._waiting: deque[tuple[EncodedSolution, asyncio.Future[Found]]] = deque()
+        self._alone: deque[tuple[EncodedSolution, asyncio.Future[Found]]] = deque()
         """Solutions of a batch in which one got a bad answer: each is scored alone."""
         self._running: asyncio.Task[None] | None = None
         self.num_live = self.num_tokens = 0
@@ -140,13 +158,13 @@ class ScoreBatches:
         """Solutions that wait for a batch."""
         return len(self._waiting)
 
-    async def score(self, encoded: EncodedSolution) -> StepEstimates:
+    async def score(self, encoded: EncodedSolution) -> Found:
         """The scores of a solution.
 
         Raises:
             Exception: whatever scoring the batch has raised.
         """
-        turn: asyncio.Future[StepEstimates] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._waiting.append((encoded, turn))
         if self._running is None:
             self._running = asyncio.create_task(self._run())
@@ -186,13 +204,13 @@ class ScoreBatches:
         finally:
             self.num_live, self._running = 0, None
 
-    async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[StepEstimates]]]:
+    async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[Found]]]:
         """The solutions of the next batch; none if none waits, and none is coming."""
         if self._alone:
             return [self._alone.popleft()]
         while self.num_coming and not self._is_full():
             await asyncio.sleep(WAIT_S)
-        batch: list[tuple[EncodedSolution, asyncio.Future[StepEstimates]]] = []
+        batch: list[tuple[EncodedSolution, asyncio.Future[Found]]] = []
         num_tokens = 0
         while self._waiting and len(batch) < MAX_SOLUTIONS:
             encoded, turn = self._waiting[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.loading import load_step_model
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
+from mclabel.prm.scoring.unscored import UnscoredError
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import Scorer
@@ -30,6 +31,8 @@ class StepEstimates(NamedTuple):
     concentrations: list[float] | None = None
     """One per step, how sure the score is: the step's value is Beta(s c, (1 - s) c). None of a
     scorer that was not trained on counts (target=beta)."""
+    num_tokens: int = 0
+    """Tokens that were sampled for them, by a scorer that samples."""
 
 
 class PRM:
@@ -186,26 +189,34 @@ def step_estimates(model: StepModel, logits: Tensor) -> StepEstimates:
     return StepEstimates(scores, sure)
 
 
-def estimate_steps(scorer: Scorer, encoded: Sequence[EncodedSolution]) -> list[StepEstimates]:
-    """Scores of any scorer, with how sure each is where the scorer says so."""
-    if isinstance(scorer, PRM):
-        return scorer.estimate_encoded(encoded)
-    return [StepEstimates(scores) for scores in scorer.score_encoded(encoded)]
+def estimate_steps(
+    scorer: Scorer, encoded: Sequence[EncodedSolution]
+) -> Sequence[StepEstimates | UnscoredError]:
+    """Scores of any scorer, with what else it says of them, or why a solution has none."""
+    estimate = getattr(scorer, "estimate_encoded", None)
+    if estimate is not None:
+        return cast("Sequence[StepEstimates | UnscoredError]", estimate(encoded))
+    return [
+        scores if isinstance(scores, UnscoredError) else StepEstimates(scores)
+        for scores in scorer.score_encoded(encoded)
+    ]
 
 
-def check_scores(model: str, scores: Sequence[Sequence[float]], places: Sequence[str]) -> None:
+def check_scores(
+    model: str, scores: Sequence[Sequence[float] | UnscoredError], places: Sequence[str]
+) -> None:
     """Refuse scores that are no numbers: they would neither be the best nor the worst.
 
     Args:
         model: its name, for the message.
-        scores: of each solution.
+        scores: of each solution; one that has none is left to the caller.
         places: names of the solutions.
 
     Raises:
         DataError: names the first solution with such a score.
     """
     for place, row in zip(places, scores, strict=True):
-        for score in row:
+        for score in () if isinstance(row, UnscoredError) else row:
             if not isfinite(score):
                 raise DataError(
                     f"{place}: {model} gives it the score {score}, which must be a finite number. "

@@ -11,12 +11,18 @@ from pydantic import ValidationError
 
 from mclabel.core.errors import ConfigError, DataError, EngineError
 from mclabel.core.settings import OPERATIONAL, OneOf, Settings, TrustsCode, joined_faults, rule
+from mclabel.engines import Engine, EngineStats
 from mclabel.engines.devices import AUTO, resolve_device
-from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
+from mclabel.engines.resources import EngineResources
+from mclabel.engines.sections import settings_of
+from mclabel.prm.scoring.formats import FORMATS, GENERATIVE, OWN_FORMAT
+from mclabel.prm.scoring.generative import POLICY, GenerativeSettings
 from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, layout_of
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
+    from mclabel.prm.scoring.unscored import UnscoredError
 
 
 class ScorerSettings(Settings):
@@ -25,9 +31,12 @@ class ScorerSettings(Settings):
     prm: str
     """Folder of the PRM; for a format other than `mclabel`, its folder or Hugging Face name."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
-    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow` or `qwen`."""
+    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen`, or `generative` for
+    a language model that writes a verification and then gives its verdict."""
     layout: LayoutSettings = LayoutSettings()
     """How a PRM of another format reads a solution, where it departs from the format's authors."""
+    generative: GenerativeSettings = GenerativeSettings()
+    """How a PRM with format=generative verifies a solution."""
     device: Annotated[str, OPERATIONAL] = AUTO
     """PyTorch device that computes the scores, such as cpu or cuda. `auto` takes cuda if the
     machine on which the command runs has a GPU; a Ray worker then reserves one."""
@@ -41,17 +50,77 @@ class ScorerSettings(Settings):
     @property
     def on_gpu(self) -> bool:
         """Whether a GPU in this process computes the scores."""
+        if self.format == GENERATIVE:
+            return self.resources().num_gpus > 0
         return self.url is None and resolve_device(self.device) != "cpu"
 
     @property
     def text_split(self) -> str:
         """Where the steps of a solution given as one text end."""
-        if self.format == OWN_FORMAT:
+        if self.format in (OWN_FORMAT, GENERATIVE):
             return OUR_SPLIT
         return str(layout_of(self.format, self.layout).split)
 
+    def resources(self, num_cpus: float = 1) -> EngineResources:
+        """What the scorer takes of a cluster: what its engine does, a GPU, or some cores.
+
+        Args:
+            num_cpus: cores of a scorer that computes on a CPU and has no engine.
+        """
+        if self.format == GENERATIVE:
+            return self.engine().resources()
+        if self.on_gpu:
+            return EngineResources(num_gpus=1)
+        return EngineResources(num_cpus=num_cpus)
+
+    def check_prm(self) -> None:
+        """See that there is a PRM, without reading its weights.
+
+        Raises:
+            DataError: there is no finished one of our own format.
+            MclabelError: the engine of a generative one lacks something, or its model does.
+        """
+        if self.format == GENERATIVE:
+            with settings_of(POLICY):
+                engine = self.engine()
+                engine.check_environment()
+                engine.check_model()
+        elif self.format == OWN_FORMAT:
+            PrmManifest.read(model_folder(self.prm))
+
+    def engine(self) -> Engine:
+        """The engine of a generative PRM, not started."""
+        return self.generative.engine_of(self.prm, trust_remote_code=self.trust_remote_code)
+
+    @rule
+    def _a_generative_prm_has_an_engine(self) -> str | None:
+        if self.format != GENERATIVE:
+            if self.generative == GenerativeSettings():
+                return None
+            return (
+                f"generative: says how a language model verifies, but format={self.format}. Set "
+                f"format={GENERATIVE}, or remove it"
+            )
+        if self.url is not None:
+            return (
+                f"url={self.url!r}: names a server of `mclabel serve`, but format={GENERATIVE} is "
+                "run by an engine. Set generative.policy.engine.kind=openai and "
+                "generative.policy.engine.endpoints instead"
+            )
+        if self.device != AUTO:
+            return (
+                f"device={self.device!r}: does not apply to format={GENERATIVE}. Set "
+                "generative.policy.engine.device instead"
+            )
+        return None
+
     @rule
     def _a_layout_is_of_another_format(self) -> str | None:
+        if self.format == GENERATIVE and self.layout != LayoutSettings():
+            return (
+                f"layout: does not apply to format={GENERATIVE}, which is asked by "
+                "generative.template. Remove it"
+            )
         if self.format == OWN_FORMAT and self.layout != LayoutSettings():
             return (
                 f"layout: says how a PRM of another format reads, but format={OWN_FORMAT}. Remove "
@@ -85,13 +154,28 @@ class Scorer(Protocol):
 
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
-    ) -> list[list[float]]:
-        """For every solution a number in [0, 1] a step."""
+    ) -> Sequence[list[float] | UnscoredError]:
+        """For every solution a number in [0, 1] a step, or why it has none."""
         ...
 
-    def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
+    def score_encoded(
+        self, encoded: Sequence[EncodedSolution]
+    ) -> Sequence[list[float] | UnscoredError]:
         """As `score`, for encoded solutions."""
         ...
+
+
+def close_scorer(scorer: object) -> None:
+    """Free what a scorer holds beside its memory, such as the engine of a generative PRM."""
+    close = getattr(scorer, "close", None)
+    if close is not None:
+        close()
+
+
+def engine_stats(scorer: object) -> EngineStats | None:
+    """Statistics of the engine of a scorer; None of one that samples nothing."""
+    stats = getattr(scorer, "stats", None)
+    return None if stats is None else cast(EngineStats, stats())
 
 
 def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -> Scorer:
@@ -132,6 +216,8 @@ def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scor
     module, _, name = FORMATS[form].partition(":")
     scorer: Any = getattr(import_module(module), name)
     try:
+        if form == GENERATIVE:
+            return cast(Scorer, scorer.load(settings))
         more = {"threads": threads} if form == OWN_FORMAT else {"layout": settings.layout}
         loaded = scorer.load(path, device=settings.device, trust_remote_code=trusted, **more)
         return cast(Scorer, loaded)

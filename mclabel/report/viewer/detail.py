@@ -53,6 +53,8 @@ _STEP_FIELDS = (
     "low",
     "high",
     "mean",
+    "state",
+    "committed",
     "num_right",
     "num_wrong",
     "num_truncated",

@@ -117,7 +117,7 @@ class Rewarder:
         await self.asked.close()
         self._desk.close()
         if self._scorer is not None:
-            self._scorer.close()
+            await self._scorer.close()
 
     async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
         texts = await _together(*map(self._read, items))
@@ -199,10 +199,10 @@ class Rewarder:
             steps=steps_of(item.completion, ends),
         )
         try:
-            (scores, _), _ = await self._scorer.score(solution)
+            (scores, *_), _ = await self._scorer.score(solution)
         except TooLongError:
             return "too_long"
-        except (DataError, BadAnswer):
+        except (DataError, BadAnswer):  # UnscoredError among them
             return "not_scored"
         check_scores(str(self.settings.prm), [scores], [solution.place])
         return tuple(scores)

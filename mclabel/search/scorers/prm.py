@@ -19,10 +19,12 @@ from mclabel.core.errors import DataError, EngineDied
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.resources import EngineResources
-from mclabel.prm.scoring.formats import OWN_FORMAT
-from mclabel.prm.scoring.manifest import PrmManifest, model_folder, scorer_fingerprint
-from mclabel.prm.scoring.score import check_scores
-from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
+from mclabel.judge.generative.scorer import known_prm
+from mclabel.prm.scoring.formats import GENERATIVE, OWN_FORMAT
+from mclabel.prm.scoring.manifest import model_folder
+from mclabel.prm.scoring.score import check_scores, estimate_steps
+from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
+from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
 
 if TYPE_CHECKING:
@@ -65,25 +67,23 @@ class PrmScorer(StepScorer):
 
     def known(self) -> dict[str, Any]:
         """The PRM by its weights; see `StepScorer`."""
-        prm = self.settings.prm
-        return {"prm": f"weights:{scorer_fingerprint(prm)}"} if Path(prm).is_dir() else {}
+        return known_prm(self.settings)
 
     def check(self) -> None:
         """See that there is a PRM."""
-        if self.settings.format == OWN_FORMAT:
-            PrmManifest.read(model_folder(self.settings.prm))
+        self.settings.check_prm()
 
     def num_parameters(self) -> int:
         """Number of parameters in the PRM's files; 0 where it is no folder."""
+        if self.settings.format == GENERATIVE:
+            return self.settings.engine().num_parameters() or 0
         if self.settings.format != OWN_FORMAT and not Path(self.settings.prm).is_dir():
             return 0
         return sum(check_weights(str(model_folder(self.settings.prm))))
 
     def resources(self) -> EngineResources:
         """A GPU with a core beside it, or as many cores as threads."""
-        if self.settings.on_gpu:
-            return EngineResources(num_gpus=1)
-        return EngineResources(num_cpus=self.settings.threads)
+        return self.settings.resources(self.settings.threads)
 
     async def start(self) -> None:
         """Load the PRM."""
@@ -104,7 +104,8 @@ class PrmScorer(StepScorer):
         if self._running is not None:
             self._running.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._scorer = self._incremental = None
+        scorer, self._scorer, self._incremental = self._scorer, None, None
+        await asyncio.to_thread(close_scorer, scorer)
 
     def _load(self) -> None:
         from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
@@ -198,9 +199,14 @@ class PrmScorer(StepScorer):
                 )
             except DataError as error:
                 results[id(one)] = error
-        scores = scorer.score_encoded(list(encoded.values()))
-        for name, own in zip(encoded, scores, strict=True):
-            results[name] = Scored(scores=tuple(own), num_computed=len(encoded[name].ids))
+        found = estimate_steps(scorer, list(encoded.values()))
+        for name, own in zip(encoded, found, strict=True):
+            num_tokens = len(encoded[name].ids)
+            results[name] = (
+                own
+                if isinstance(own, UnscoredError)
+                else Scored(scores=tuple(own.scores), num_computed=num_tokens + own.num_tokens)
+            )
         return [results[id(one)] for one in asked]
 
 

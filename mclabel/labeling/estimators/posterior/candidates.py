@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mclabel.labeling.estimators.paths import Completer
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
 from mclabel.labeling.estimators.posterior.plan import DRAWS, Plan
 
@@ -46,12 +47,12 @@ class Candidates:
     """Of a token, relative to the cheapest completer's."""
 
 
-def find_candidates(table: EvidenceTable, *, cost: float = 1.0) -> Candidates:
+def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
     """List the prefixes of a problem that differ in evidence, and where each lies in the chains.
 
     Args:
         table: of one completer.
-        cost: of one of its tokens, relative to the cheapest completer's.
+        completer: that rolls out.
     """
     prefixes: list[int] = []
     tokens: list[float] = []
@@ -72,7 +73,7 @@ def find_candidates(table: EvidenceTable, *, cost: float = 1.0) -> Candidates:
             known = table.paths[chain].step_tokens
             left += sum(known[depth:]) if known else UNKNOWN_STEP_TOKENS * to_go
             places.append((chain, to_go))
-        tokens.append(max(1.0, left / len(holders)))
+        tokens.append(completer.forced_tokens or max(1.0, left / len(holders)))
     chains, to_go_ = np.array(places, dtype=np.intp).reshape(-1, 2).T
     return Candidates(
         prefixes=tuple(prefixes),
@@ -81,7 +82,7 @@ def find_candidates(table: EvidenceTable, *, cost: float = 1.0) -> Candidates:
         copies=table.copies[chains].astype(np.float64),
         starts=np.array(starts, dtype=np.intp),
         chains=tuple(held),
-        cost=cost,
+        cost=completer.cost,
     )
 
 

@@ -56,7 +56,7 @@ class CompleterView:
         self.table = EvidenceTable(
             paths, agreement=agreement, truncated=truncated, is_author=completer.is_author
         )
-        self.candidates = find_candidates(self.table, cost=completer.cost)
+        self.candidates = find_candidates(self.table, completer)
         self.num_asked: dict[int, int] = {}
         self.full: set[int] = set()
         """Candidates that may not be asked for again."""

@@ -1,10 +1,9 @@
 """Exact inference along traces: a hidden Markov chain of two states that may go back and forth.
 
-A solution is sound or not after each step. A sound one goes wrong with a chance `errs`, and one
-that is wrong recovers with a chance `recovers`: a policy that corrects itself does both, so that
-what `mclabel.labeling.estimators.posterior` takes for granted, that nothing mends an error, does
-not hold. What is seen depends on the state alone, and on how well the problem is within reach (its
-`level`, the same for all its solutions, never seen):
+After each step a solution is sound or not, and the rest of it more or less within reach: its
+`level`. A sound one may go wrong, and one that is wrong may recover: a policy that corrects itself
+does both, so that what `mclabel.labeling.estimators.posterior` takes for granted, that nothing
+mends an error, does not hold. What is seen depends on both, which are never seen themselves:
 
 - completions from a prefix, of each completer: right, right but by going back on a step of the
   prefix, or wrong. A share varies from prefix to prefix around its mean (Dirichlet-multinomial);
@@ -12,7 +11,8 @@ not hold. What is seen depends on the state alone, and on how well the problem i
 
 Every source has shares of its own, by level, state, and number of steps still to go: how often an
 answer at once is right by luck or wrong for want of the steps that are missing is learned, not
-assumed. Time and memory are linear in the number of steps.
+assumed. The solutions of a problem begin at one level. Time and memory are linear in the number of
+steps.
 
 Arrays have chains as their last axis, and nothing is summed along it: see
 `mclabel.labeling.estimators.posterior.arithmetic`.
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.labeling.estimators.posterior.arithmetic import exp, log, total
+from mclabel.labeling.estimators.posterior.arithmetic import combine, total
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,7 +34,9 @@ Ints = NDArray[np.int64]
 UNSOUND, SOUND = 0, 1
 RIGHT, REPAIRED, WRONG = 0, 1, 2
 """What may come of a completion: right; right, by going back on a step of its prefix; wrong."""
-NUM_LEVELS = 4
+NUM_LEVELS = 5
+NUM_STATES = 2 * NUM_LEVELS
+"""Levels and states together."""
 NUM_TO_GO = 7
 """Bins of the number of steps still to go: 1, 2 to 3, 4 to 7, and so on."""
 _TINY = 1e-300
@@ -45,11 +47,10 @@ class ClassRates:
     """What is believed of the problems of an answer class before anything is seen of one."""
 
     level: Floats
-    """[level]: chances that a problem is of it."""
-    errs: Floats
-    """[level]: chance that a step goes wrong where nothing was."""
-    recovers: Floats
-    """[level]: chance that a step repairs what was wrong."""
+    """[level]: chances of the bare problem's."""
+    moves: Floats
+    """[level and state, level and state]: chances of what a step leads to; level and state are
+    numbered together, the state last."""
     end: Floats
     """[state, 2]: chances that a solution ends right and wrong."""
     commitment: Floats
@@ -78,19 +79,21 @@ class TraceEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceBeliefs:
-    """Posterior of a problem's chains."""
+    """Posterior of a problem's chains; zero beyond a chain's length."""
 
-    level: Floats
-    """[level]"""
+    root: Floats
+    """[level]: chances of the bare problem's level."""
     states: Floats
-    """[T, level, state, chain]: chances of the states after each step, given the level."""
+    """[T, level, state, chain]: chances of level and state after each step."""
     moves: Floats
     """[T, 4, chain]: chances that a step is carried, recovered, an error, sound."""
     first_error: Floats
     """[T + 1, chain]: chances of the first error, and last of none."""
-    log_likelihood: float
-    given_level: Floats
-    """[T, level, 4, chain]: `moves` for each level."""
+    before: Floats
+    """[T, level and state, chain]: of what was seen before each step."""
+    to: Floats
+    """[T, level and state, chain]: of what was seen after it. `before` times the chance of a move
+    times `to` is the chance of that move at that step."""
 
 
 CARRIED, RECOVERED, ERROR, KEPT = range(4)
@@ -144,58 +147,71 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
 
 
 def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
-    """Compute the posterior of a problem's chains, and of its level."""
-    seen = emissions(evidence, rates)
-    width, _, _, count = seen.shape
-    moves = np.empty((NUM_LEVELS, 2, 2))
-    moves[:, UNSOUND] = np.stack([1 - rates.recovers, rates.recovers], axis=1)
-    moves[:, SOUND] = np.stack([rates.errs, 1 - rates.errs], axis=1)
-    there = np.arange(width)[:, None] < evidence.num_steps  # [T, chain]
-    before = np.zeros((width + 1, NUM_LEVELS, 2, count))
-    before[0, :, SOUND] = 1.0
-    unbroken = np.ones((width + 1, NUM_LEVELS, count))
-    scale = np.ones((width, NUM_LEVELS, count))
-    for t in range(width):
-        moved = total(before[t][:, :, None] * moves[..., None], axis=1) * seen[t]
-        size = np.maximum(total(moved, axis=1), _TINY)
-        before[t + 1] = np.where(there[t], moved / size[:, None], before[t])
-        scale[t] = np.where(there[t], size, 1.0)
-        kept = unbroken[t] * moves[:, SOUND, SOUND, None] * seen[t, :, SOUND] / size
-        unbroken[t + 1] = np.where(there[t], kept, unbroken[t])
-    after = np.ones((width + 1, NUM_LEVELS, 2, count))
+    """Compute the posterior of a problem's chains.
+
+    They begin at the bare problem, whose level they share: what the others say of it is where each
+    chain begins.
+    """
+    seen = emissions(evidence, rates).reshape(-1, NUM_STATES, len(evidence.num_steps))
+    width, _, count = seen.shape
+    moves = rates.moves
+    there = (np.arange(width)[:, None] < evidence.num_steps)[:, None]  # [T, 1, chain]
+    scale = np.ones((width, 1, count))
+    after = np.ones((width + 1, NUM_STATES, count))
     for t in range(width - 1, -1, -1):
-        behind = total(moves[..., None] * (seen[t] * after[t + 1])[:, None], axis=2)
-        after[t] = np.where(there[t], behind / scale[t][:, None], after[t + 1])
-    level = _levels(evidence, rates, scale)
-    # By level: chances of each move, whose sum is 1.
-    to = (seen * after[1:] / scale[:, :, None])[:, :, None]
-    given = (before[:-1, :, :, None] * moves[..., None] * to).reshape(width, NUM_LEVELS, 4, count)
-    given = np.where(there[:, None, None], given, 0.0)
-    gone = unbroken[:-1] * moves[:, SOUND, UNSOUND, None] * seen[:, :, UNSOUND]
-    gone = np.where(there[:, None], gone * after[1:, :, UNSOUND] / scale, 0.0)
-    weight = level[:, None, None]
-    errors = total(gone * level[:, None], axis=1)
-    none = total(unbroken[-1] * level[:, None])
+        behind = combine(moves.T, seen[t] * after[t + 1])
+        size = np.maximum(behind.max(0), _TINY)
+        scale[t] = np.where(there[t], size, 1.0)
+        after[t] = np.where(there[t], behind / size, after[t + 1])
+    shown = after[0, SOUND::2]  # [level, chain]
+    root = _root(evidence, rates)
+    start = np.zeros((NUM_STATES, count))
+    whole = root * shown.prod(1)
+    for chain in range(count):
+        others = root * np.delete(shown, chain, axis=1).prod(1)
+        start[SOUND::2, chain] = others / np.maximum(others.sum(), _TINY)
+    mass = np.maximum(total(start[SOUND::2] * shown), _TINY)
+    before = np.empty((width + 1, NUM_STATES, count))
+    unbroken = np.empty((width + 1, NUM_STATES, count))
+    before[0], unbroken[0] = start / mass, start / mass
+    kept = moves[SOUND::2, SOUND::2]
+    for t in range(width):
+        moved = combine(moves, before[t]) * seen[t] / scale[t]
+        before[t + 1] = np.where(there[t], moved, before[t])
+        sound = combine(kept, unbroken[t, SOUND::2]) * seen[t, SOUND::2] / scale[t]
+        unbroken[t + 1] = np.where(there[t], 0.0, unbroken[t])
+        unbroken[t + 1, SOUND::2] = np.where(there[t], sound, unbroken[t, SOUND::2])
+    to = np.where(there, seen * after[1:] / scale, 0.0)
+    pairs = np.empty((width, 4, count))
+    for a in (UNSOUND, SOUND):
+        for b in (UNSOUND, SOUND):
+            reached = _moved(moves[a::2, b::2], before[:-1, a::2])
+            pairs[:, 2 * a + b] = total(reached * to[:, b::2], axis=1)
+    gone = _moved(moves[SOUND::2, UNSOUND::2], unbroken[:-1, SOUND::2])
+    errors = total(gone * to[:, UNSOUND::2], axis=1)
+    none = total(unbroken[-1, SOUND::2])
     return TraceBeliefs(
-        level=level,
-        states=given[:, :, [CARRIED, RECOVERED]] + given[:, :, [ERROR, KEPT]],
-        moves=total(given * weight, axis=1),
+        root=whole / np.maximum(whole.sum(), _TINY),
+        states=np.where(there, before[1:] * after[1:], 0.0).reshape(width, NUM_LEVELS, 2, count),
+        moves=pairs,
         first_error=np.concatenate([errors, none[None]]),
-        log_likelihood=float(log(np.maximum(scale, _TINY)).sum()),
-        given_level=given,
+        before=before[:-1],
+        to=to,
     )
 
 
-def _levels(evidence: TraceEvidence, rates: ClassRates, scale: Floats) -> Floats:
-    """Chances of the problem's level, from all its solutions."""
-    logs = log(np.maximum(rates.level, _TINY))
-    for chain in range(scale.shape[2]):
-        logs = logs + total(log(np.maximum(scale[:, :, chain], _TINY))[..., None])[:, 0]
+def _moved(matrix: Floats, states: Floats) -> Floats:
+    """States [T, from, chain] after one step, [T, to, chain]."""
+    return np.moveaxis(combine(matrix, np.ascontiguousarray(np.moveaxis(states, 1, 0))), 0, 1)
+
+
+def _root(evidence: TraceEvidence, rates: ClassRates) -> Floats:
+    """Chances of the bare problem's level, by what was completed from it, [level]."""
+    found = rates.level
     furthest = to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
     for name, counts in evidence.root.items():
         if counts.any():
             shares = rates.shares[name][:, SOUND, furthest]
             seen = likelihoods(counts[None], shares, rates.spread[name])
-            logs = logs + log(np.maximum(seen, _TINY))
-    chances = exp(logs - logs.max())
-    return np.asarray(chances / total(chances[:, None])[0])
+            found = found * (seen / seen.max())
+    return np.asarray(found / np.maximum(found.sum(), _TINY))

@@ -235,7 +235,7 @@ class TraceEstimator(Estimator):
         for number, completer in enumerate(self._problem.completers):
             gains = self._table.gains(self._inferred(), self._rates, number)
             for prefix, gain in gains.items():
-                cost = self._table.tokens(prefix, completer.forced_tokens) * completer.cost
+                cost = self._table.tokens(prefix, number) * completer.cost
                 probe = Probe(prefix, number)
                 if self._num_asked.get(probe, 0) < self._settings.rollouts:
                     options.append((round(gain / cost, 12), probe, cost))
@@ -302,6 +302,9 @@ class _Table:
 
     def __init__(self, problem: ProblemPaths, truncated: TruncatedPolicy) -> None:
         self._completers = [one.name for one in problem.completers]
+        self._forced = [one.forced_tokens for one in problem.completers]
+        self._spent = [(0, 0)] * len(self._forced)
+        """Of each completer, sampled tokens and completions."""
         self._truncated = truncated
         names = [(path.prefixes, path.outcome) for path in problem.paths]
         chains = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -320,6 +323,8 @@ class _Table:
         self._left = [_left(path) for path in self.paths]
 
     def record(self, rollout: RecordedRollout) -> None:
+        spent, count = self._spent[rollout.completer]
+        self._spent[rollout.completer] = spent + rollout.num_tokens, count + 1
         kind = self._kind(rollout)
         if kind is not None:
             counts = self._counts.setdefault((rollout.prefix, rollout.completer), np.zeros(3))
@@ -331,10 +336,12 @@ class _Table:
         cut = rollout.outcome is Outcome.TRUNCATED and self._truncated == "wrong"
         return WRONG if cut or rollout.outcome is Outcome.WRONG else None
 
-    def tokens(self, prefix: int, forced_tokens: int | None) -> float:
-        """Expected tokens of a completion."""
-        if forced_tokens is not None:
-            return float(forced_tokens)
+    def tokens(self, prefix: int, number: int) -> float:
+        """Expected tokens of a completion; an answer at once often ends before its limit."""
+        longest = self._forced[number]
+        if longest is not None:
+            spent, count = self._spent[number]
+            return (longest + spent) / (1 + count)
         held = self.holders[prefix]
         return max(1.0, sum(float(self._left[c][t + 1]) for c, t in held) / len(held))
 
@@ -378,7 +385,7 @@ class _Table:
         predicted = (spread * shares + seen[:, None, None]) / (
             spread + total(seen, axis=1)[:, None, None, None]
         )
-        joint = beliefs.states * beliefs.level[:, None, None]  # [T, level, state, chain]
+        joint = beliefs.states
         chance = total(joint, axis=1)  # [T, state, chain]
         each = total(joint[:, :, :, None] * predicted, axis=1)  # [T, state, 3, chain]
         known = each / np.maximum(chance, _TINY)[:, :, None]
@@ -396,7 +403,7 @@ class _Table:
         bins = to_go_bins(self.num_steps, width)[:, chain]
         shares = np.moveaxis(rates.shares[self._completers[number]][:, :, bins], 2, 0)
         right = shares[..., RIGHT] + shares[..., REPAIRED]
-        joint = beliefs.states[..., chain] * beliefs.level[:, None]
+        joint = beliefs.states[..., chain]
         return np.asarray((joint * right).sum((1, 2)))
 
 

@@ -10,12 +10,9 @@ import numpy as np
 from mclabel.labeling.estimators.paths import Completer
 from mclabel.labeling.estimators.posterior.priors import POOLED
 from mclabel.labeling.estimators.trace.chain import (
-    CARRIED,
-    ERROR,
-    KEPT,
     NUM_LEVELS,
+    NUM_STATES,
     NUM_TO_GO,
-    RECOVERED,
     SOUND,
     ClassRates,
     Floats,
@@ -79,7 +76,7 @@ class _Expected:
     """Expected counts of everything that rates describe."""
 
     level: Floats = field(default_factory=lambda: np.zeros(NUM_LEVELS))
-    moves: Floats = field(default_factory=lambda: np.zeros((NUM_LEVELS, 4)))
+    moves: Floats = field(default_factory=lambda: np.zeros((NUM_STATES, NUM_STATES)))
     end: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     commitment: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     seen: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
@@ -106,10 +103,9 @@ def _expect(problems: Sequence[Observed], rates: ClassRates, names: Sequence[str
 
 def _add(found: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
     beliefs = infer(evidence, rates)
-    weight = beliefs.level
-    found.level += weight
-    found.moves += (beliefs.given_level * weight[:, None, None]).sum((0, 3))
-    states = beliefs.states * weight[:, None, None]  # [T, level, state, chain]
+    found.level += beliefs.root
+    found.moves += rates.moves * np.einsum("tic,tjc->ij", beliefs.before, beliefs.to)
+    states = beliefs.states
     count = len(evidence.num_steps)
     ends = states.sum(1)[evidence.num_steps - 1, :, np.arange(count)]  # [chain, state]
     known = evidence.end.sum(0) == 1
@@ -128,7 +124,7 @@ def _add(found: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
         root = evidence.root[name]
         if root.any():
             at = np.zeros((1, NUM_LEVELS, 2))
-            at[0, :, SOUND] = weight
+            at[0, :, SOUND] = beliefs.root
             furthest = to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
             found.seen[name].append((root[None], furthest.astype(np.float64), at))
 
@@ -138,8 +134,6 @@ def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRa
         mixed = counts + strength * target
         return np.asarray(mixed / mixed.sum(-1, keepdims=True))
 
-    wrong = np.stack([found.moves[:, ERROR], found.moves[:, KEPT]], axis=-1)
-    back = np.stack([found.moves[:, RECOVERED], found.moves[:, CARRIED]], axis=-1)
     shares, spread = {}, {}
     for name, target in towards.shares.items():
         shares[name], spread[name] = _fit_shares(
@@ -151,8 +145,7 @@ def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRa
     commitment = found.commitment + certain * towards.commitment
     return ClassRates(
         level=shrunk(found.level, towards.level),
-        errs=shrunk(wrong, np.stack([towards.errs, 1 - towards.errs], axis=-1))[:, 0],
-        recovers=shrunk(back, np.stack([towards.recovers, 1 - towards.recovers], axis=-1))[:, 0],
+        moves=shrunk(found.moves, towards.moves),
         end=end / end.sum(-1, keepdims=True),
         commitment=commitment / commitment.sum(-1, keepdims=True),
         shares=shares,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from mclabel.labeling.estimators.paths import Completer
 from mclabel.labeling.estimators.posterior.priors import POOLED
 from mclabel.labeling.estimators.trace.chain import (
     NUM_LEVELS,
+    NUM_STATES,
     NUM_TO_GO,
     SOUND,
     UNSOUND,
@@ -33,19 +34,22 @@ from mclabel.labeling.estimators.trace.chain import (
 FORMAT = "trace-1"
 _SHAPES = {
     "level": (NUM_LEVELS,),
-    "errs": (NUM_LEVELS,),
-    "recovers": (NUM_LEVELS,),
+    "moves": (NUM_STATES, NUM_STATES),
     "end": (2, 2),
     "commitment": (2, 2),
 }
 _SHARES = (NUM_LEVELS, 2, NUM_TO_GO, 3)
-_LEVELS = np.array([0.1, 0.4, 0.7, 0.95])
+_LEVELS = np.array([0.03, 0.2, 0.5, 0.8, 0.96])
 """Chances that a sound prefix is completed rightly, by level, before anything is fitted."""
 _IN_SIGHT = np.array([0.95, 0.85, 0.65, 0.45, 0.3, 0.2, 0.1])
 """Of these, what is left where the answer is given at once, by steps to go."""
 LUCK, REPAIR = 0.04, 0.3
 """Chance that an unsound prefix is completed rightly by luck; and by going back, in levels."""
 SPREAD = 8.0
+ERRS = np.array([0.12, 0.1, 0.06, 0.03, 0.02])
+"""Chance that a step goes wrong where nothing was, by level."""
+RECOVERS = 0.06
+"""Chance that a step repairs what was wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +114,7 @@ class TraceRates(Knowledge):
 @dataclass(frozen=True, kw_only=True)
 class _WrittenClass:
     level: list[Any]
-    errs: list[Any]
-    recovers: list[Any]
+    moves: list[Any]
     end: list[Any]
     commitment: list[Any]
     shares: Mapping[str, list[Any]]
@@ -149,16 +152,20 @@ def _array(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
 
 
 def _listed(array: Floats) -> Any:
-    return np.vectorize(lambda x: float(f"{x:.7g}"))(array).tolist()
+    return _rounded(array).tolist()
+
+
+def _rounded(array: Floats) -> Floats:
+    """As a file holds it, so that labels can be made again."""
+    return np.asarray(np.vectorize(lambda x: float(f"{x:.7g}"))(array))
 
 
 def wide_rates(completers: Iterable[Completer]) -> TraceRates:
     """The rates before any evidence."""
-    shares = {one.name: _wide_shares(one) for one in completers}
+    shares = {one.name: _wide_shares(one.forced_tokens is not None) for one in completers}
     wide = ClassRates(
         level=np.full(NUM_LEVELS, 1 / NUM_LEVELS),
-        errs=np.array([0.15, 0.08, 0.04, 0.02]),
-        recovers=np.full(NUM_LEVELS, 0.08),
+        moves=_wide_moves(),
         end=np.array([[0.02, 0.98], [0.98, 0.02]]),
         commitment=np.array([[0.05, 0.95], [0.95, 0.05]]),
         shares=shares,
@@ -167,9 +174,24 @@ def wide_rates(completers: Iterable[Completer]) -> TraceRates:
     return TraceRates(classes={POOLED: wide}, num_solutions=0)
 
 
-def _wide_shares(completer: Completer) -> Floats:
+@lru_cache(maxsize=1)
+def _wide_moves() -> Floats:
+    """Levels mostly stay; an error leaves any, and more often one that is out of reach."""
+    distance = np.abs(np.arange(NUM_LEVELS)[:, None] - np.arange(NUM_LEVELS))
+    near = np.array([1.0, 0.1, 0.02, 0.01, 0.01])[distance]
+    near /= near.sum(1, keepdims=True)
+    fallen = np.tile(np.array([0.4, 0.2, 0.15, 0.15, 0.1]), (NUM_LEVELS, 1))
+    found = np.zeros((NUM_LEVELS, 2, NUM_LEVELS, 2))
+    found[:, SOUND, :, SOUND] = (1 - ERRS)[:, None] * near
+    found[:, SOUND, :, UNSOUND] = ERRS[:, None] * fallen
+    found[:, UNSOUND, :, UNSOUND] = (1 - RECOVERS) * near
+    found[:, UNSOUND, :, SOUND] = RECOVERS * near
+    return _rounded(found.reshape(NUM_STATES, NUM_STATES))
+
+
+@lru_cache(maxsize=2)
+def _wide_shares(is_forced: bool) -> Floats:
     found = np.zeros(_SHARES)
-    is_forced = completer.forced_tokens is not None
     reached = _LEVELS[:, None] * (_IN_SIGHT if is_forced else np.ones(NUM_TO_GO))
     repaired = (
         np.full_like(reached, 0.001) if is_forced else REPAIR * _LEVELS[:, None] + 0 * reached
@@ -179,4 +201,4 @@ def _wide_shares(completer: Completer) -> Floats:
     found[:, UNSOUND, :, 0] = LUCK
     found[:, UNSOUND, :, 1] = repaired
     found[..., 2] = 1 - found.sum(-1)
-    return found
+    return _rounded(found)

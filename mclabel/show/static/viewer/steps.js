@@ -71,6 +71,10 @@ function oneStep(row, step, index, id, marks) {
   const flags = [...marks];
   if (index === row.first_error) flags.push(chip("error", row.truth === index ? "first error, also in truth" : "first error by label"));
   if (row.has_truth && index === row.truth && index !== row.first_error) flags.push(chip(row.decided ? "differs" : "", "first error in truth"));
+  if (step.state === "recovered") flags.push(chip("", "repairs an error"));
+  if (step.state === "carried") flags.push(chip("differs", "rests on an error"));
+  if (step.state === "error" && index !== row.first_error) flags.push(chip("error", "another error"));
+  if (step.committed !== null) flags.push(chip("", `commits to an answer: ${step.committed}`));
   const kind = step.value === null && step.mean !== null ? "expected value" : "value";
   const facts = h("div", { class: "measures" },
     h("div", { class: "line" },

@@ -1,0 +1,325 @@
+"""A generative PRM: how chains become scores, and that everything that takes a PRM takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from pydantic import ValidationError
+from transformers import AutoModelForCausalLM
+
+from mclabel.cli import main
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.records import Problem, Step
+from mclabel.engines import PolicySettings, make_engine
+from mclabel.engines.text import PolicyText
+from mclabel.judge.generative.scorer import GenerativePRM
+from mclabel.judge.generative.verdicts import VerdictTokens
+from mclabel.prm.examples.encode import TooLongError
+from mclabel.prm.scoring.scorer import ScorerSettings, load_scorer
+from mclabel.prm.scoring.unscored import UnscoredError
+from mclabel.rl.client import RewardItem
+from mclabel.rl.server.rewarder import Rewarder
+from mclabel.rl.settings import RewardSettings
+from mclabel.search.scorers.base import Beginning, make_scorer
+from mclabel.search.scorers.prm import PrmScorer
+from mclabel.serving.asked import Limits
+from tests.prm.test_adapters import tokenizer
+from tests.support.labelled import tiny_model
+from tests.support.verifier_engines import SURE
+
+ENGINES = "tests.support.verifier_engines"
+STEPS = ["one\n", "two\n", "three"]
+
+
+def settings(engine: str = "SureEngine", **generative: Any) -> dict[str, Any]:
+    """Fields of a scorer."""
+    policy = {"engine": {"kind": f"{ENGINES}:{engine}"}, **generative.pop("policy", {})}
+    return {"prm": "m", "format": "generative", "generative": {**generative, "policy": policy}}
+
+
+@contextmanager
+def loaded(engine: str = "SureEngine", **generative: Any) -> Iterator[GenerativePRM]:
+    scorer = load_scorer(ScorerSettings(**settings(engine, **generative)))
+    assert isinstance(scorer, GenerativePRM)
+    try:
+        yield scorer
+    finally:
+        scorer.close()
+
+
+def keys(place: str, engine: str = "SureEngine") -> list[str]:
+    """The same on the command line, with the place of the scorer's keys."""
+    kind = f"{place}generative.policy.engine.kind={ENGINES}:{engine}"
+    return [f"{place}prm=m", f"{place}format=generative", kind]
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(main, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def write(path: Path, *problems: str, **more: Any) -> str:
+    rows = [
+        {"id": f"r{number}", "problem": text, "steps": STEPS, **more}
+        for number, text in enumerate(problems)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("engine", "error", "scores"),
+    [
+        ("SureEngine", -1, [1, 1, SURE]),
+        ("SureEngine", 0, [1 - SURE, 1 - SURE, 1 - SURE]),
+        ("SureEngine", 1, [1, 1 - SURE, 1 - SURE]),
+        ("KnowingEngine", -1, [1, 1, 1]),
+        ("KnowingEngine", 2, [1, 1, 0]),
+    ],
+)
+def test_a_chain_locates_the_error_and_its_answer_says_how_sure(
+    engine: str, error: int, scores: list[float]
+) -> None:
+    with loaded(engine) as prm:
+        assert prm.score([f"p [error {error}]"], [STEPS]) == [pytest.approx(scores)]
+
+
+@pytest.mark.parametrize("read", ["token", "text"])
+def test_each_step_is_a_turn_that_sees_the_judgements_before(read: str) -> None:
+    low, high = (1 - SURE, SURE) if read == "token" else (0, 1)
+    with loaded("TurnEngine", template="genprm", read=read) as prm:
+        right, wrong, unknown = prm.score(
+            ["p [error -1]", "p [error 1]", "p [error 1] [unknown]"], [STEPS] * 3
+        )
+    assert (right, wrong) == (pytest.approx([high] * 3), pytest.approx([high, low, low]))
+    assert isinstance(unknown, UnscoredError) and "truncated at step 1 (4)" in str(unknown)
+
+
+def test_unfinished_chains_are_unknown_and_count_for_nothing() -> None:
+    with loaded() as prm:
+        cut, silent = prm.score(["p [error 0] [unknown]", "p [error 0] [silent]"], [STEPS] * 2)
+    assert isinstance(cut, UnscoredError) and isinstance(silent, UnscoredError)
+    assert str(cut) == "none of 4 chains gives a verdict: truncated (4)"
+    assert cut.num_tokens > 0
+
+
+def test_more_chains_are_sampled_where_they_disagree_and_order_does_not_matter() -> None:
+    texts = [f"p{number} [torn] [error -1]" for number in range(12)] + ["q [error -1]"]
+    with loaded("KnowingEngine", least_chains=2, most_chains=8) as prm:
+        encoded = [prm.encode(text, STEPS) for text in texts]
+        together = prm.estimate_encoded(encoded)
+        alone = [prm.estimate_encoded([one])[0] for one in reversed(encoded)]
+    assert together == alone[::-1]
+    scores = [one.scores[0] for one in together if not isinstance(one, UnscoredError)]
+    assert scores[-1] == 1 and any(0 < score < 1 for score in scores)
+    tokens = [one.num_tokens for one in together]
+    assert max(tokens) > 2 * tokens[-1]
+
+
+def test_the_chance_is_the_softmax_of_the_models_own_logits(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "model")
+    engine = make_engine(PolicySettings(model=folder, temperature=0.3, top_k=1))
+
+    async def read() -> tuple[VerdictTokens, list[int], float | None, float | None]:
+        await engine.start()
+        found = VerdictTokens.of(engine, " = ", ("1", "2"))
+        with pytest.raises(ConfigError, match=r"'yes' is 3 tokens .* Set generative\.read=text"):
+            VerdictTokens.of(engine, " = ", ("yes", "no"))
+        prompt, prefix = engine.prompt_ids("A boy has 1 apple."), engine.encode("1 + 1")
+        chances = [await found.chance(engine, prompt, prefix) for _ in range(2)]
+        await engine.close()
+        return found, [*prompt, *prefix, *found.question], chances[0], chances[1]
+
+    tokens, ids, chance, again = asyncio.run(read())
+    with torch.inference_mode():
+        logits = AutoModelForCausalLM.from_pretrained(folder)(torch.tensor([ids])).logits[0, -1]
+    exact = logits.double()[[tokens.good, tokens.bad]].softmax(0)[0].item()
+    assert chance == again == pytest.approx(exact, abs=1e-5)
+    assert 0.01 < exact < 0.99
+
+
+def test_a_chat_stops_behind_its_last_question() -> None:
+    text = PolicyText(tokenizer(), template=None, system="a")
+    found = text.decode(text.chat_ids([("q1", "b"), ("q2 <|end|>", "c")], "q1"))
+    turns = "<|user|> q1 <|end|> <|assistant|> b <|end|> <|user|> q2"
+    assert found.startswith(f"<|system|> a <|end|> {turns}")
+    assert found.endswith("<|assistant|> c <|end|> <|user|> q1 <|end|>")
+
+
+def test_a_scorer_that_is_closed_ends_what_it_was_asked() -> None:
+    slow = {"engine": {"kind": f"{ENGINES}:SlowEngine"}}
+    with ThreadPoolExecutor(1) as pool, loaded(policy=slow) as prm:
+        asked = pool.submit(prm.score, ["p [error 1]"], [STEPS])
+        while not prm.stats().num_live:
+            sleep(0.01)
+        prm.close()
+        with pytest.raises(CancelledError):
+            asked.result(timeout=60)
+
+
+# Everything that takes a PRM
+
+
+def test_processbench_counts_the_unknown_as_wrong(tmp_path: Path) -> None:
+    rows = []
+    for number, (label, mark) in enumerate([(1, ""), (2, ""), (-1, ""), (-1, "[unknown]")]):
+        problem = f"p{number} [error {label}] {mark}"
+        rows.append({"id": f"g-{number}", "problem": problem, "steps": STEPS, "label": label})
+    file = tmp_path / "processbench_gsm8k.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = str(tmp_path / "out")
+    run("judge", str(file), "-o", out, "judge=scorer", "judge.threshold=0.5", *keys("judge."))
+    asked = ("eval", "processbench", str(file), "--opinions", out)
+    found = json.loads(run(*asked, "--format", "json"))["splits"]["gsm8k"]
+    assert (found["wrong_accuracy"]["value"], found["right_accuracy"]["value"]) == (1, 0.5)
+    assert found["f1"]["value"] == pytest.approx(2 / 3) and found["num_unknown"] == 1
+    assert "counted as predicted wrongly: 1 of 4 (25.0%)" in run(*asked)
+
+
+def test_the_unknown_has_null_scores_in_a_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "in.jsonl", "p [error 1]", "p [unknown]")
+    out = tmp_path / "out.jsonl"
+    said = run("score", "m", file, "-o", str(out), "--format", "generative", keys("")[-1])
+    known, unknown = map(json.loads, out.read_text().splitlines())
+    assert known["scores"] == pytest.approx([1, 0.1, 0.1]) and "unknown" not in known
+    assert unknown["scores"] is unknown["min"] is unknown["last"] is None
+    assert "truncated (4)" in unknown["unknown"]
+    assert "1 solutions scored" in said and "1 solutions have no scores" in said
+    chosen = run(
+        "select", file, "-o", f"{tmp_path}/chosen.parquet", "--scores", str(out),
+        "--rule", "uncertain", "--budget", "1",
+    )  # fmt: skip
+    assert "1 of them have no scores" in chosen
+
+
+def test_best_of_n_ranks_the_unknown_last(tmp_path: Path) -> None:
+    rows = [{"problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(8)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scorer = json.dumps({"v": settings()})
+    asked = (
+        "eval", "best-of-n", "/dev/null", f"problems.source={tmp_path}/p.jsonl", "samples=8",
+        "policy.engine=scripted", "ray.address=none", f"out={tmp_path}/out", f"scorers={scorer}",
+    )  # fmt: skip
+    run(*asked)
+    report = json.loads((tmp_path / "out" / "best_of_n.json").read_text())
+    assert 0 < report["num_unscored"] < 64
+    best, drawn = (report["result"]["accuracy"][name]["8"] for name in ("v:min", "random"))
+    assert best["value"] > drawn["value"] + 0.2
+    before = (tmp_path / "out" / "best_of_n.json").read_bytes()
+    run(*asked)
+    assert (tmp_path / "out" / "best_of_n.json").read_bytes() == before
+    assert "samples could not be scored" in run(*asked)
+
+
+def test_a_search_is_given_scores_or_an_error() -> None:
+    scorer = make_scorer(PrmScorer.Settings(**settings()))
+
+    async def ask(*texts: str) -> list[Any]:
+        scorer.check()
+        await scorer.start()
+        steps = tuple(Step(text=one, end=i + 1) for i, one in enumerate(STEPS))
+        asked = [
+            Beginning(
+                problem=Problem(id="p", text=text, answer="1"),
+                steps=steps, ids=(1, 2, 3), num_new=3, parent=None,
+            )
+            for text in texts
+        ]  # fmt: skip
+        found = await asyncio.gather(*map(scorer.score, asked), return_exceptions=True)
+        await scorer.close()
+        return found
+
+    known, unknown = asyncio.run(ask("p [error 2]", "p [unknown]"))
+    assert known.scores == pytest.approx((1, 1, 1 - SURE)) and known.num_computed > 0
+    assert isinstance(unknown, DataError)
+
+
+def test_a_reward_of_the_unknown_is_masked() -> None:
+    given = RewardSettings(**settings(), check=False, device="auto")
+    rewarder = Rewarder(given, limits=Limits())
+    items = [
+        RewardItem(problem=f"p {mark}", completion="one\ntwo\nthree", answer=None, truncated=False)
+        for mark in ("[error -1]", "[unknown]")
+    ]
+
+    async def ask() -> Any:
+        await rewarder.start()
+        found = await rewarder.begin(items)
+        await rewarder.close()
+        return found
+
+    known, unknown = asyncio.run(ask())
+    assert known.reward == pytest.approx(SURE) and not known.masked
+    assert unknown.masked and unknown.refused == "not_scored"
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"format": "qwen"}, "generative: says how a language model verifies"),
+        ({"url": "http://h:1"}, r"run by an engine.*engine\.kind=openai"),
+        ({"device": "cpu"}, r"Set generative\.policy\.engine\.device"),
+        ({"layout": {"separator": "a"}}, "layout: does not apply"),
+        ({"generative": {"template": "thinkprn"}}, "must be thinkprm or genprm, or a text"),
+        ({"generative": {"template": "{problem}"}}, r"add \{steps\}"),
+        ({"generative": {"least_chains": 5}}, "least_chains=5: must be at most most_chains=4"),
+        ({"generative": {"policy": {"model": "x"}}}, "are taken from prm"),
+        ({"generative": {"policy": {"trust_remote_code": True}}}, "are taken from prm"),
+        ({"generative": {"policy": {"few_shot": "f.jsonl"}}}, "shown no examples"),
+    ],
+)
+def test_settings_that_do_not_fit(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        ScorerSettings(**{**settings(), **changed})
+
+
+def test_what_does_not_fit_the_model_or_has_no_steps_is_refused() -> None:
+    small = {"engine": {"kind": f"{ENGINES}:SureEngine", "max_context": 1_000}}
+    with (
+        pytest.raises(ConfigError, match=r"max_tokens=4096: leaves no room .* 1,000 tokens"),
+        loaded(policy=small),
+    ):
+        pass
+    with loaded(policy={**small, "max_tokens": 500}) as prm:
+        with pytest.raises(TooLongError, match=r"max_tokens=500 make .* takes 1,000\. Lower"):
+            prm.encode("p" * 300, STEPS, "row 1")
+        with pytest.raises(DataError, match="row 2: no steps"):
+            prm.encode("p", [], "row 2")
+        with pytest.raises(DataError, match="row 3: a step without text"):
+            prm.encode("p", ["one", " \n"], "row 3")
+
+
+def test_a_chat_is_needed_for_turns() -> None:
+    with (
+        pytest.raises(ConfigError, match="genprm: needs a chat template"),
+        loaded("SureEngine", template="genprm"),
+    ):
+        pass
+
+
+def test_the_wording_and_the_model_are_known(tmp_path: Path) -> None:
+    from mclabel.judge.generative.scorer import known_prm
+
+    folder = tiny_model(tmp_path / "model")
+    found = [
+        known_prm(
+            ScorerSettings(prm=folder, format="generative", generative={"template": template})
+        )
+        for template in ("thinkprm", "genprm", "{problem} {steps}")
+    ]
+    assert len({one["wording"] for one in found}) == 3
+    assert found[0]["prm"].startswith("weights:")

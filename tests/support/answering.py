@@ -1,0 +1,48 @@
+"""A scripted policy that thinks aloud, commits to answers, corrects itself, and answers at once."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from mclabel.engines.scripted import ScriptedEngine
+
+FORCE = "</think>\n\nThe answer is \\boxed{"
+
+
+class AnsweringEngine(ScriptedEngine):
+    """Each line of its thinking may go wrong or put right what is; it is asked for a number.
+
+    Answers at once and at the end are right where nothing stands wrong.
+    """
+
+    class Settings(ScriptedEngine.Settings):
+        """As the scripted policy."""
+
+        num_lines: int = 6
+
+    def _continue(self, prompt: str, prefix: str, rng: random.Random) -> str:
+        gold = re.search(r"\[answer (.*?)\]", prompt)
+        right = gold[1] if gold else "0"
+        if prefix.endswith("\\boxed{"):
+            return f"{self._stated(prefix, right)}}}. And so on."
+        text = "" if prefix else "<think>\n"
+        for number in range((prefix + text).count("\n"), self.settings.num_lines + 1):
+            stands_wrong = self._is_wrong(prefix + text)
+            draw = rng.random()
+            if stands_wrong and draw < 0.3:
+                text += f"Wait, line {number} puts it right.\n"
+            elif not stands_wrong and draw < 0.2:
+                text += f"Line {number} is wrong.\n"
+            elif draw > 0.8:
+                text += f"So the answer is {self._stated(prefix + text, right)}.\n"
+            else:
+                text += f"Line {number} goes on.\n"
+        return f"{text}{FORCE}{self._stated(prefix + text, right)}}}."
+
+    @staticmethod
+    def _is_wrong(text: str) -> bool:
+        return text.rfind("is wrong") > text.rfind("puts it right")
+
+    def _stated(self, text: str, right: str) -> str:
+        return f"{right}0" if self._is_wrong(text) else right
