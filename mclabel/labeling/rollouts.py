@@ -38,6 +38,8 @@ MAX_RUNNING = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""
 MAX_RUNNING_TOKENS = 8_000_000
 """Tokens of the prefixes that they continue, which wait with them. No engine's cache holds more."""
+MAX_SPELLED_TOKENS = 2_000_000
+"""Tokens of a problem's prefixes that are kept as a completer reads them, those used last."""
 
 
 class NoRoom(Exception):
@@ -94,6 +96,7 @@ class Sampler:
     recorded: Mapping[Place, Rollout] = field(default_factory=dict)
     """Rollouts of the source run, which are not sampled again."""
     _spelled: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
+    _lengths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def ids(self, prefix: Prefix) -> tuple[int, ...]:
         """What the policy is to continue, in its tokens: a prefix, and the text after which it
@@ -102,20 +105,25 @@ class Sampler:
         Raises:
             Inexpressible: the policy did not write it, and its tokenizer does not give it back.
         """
-        ids = prefix.ids if self.writes else self._written(prefix)
-        if self.forced is None:
+        if self.writes and self.forced is None:
+            return prefix.ids
+        if prefix.id not in self._spelled:
+            ids = prefix.ids if self.writes else spelled(self.policy, prefix)
+            if self.forced is not None:
+                ids += forced_ids(self.policy, ids, self.forced.after(prefix.text), self.name)
+            self._spelled[prefix.id], self._lengths[prefix.id] = ids, len(ids)
+            while len(self._spelled) > max(1, MAX_SPELLED_TOKENS // max(1, len(ids))):
+                del self._spelled[next(iter(self._spelled))]
             return ids
-        return ids + forced_ids(self.policy, ids, self.forced.after(prefix.text), self.name)
+        return self._spelled[prefix.id]
 
     def num_tokens(self, prefix: Prefix) -> int:
         """Number of `ids`, which are not put together for it where the policy wrote them."""
-        forced = 0 if self.forced is None else len(self.policy.encode(self.forced.text))
-        return forced + (prefix.num_tokens if self.writes else len(self._written(prefix)))
-
-    def _written(self, prefix: Prefix) -> tuple[int, ...]:
-        if prefix.id not in self._spelled:
-            self._spelled[prefix.id] = spelled(self.policy, prefix)
-        return self._spelled[prefix.id]
+        if self.writes and self.forced is None:
+            return prefix.num_tokens
+        if prefix.id not in self._lengths:
+            self.ids(prefix)
+        return self._lengths[prefix.id]
 
     def check_room(self, prefixes: Iterable[Prefix]) -> None:
         """See that a completion may follow each prefix.
@@ -131,9 +139,11 @@ class Sampler:
             key = f"max_tokens of the completer {self.name}"
         for prefix in prefixes:
             length = self.num_tokens(prefix)
-            room = self.policy.room(len(self.prompt), length)
             if self.forced is not None:
-                key, room = "max_model_len", self.policy.max_context - len(self.prompt) - length
+                key = "max_model_len"
+                room = self.policy.max_context - len(self.prompt) - length
+            else:
+                room = self.policy.room(len(self.prompt), length)
             if room < 1:
                 raise NoRoom(
                     f"a step of one of its solutions ends after {length:,} tokens, which leaves "
