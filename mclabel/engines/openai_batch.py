@@ -369,9 +369,9 @@ class Batches:
             if status not in _MISSING:
                 raise EngineError(str(error)) from error
             raise EngineError(
-                f"policy.engine.batch=true: {self._url} has no Batch API, or not what was asked of "
-                f"it (HTTP {status}). Use the server that made the run's batches, or leave out "
-                "policy.engine.batch to ask for every answer by itself"
+                f"policy.engine.batch=true: {self._url} has no Batch API, or no longer what the "
+                f"run's batches need (HTTP {status}). Leave out policy.engine.batch, give the "
+                "server that made them, or delete batches/ in the run to ask, and pay, again"
             ) from error
         except RequestFailed as error:
             raise EngineError(str(error)) from error
