@@ -68,6 +68,8 @@ class EngineStats:
     report it."""
     num_preemptions: int = 0
     """Number of completions evicted from the KV cache, which are computed again."""
+    num_signs: int = 0
+    """Signs of life beside tokens, such as news of a batch that is not ended."""
     counts_as_sampled: bool = True
     """Whether tokens are counted as soon as they are sampled. If False, they are counted when their
     completion ends."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -29,21 +29,51 @@ async def load_beside(load: Callable[[], T]) -> T:
         thread.shutdown(wait=False)
 
 
+class Keep(Protocol):
+    """The files of a run, where an engine can keep what it must know after a kill."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a whole file; False if there is one of that name."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content, None if there is none."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Names of all files under a folder, sorted."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a file that may already be gone."""
+        ...
+
+
 class _Start:
     """Of what this process starts now: it starts one thing after the other."""
 
     stage: str | None = None
     since = 0.0
+    keep: Keep | None = None
 
 
 @contextmanager
-def starting() -> Iterator[None]:
-    """An engine, or what else a task needs, is started meanwhile."""
-    _Start.stage, _Start.since = LOADING, time.monotonic()
+def starting(keep: Keep | None = None) -> Iterator[None]:
+    """An engine, or what else a task needs, is started meanwhile.
+
+    Args:
+        keep: the files of the run that it is started for.
+    """
+    _Start.stage, _Start.since, _Start.keep = LOADING, time.monotonic(), keep
     try:
         yield
     finally:
-        _Start.stage = None
+        _Start.stage = _Start.keep = None
+
+
+def current_keep() -> Keep | None:
+    """The files of the run that an engine is started for now; None where there is no run."""
+    return _Start.keep
 
 
 def note_stage(stage: str) -> None:

@@ -13,6 +13,7 @@ import operator
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -24,9 +25,11 @@ from mclabel.core.records import Completion, FinishReason
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError, Slots, missing_key
+from mclabel.engines.loading import Keep, current_keep
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.openai_answer import post, read_answer, served_models
-from mclabel.engines.settings import BatchSettings, PolicySettings
+from mclabel.engines.openai_batch import BatchApiSettings, Batches
+from mclabel.engines.settings import PolicySettings
 from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ _ENDS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}
 class OpenAIEngine(ModelEngine):
     """Runs a policy on servers."""
 
-    class Settings(BatchSettings):
+    class Settings(BatchApiSettings):
         """OpenAI-compatible servers of one model, addressed by token ids."""
 
         endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
@@ -91,6 +94,15 @@ class OpenAIEngine(ModelEngine):
             return None
 
         @rule
+        def _one_server_has_the_batches(self) -> str | None:
+            if self.batch and len(self.endpoints) > 1:
+                return (
+                    f"batch=true: needs one endpoint, but endpoints has {len(self.endpoints)}. A "
+                    "batch belongs to the server that made it: give that one alone"
+                )
+            return None
+
+        @rule
         def _no_key_is_written(self) -> str | None:
             name = self.api_key_env
             if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
@@ -111,6 +123,8 @@ class OpenAIEngine(ModelEngine):
         self._served_model = self.settings.model
         self._slots = Slots(self.settings.max_live)
         self._endpoints: Endpoints | None = None
+        self._keep: Keep | None = None
+        self._batches: Batches | None = None
         self._end_ids: frozenset[int] = frozenset()
         self._max_context: float = inf
         self._problems: OrderedDict[tuple[int, ...], str] = OrderedDict()
@@ -149,8 +163,12 @@ class OpenAIEngine(ModelEngine):
             limits = [self._served_limit(url, models) for url, models in served.items()]
             self._max_context = min([self._max_context, *limits])
             await self._probe()
+            if settings.batch:
+                self._keep = current_keep() or self._keep  # it may be started again, for its turn
+                self._batches = Batches(self._endpoints, self._keep, settings)
+                await self._batches.start()
         except BaseException:
-            await self._endpoints.close()
+            await self.close()
             raise
 
     @property
@@ -186,26 +204,32 @@ class OpenAIEngine(ModelEngine):
             tuple(prompt), tuple(prefix), room, seed if self.settings.per_request_seeds else None
         )
         body["stop"] += stop
-        async with self._slots.taken(priority):
+        batched = self._batches is not None
+        async with nullcontext() if batched else self._slots.taken(priority):
             self._num_live += 1
             try:
-                return await self._ask(body, (*prompt, *prefix), hash(tuple(prompt)), stop)
+                return await self._ask(body, (*prompt, *prefix), hash(tuple(prompt)), stop, seed)
             finally:
                 self._num_live -= 1
 
     def stats(self) -> EngineStats:
         """A snapshot of the requests."""
+        settings = self.settings
         return EngineStats(
             num_live=self._num_live,
-            max_live=self.settings.max_live,
+            max_live=settings.batch_requests if settings.batch else settings.max_live,
             num_waiting=self._slots.num_waiting,
             num_sampled_tokens=self._num_sampled,
             num_prefill_tokens=self._num_prompt,
+            num_signs=0 if self._batches is None else self._batches.num_signs,
             counts_as_sampled=False,
         )
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Batches go on at the server."""
+        if self._batches is not None:
+            await self._batches.close()
+            self._batches = None
         if self._endpoints is not None:
             await self._endpoints.close()
 
@@ -249,13 +273,25 @@ class OpenAIEngine(ModelEngine):
         }
 
     async def _ask(
-        self, body: dict[str, Any], context: tuple[int, ...], home: int, stop: Sequence[str]
+        self,
+        body: dict[str, Any],
+        context: tuple[int, ...],
+        home: int,
+        stop: Sequence[str],
+        seed: int,
     ) -> Completion:
         assert self._endpoints is not None, "start() first"
+        batches = self._batches
 
         async def request(client: AsyncOpenAI) -> Completion:
-            answer = await post(client, self.settings.api, body)
-            return self._completion(answer, context, stop)
+            if batches is None:
+                answer = await post(client, self.settings.api, body)
+                return self._completion(answer, context, stop)
+            try:
+                return self._completion(await batches.answer(body, seed), context, stop)
+            except (BadAnswer, BusyError):
+                batches.forget(body, seed)
+                raise
 
         return await self._endpoints.ask(request, home=home, retry_s=self.settings.retry_s)  # type: ignore[no-any-return]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 
 from mclabel.core.errors import CheckerError
@@ -16,6 +17,11 @@ from mclabel.run.blocks import JobBlocks
 from mclabel.run.run import Run, run_task
 from mclabel.run.tally import JobReport, JobState
 from mclabel.run.versions import versions
+
+logger = logging.getLogger(__name__)
+
+ONE_ROUND = ("fixed", "outcome")
+"""Estimators all of whose rollouts are known once the solutions are."""
 
 
 def label(
@@ -48,6 +54,7 @@ def label(
     config = models.settled(config)
     if not run.was_begun:
         models.check()
+    _warn_of_rounds(config, models)
     semantic = semantic_config(config, models)
     source = open_source(config, semantic)
     inputs = load_inputs(config, source)
@@ -81,3 +88,15 @@ def label(
     except CheckerError as error:
         assert run.store is not None, "nothing is graded before the output is claimed"
         raise with_committed(error, run.store) from error
+
+
+def _warn_of_rounds(config: LabelConfig, models: PreparedModels) -> None:
+    """Say that a job waits for a batch again and again, where it does."""
+    batched = any(getattr(one.settings.engine, "batch", False) for one in models.all.values())
+    if batched and config.estimator.kind not in ONE_ROUND:
+        logger.warning(
+            "policy.engine.batch=true: estimator.kind=%s asks in rounds, as outcomes decide what "
+            "it asks next, and each round waits for a batch, which may take a day. Choose "
+            "estimator.kind=fixed, which takes two batches, or leave out batch",
+            config.estimator.kind,
+        )

@@ -191,6 +191,7 @@ class LabelRunner:
             max_live=stats.max_live,
             num_waiting=stats.num_waiting,
             num_tokens=stats.num_sampled_tokens,
+            num_signs=stats.num_signs,
             counters={
                 "num_steps": self._counts["steps"],
                 "num_completions": self._counts["completions"],
@@ -256,6 +257,7 @@ def _together(stats: Sequence[EngineStats]) -> EngineStats:
         num_prefill_tokens=sum(one.num_prefill_tokens for one in stats),
         num_cached_tokens=None if None in cached else sum(filter(None, cached)),
         num_preemptions=sum(one.num_preemptions for one in stats),
+        num_signs=sum(one.num_signs for one in stats),
         kv_usage=max(usage, default=None),
         counts_as_sampled=all(one.counts_as_sampled for one in stats),
     )

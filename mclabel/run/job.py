@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import chain
 
 from mclabel.core.stop import deferred
+from mclabel.engines.openai_batch_files import FOLDER as BATCHES
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import FILE as SPENT
 from mclabel.run.budget import Ledger, Limits
@@ -171,6 +172,8 @@ def _run_blocks(
             outputs.sweep(store)
             for block_id in journaled_blocks(store):
                 delete_journal(store, block_id)
+            for name in store.names(BATCHES):
+                store.delete(name)
         return result
 
 

@@ -41,9 +41,9 @@ RUN = Kind(
     marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
            "trees/*.parquet", "merged/labels/*.parquet"),
     manifest="run.json",
-    folders=("labels", "rollouts", "trees", "opinions", "priors", "journals", "rejects",
-             "drivers", "plan", "compacted", "merged", "merged/labels", "merged/rollouts",
-             ".partial"),
+    folders=("labels", "rollouts", "trees", "opinions", "priors", "journals", "batches",
+             "rejects", "drivers", "plan", "compacted", "merged", "merged/labels",
+             "merged/rollouts", ".partial"),
     files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),
 )  # fmt: skip
 TRAINING = Kind(

@@ -129,8 +129,8 @@ class Commit:
 class RunnerState:
     """What a runner does now, and what it has done since it was loaded.
 
-    Whatever rises in `num_tokens` or in a counter is a sign of life: a runner that has work and
-    gives none for too long is taken to have stopped (`mclabel.run.watch`).
+    Whatever rises in `num_tokens`, `num_signs` or a counter is a sign of life: a runner that has
+    work and gives none for too long is taken to have stopped (`mclabel.run.watch`).
     """
 
     num_live: int = 0
@@ -141,6 +141,8 @@ class RunnerState:
     """Requests that wait for it."""
     num_tokens: int = 0
     """The unit of cost: tokens sampled, or read where nothing is sampled."""
+    num_signs: int = 0
+    """Signs of life that are not counted as work."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
     """Counts that only rise, by name; None if the engine does not report one."""
     gauges: Mapping[str, float | None] = field(default_factory=dict)

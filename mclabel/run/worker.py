@@ -95,7 +95,7 @@ class Worker:
 
     async def start(self) -> None:
         """Load the engine."""
-        with starting():
+        with starting(self._store):
             await self._runner.start()
         create = asyncio.get_running_loop().create_task
         self._beside = [

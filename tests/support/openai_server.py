@@ -75,6 +75,7 @@ class Server:
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
         app.router.add_post("/v1/chat/completions", self._completions)
+        self.add_routes(app)
         runner = web.AppRunner(app)
         self._loop.run_until_complete(runner.setup())
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -85,6 +86,9 @@ class Server:
         self._loop.run_forever()
         self._loop.run_until_complete(runner.cleanup())
         self._loop.close()
+
+    def add_routes(self, app: web.Application) -> None:
+        """What servers of other kinds have beside this."""
 
     async def _models(self, request: web.Request) -> web.Response:
         if self.is_html:

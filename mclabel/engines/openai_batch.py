@@ -1,0 +1,390 @@
+"""The Batch API of OpenAI-compatible servers, for requests that may take a day at a lower price.
+
+Requests are written to a file as they come; once no more come, or the file is full, it is uploaded
+and a batch is made of it. Answers are read from the batch's files to a file of ours, and each
+request fetches its own.
+
+A request is known by a digest of all that it asks for, so equal ones are asked once, and an answer
+is found whatever asks for it. Which requests a file holds is written to the run before its batch is
+made, and the batch's id after: a job that was killed between the two looks through the server's
+list for a batch of that file. So nothing is paid twice, unless a server makes a batch of a request
+that it received only after the next run has looked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from mclabel.core.errors import EngineError, RequestFailed
+from mclabel.core.settings import MAX_SECONDS, OPERATIONAL
+from mclabel.engines import openai_batch_calls as calls
+from mclabel.engines.endpoints import BAD_TRIES, BusyError, Endpoints, RefusedError, Request
+from mclabel.engines.loading import Keep
+from mclabel.engines.openai_answer import json_object
+from mclabel.engines.openai_batch_files import Gathered, Records, new_name
+from mclabel.engines.settings import BatchSettings
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+logger = logging.getLogger(__name__)
+
+_MISSING = (404, 405, 501)
+"""What servers answer at addresses that they do not have."""
+
+
+class BatchApiSettings(BatchSettings):
+    """Settings of an engine that can ask in batches."""
+
+    batch: Annotated[bool, OPERATIONAL] = False
+    """Whether requests go through the server's Batch API (/files and /batches), at the price and
+    with the delay of batches. Only for jobs that have a run, such as `mclabel judge` and `mclabel
+    label`."""
+    batch_requests: Annotated[int, OPERATIONAL] = Field(50_000, ge=1, le=1_000_000)
+    """Maximum number of requests in a batch."""
+    batch_megabytes: Annotated[float, OPERATIONAL] = Field(200, gt=0, le=10_000)
+    """Maximum size of a batch's file, in millions of bytes."""
+    batch_gather_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
+    """Seconds without a new request after which a batch is sent that is not full."""
+    batch_poll_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
+    """Seconds between two questions whether a batch has ended."""
+    batch_wait_hours: Annotated[float, OPERATIONAL] = Field(48, gt=0, le=10_000)
+    """Hours that a batch is waited for before the job stops. The same command waits on."""
+
+
+def request_id(body: Mapping[str, Any], seed: int) -> str:
+    """Name of a request: a digest of its body (prompt, sampling, limits) and its seed.
+
+    Args:
+        body: of the request.
+        seed: which differs between requests that are to have answers of their own, such as the
+            votes on one prompt.
+    """
+    text = json.dumps([body, seed], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Batches:
+    """Asks one server in batches, and remembers in the run what it has asked."""
+
+    def __init__(self, endpoints: Endpoints, keep: Keep | None, settings: Any) -> None:
+        """Prepare to ask; `start` looks what earlier processes have asked.
+
+        Args:
+            endpoints: of the one server.
+            keep: where the run's files are.
+            settings: of the engine.
+
+        Raises:
+            EngineError: there is no run.
+        """
+        if keep is None:
+            raise EngineError(
+                "policy.engine.batch=true: batches are remembered in the folder of a run, and this "
+                "command has none. Leave out policy.engine.batch"
+            )
+        self._endpoints, self._records, self._settings = endpoints, Records(keep), settings
+        self._url, self._address = settings.endpoints[0], calls.ADDRESSES[settings.api]
+        self._gathered, self._gathered_at = Gathered(), 0.0
+        self._answers = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
+        self._found: dict[str, tuple[int, int]] = {}
+        """Where in that file the answers to requests stand: first byte and their number."""
+        self._sent: dict[str, str] = {}
+        """The batch that a request is in, while it is not known how that ended."""
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._num_empty = self._num_again = 0
+        self.num_signs = 0
+        """How often the server has said how a batch stands."""
+
+    async def start(self) -> None:
+        """See that the server has the API, and read what was asked before.
+
+        Raises:
+            EngineError: it has not.
+        """
+        await self._call(lambda client: calls.listed(client, None, 1))
+        self._sent |= await self._records.news()
+        self._run("", self._send_when_quiet())
+
+    async def answer(self, body: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """What the server answers, which may take a day.
+
+        Args:
+            body: of the request.
+            seed: see `request_id`.
+
+        Raises:
+            BusyError: the request failed, and may succeed if it is asked again.
+            RefusedError: it would fail again.
+            EngineError: the server has failed a whole batch, or has not ended one in time.
+        """
+        key = request_id(body, seed)
+        while key not in self._found:
+            if (waiter := self._waiting.get(key)) is None:
+                waiter = self._waiting[key] = asyncio.get_running_loop().create_future()
+                waiter.add_done_callback(_look)
+                try:
+                    self._ask(key, body)
+                except OSError as error:
+                    del self._waiting[key]
+                    raise _no_room(error) from error
+                except RefusedError:
+                    del self._waiting[key]
+                    raise
+            await asyncio.shield(waiter)
+        start, size = self._found[key]
+        return json_object(os.pread(self._answers.fileno(), size, start), self._address)
+
+    def forget(self, body: Mapping[str, Any], seed: int) -> None:
+        """Drop an answer that cannot be used: the request is asked again the next time."""
+        self._found.pop(request_id(body, seed), None)
+
+    async def close(self) -> None:
+        """End all waiting here. Batches go on at the server."""
+        tasks = list(self._running.values())
+        if num_open := len(self._running.keys() - {""}):
+            logger.warning(
+                "%d batches have not ended: they go on at %s. Run the same command again to wait "
+                "for them; nothing in them is asked twice",
+                num_open,
+                self._url,
+            )
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._gathered.file.close()
+        self._answers.close()
+
+    # Requests
+
+    def _ask(self, key: str, body: Mapping[str, Any]) -> None:
+        if (name := self._sent.get(key)) is not None:
+            self._follow(name)
+            return
+        if key in self._gathered.lines:
+            return  # of somebody who was cancelled
+        line = calls.request_row(key, self._address, body)
+        most = self._settings.batch_megabytes * 1e6
+        if len(line) > most:
+            raise RefusedError(
+                f"policy.engine.batch_megabytes={self._settings.batch_megabytes:g}: a request of "
+                f"{len(line):,} bytes does not fit into a batch. Raise it if the server allows it"
+            )
+        if self._gathered.num_bytes + len(line) > most:
+            self._send_gathered()
+        self._gathered.add(key, line)
+        self._gathered_at = time.monotonic()
+        if len(self._gathered.lines) >= self._settings.batch_requests:
+            self._send_gathered()
+
+    async def _send_when_quiet(self) -> None:
+        """For ever: send what is gathered, once no more comes."""
+        wait_s = self._settings.batch_gather_s
+        while True:
+            await asyncio.sleep(wait_s / 4)
+            if self._gathered.lines and time.monotonic() - self._gathered_at >= wait_s:
+                self._send_gathered()
+
+    def _send_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, Gathered()
+        name = new_name()
+        self._sent |= dict.fromkeys(gathered.lines, name)
+        self._run(name, self._send(name, gathered))
+
+    def _follow(self, name: str) -> None:
+        if name not in self._running:
+            self._run(name, self._resume(name))
+
+    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except Exception as error:  # it is raised where the requests are waited for
+                if isinstance(error, OSError):
+                    error = _no_room(error)
+                for key in [key for key in self._waiting if name in ("", self._sent.get(key))]:
+                    self._wake(key, error)
+            finally:
+                del self._running[name]
+
+        self._running[name] = asyncio.create_task(run())
+
+    def _wake(self, key: str, error: Exception | None = None) -> None:
+        waiter = self._waiting.pop(key, None)
+        if waiter is None or waiter.done():
+            return
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+
+    # Batches
+
+    async def _send(self, name: str, gathered: Gathered) -> None:
+        """Make a batch of what was gathered, but for what other workers have asked, and wait."""
+        earlier = await self._records.news()
+        elsewhere = gathered.lines.keys() & earlier.keys()
+        self._sent |= {key: other for key, other in earlier.items() if key not in self._sent}
+        for key in elsewhere:
+            self._sent[key] = earlier[key]
+            self._follow(earlier[key])
+        if elsewhere:
+            gathered = gathered.without(set(elsewhere))
+        if not (keys := list(gathered.lines)):
+            gathered.file.close()
+            return
+        file_id = await self._call(lambda client: calls.upload(client, name, gathered.file))
+        gathered.file.close()
+        await self._records.note_asked(name, file_id, keys)
+        batch_id = await self._call(calls.creating(name, file_id, self._address))
+        await self._records.note_batch(name, batch_id)
+        logger.info("batch %s: %d requests are sent (%s)", name, len(keys), batch_id)
+        await self._wait(name, batch_id, keys)
+
+    async def _resume(self, name: str) -> None:
+        """Wait for a batch of an earlier process, or of another worker."""
+        file_id, keys = await self._records.asked(name)
+        batch_id = await self._records.batch_id(name)
+        if batch_id is None:
+            batch_id = await self._call(lambda client: calls.find(client, name, file_id))
+            if batch_id is None:
+                self._settle(name, keys, {})
+                return
+            await self._records.note_batch(name, batch_id)
+        await self._wait(name, batch_id, keys)
+
+    async def _wait(self, name: str, batch_id: str, keys: list[str]) -> None:
+        """Wait until a batch has ended, and hand out what it brings."""
+        settings, begun = self._settings, time.monotonic()
+        while True:
+            batch = await self._call(lambda client: calls.retrieve(client, batch_id))
+            self.num_signs += 1
+            if batch.get("status") in calls.ENDED:
+                break
+            if time.monotonic() - begun >= settings.batch_wait_hours * 3600:
+                raise EngineError(
+                    f"policy.engine.batch_wait_hours={settings.batch_wait_hours:g}: the batch "
+                    f"{batch_id} at {self._url} has not ended in that time, it is "
+                    f"{batch.get('status')}. Run the same command again to wait on; nothing in it "
+                    "is asked twice"
+                )
+            await asyncio.sleep(settings.batch_poll_s)
+        await self._take(name, batch, keys)
+
+    async def _take(self, name: str, batch: Mapping[str, Any], keys: list[str]) -> None:
+        """Hand out what a batch that has ended brings; what it leaves is asked again."""
+        failures: dict[str, Exception] = {}
+        for field in ("output_file_id", "error_file_id"):
+            if file_id := batch.get(field):
+                await self._call(partial(self._download, name, str(file_id), failures))
+        keys = [key for key in keys if self._sent.get(key) == name]  # others are in a later batch
+        status, shown = batch.get("status"), f"{batch.get('id')} at {self._url}"
+        num_found = sum(key in self._found for key in keys)
+        num_again = len(keys) - num_found - len(failures)
+        self._num_empty = 0 if num_found or not num_again else self._num_empty + 1
+        if status == "failed" and not num_found:
+            await self._records.delete(name)
+            raise EngineError(
+                f"policy.engine.batch=true: the batch {shown} has failed: "
+                f"{self._endpoints.shown(calls.why(batch))}. Nothing in it is paid. Correct "
+                "that, or lower policy.engine.batch_requests if it is a limit, and run the command "
+                "again"
+            )
+        if num_again:
+            self._num_again += num_again
+            logger.warning(
+                "the batch %s is %s: %d of its %d requests have answers, %d failed. The other %d "
+                "are asked again in a new batch (%d since the start)",
+                shown,
+                status,
+                num_found,
+                len(keys),
+                len(failures),
+                num_again,
+                self._num_again,
+            )
+        if self._num_empty >= BAD_TRIES:
+            raise EngineError(
+                f"policy.engine.batch=true: {self._num_empty} batches in a row brought no answer; "
+                f"the last one, {shown}, is {status}. See the server's list of batches, or leave "
+                "out policy.engine.batch"
+            )
+        self._settle(name, keys, failures)
+
+    def _settle(self, name: str, keys: list[str], failures: Mapping[str, Exception]) -> None:
+        """A batch has ended: who waits looks for an answer, and asks again if there is none."""
+        for key in keys:
+            if self._sent.get(key) == name:
+                del self._sent[key]
+                self._wake(key, failures.get(key))
+
+    async def _download(
+        self, name: str, file_id: str, failures: dict[str, Exception], client: AsyncOpenAI
+    ) -> None:
+        """Copy a file of answers to ours, in whatever order they are."""
+        found: dict[str, tuple[int, int]] = {}
+        async for row in calls.rows(client, file_id):
+            key, answer = row.get("custom_id"), row.get("response")
+            if self._sent.get(str(key)) != name or not isinstance(answer, dict):
+                continue
+            status, body = answer.get("status_code"), answer.get("body")
+            if status == 200 and isinstance(body, dict):
+                content = json.dumps(body, separators=(",", ":")).encode()
+                found[str(key)] = (self._answers.seek(0, os.SEEK_END), self._answers.write(content))
+            elif isinstance(status, int) and status != 200:
+                failures[str(key)] = self._failure(status, body)
+        self._answers.flush()
+        self._found |= found
+
+    def _failure(self, status: int, body: Any) -> Exception:
+        words = self._endpoints.shown(json.dumps(body))
+        if status in (408, 425, 429) or status >= 500:
+            return BusyError(f"in a batch: {words} (HTTP {status})")
+        return RefusedError(
+            f"policy.engine=openai: {self._url} refuses the request: {words} (HTTP {status})"
+        )
+
+    async def _call(self, request: Request) -> Any:
+        """What the server answers to a request of the API itself, tried again while it is busy.
+
+        Raises:
+            EngineError: it does not; that is no failure of the requests in a batch.
+        """
+        try:
+            return await self._endpoints.ask(request, home=0, retry_s=self._settings.retry_s)
+        except RefusedError as error:
+            status = getattr(error.__cause__, "status_code", None)
+            if status not in _MISSING:
+                raise EngineError(str(error)) from error
+            raise EngineError(
+                f"policy.engine.batch=true: {self._url} has no Batch API, or no longer what the "
+                f"run's batches need (HTTP {status}). Leave out policy.engine.batch, give the "
+                "server that made them, or delete batches/ in the run to ask, and pay, again"
+            ) from error
+        except RequestFailed as error:
+            raise EngineError(str(error)) from error
+
+
+def _look(waiter: asyncio.Future[None]) -> None:
+    """Take note of an error that nobody waits for any more."""
+    if not waiter.cancelled():
+        waiter.exception()
+
+
+def _no_room(error: OSError) -> EngineError:
+    return EngineError(
+        f"policy.engine.batch=true: {error}. Requests and answers are kept in "
+        f"{tempfile.gettempdir()}: make room there, or set TMPDIR to another folder"
+    )

@@ -1,0 +1,37 @@
+"""Labelling on an engine that asks in batches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from tests.support.batch_server import BatchServer
+from tests.support.scripted_jobs import write_config
+
+
+def test_fixed_takes_two_batches_and_others_warn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = tmp_path / "problems.jsonl"
+    rows = [{"problem": f"{i}: What is 1 + 1?", "answer": "2"} for i in range(8)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for kind in ("fixed", "bisect"):
+        with BatchServer() as server:
+            settings = [
+                *(f"problems.source={source}", f"out={tmp_path / kind}", "policy.engine=openai"),
+                *(f"policy.engine.endpoints=['{server.url}']", "policy.engine.batch=true"),
+                *("policy.engine.batch_gather_s=0.3", "policy.engine.batch_poll_s=0.005"),
+                *("policy.max_tokens=100", f"estimator.kind={kind}", "estimator.rollouts=2"),
+                *("solutions.per_problem=1", "block_problems=8"),
+            ]
+            done = CliRunner().invoke(main, ["label", str(write_config(tmp_path)), *settings])
+            assert done.exit_code == 0, done.output
+            assert set(server.paid.values()) == {1}
+            assert len(server.bodies) == 1  # to see that the server can do it
+            assert len(server.batches) == 2 or kind != "fixed"
+        warned = f"estimator.kind={kind} asks in rounds" in caplog.text
+        assert warned == (kind == "bisect")

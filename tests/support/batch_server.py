@@ -1,0 +1,132 @@
+"""A server of OpenAI's Batch API, written by us from its documentation, no vendor's.
+
+Files and batches are kept in memory; a batch goes from state to state each time it is asked about,
+so no test waits for a clock. It counts how often the answer to each request was paid.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from typing import Any
+
+from aiohttp import web
+
+from tests.support.openai_server import Server
+
+STATES = ("validating", "in_progress", "finalizing")
+
+
+class BatchServer(Server):
+    """Answers in batches. Set `endings` for how the next ones end."""
+
+    def __init__(self, *, has_batches: bool = True, **server: Any) -> None:
+        super().__init__(**server)
+        self.has_batches = has_batches
+        self.files: dict[str, bytes] = {}
+        self.batches: dict[str, dict[str, Any]] = {}
+        self.endings: deque[tuple[str, int]] = deque()
+        """State in which a batch ends, and how many of its requests are answered then; without
+        one it is completed. `never` does not end."""
+        self.row_faults: deque[int] = deque()
+        """Status codes with which the next requests in batches fail."""
+        self.paid: Counter[str] = Counter()
+        """Answers by custom id."""
+        self.num_calls = 0
+        self.lose_creations = 0
+        """How many answers to `POST /batches` get lost."""
+
+    def add_routes(self, app: web.Application) -> None:
+        if not self.has_batches:
+            return
+        app.router.add_post("/v1/files", self._upload)
+        app.router.add_get("/v1/files/{id}/content", self._content)
+        app.router.add_post("/v1/batches", self._create)
+        app.router.add_get("/v1/batches", self._list)
+        app.router.add_get("/v1/batches/{id}", self._retrieve)
+
+    async def _upload(self, request: web.Request) -> web.Response:
+        self.num_calls += 1
+        form = await request.post()
+        file: Any = form["file"]
+        assert form["purpose"] == "batch"
+        name = self._keep(file.file.read())
+        return web.json_response({"id": name, "object": "file", "purpose": "batch"})
+
+    async def _content(self, request: web.Request) -> web.Response:
+        self.num_calls += 1
+        return web.Response(body=self.files[request.match_info["id"]])
+
+    async def _create(self, request: web.Request) -> web.Response:
+        self.num_calls += 1
+        if (refusal := self._unauthorised(request)) is not None:
+            return refusal
+        asked = await request.json()
+        assert asked["completion_window"] == "24h"
+        batch_id = f"batch-{len(self.batches)}"
+        self.batches[batch_id] = {
+            **{name: asked[name] for name in ("input_file_id", "endpoint", "completion_window")},
+            **{"id": batch_id, "object": "batch", "metadata": asked["metadata"]},
+            **{"status": STATES[0], "ending": self.endings.popleft() if self.endings else None},
+        }
+        if self.lose_creations:
+            self.lose_creations -= 1
+            assert request.transport is not None
+            request.transport.abort()
+        return web.json_response(self._shown(batch_id))
+
+    async def _list(self, request: web.Request) -> web.Response:
+        self.num_calls += 1
+        ids = list(reversed(self.batches))
+        after, limit = request.query.get("after"), int(request.query.get("limit", 20))
+        start = 0 if after is None else ids.index(after) + 1
+        page = ids[start : start + limit]
+        shown = [self._shown(one) for one in page]
+        return web.json_response({"data": shown, "has_more": start + limit < len(ids)})
+
+    async def _retrieve(self, request: web.Request) -> web.Response:
+        self.num_calls += 1
+        batch = self.batches[request.match_info["id"]]
+        state, count = batch["ending"] or ("completed", -1)
+        if batch["status"] in STATES[:-1]:
+            batch["status"] = STATES[STATES.index(batch["status"]) + 1]
+        elif batch["status"] == STATES[-1] and state != "never":
+            self._end(request, batch, state, count)
+        return web.json_response(self._shown(batch["id"]))
+
+    def _end(self, request: web.Request, batch: dict[str, Any], state: str, count: int) -> None:
+        batch["status"] = state
+        if state == "failed":
+            batch["errors"] = {"data": [{"code": "token_limit_exceeded", "message": "too many"}]}
+            return
+        rows = [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
+        assert len({row["custom_id"] for row in rows}) == len(rows)
+        good, bad = [], []
+        for row in rows if count < 0 else rows[:count]:
+            assert row["url"] == batch["endpoint"] and row["method"] == "POST"
+            if self.row_faults:
+                failed = {"status_code": self.row_faults.popleft(), "body": {"error": "no"}}
+                bad.append({"custom_id": row["custom_id"], "response": failed, "error": None})
+                continue
+            reply = self._reply(request, row["body"], row["url"].endswith("/chat/completions"))
+            assert isinstance(reply.body, bytes)
+            answer = {"status_code": 200, "request_id": "r", "body": json.loads(reply.body)}
+            good.append({"custom_id": row["custom_id"], "response": answer, "error": None})
+            self.paid[row["custom_id"]] += 1
+        error = {"code": f"batch_{state}", "message": "not executed in time"}
+        bad += [
+            {"custom_id": row["custom_id"], "response": None, "error": error}
+            for row in (rows[count:] if count >= 0 else [])
+        ]
+        for field, found in (("output_file_id", good), ("error_file_id", bad)):
+            if found:  # in another order than they were asked
+                lines = (json.dumps(row) + "\n" for row in reversed(found))
+                batch[field] = self._keep("".join(lines).encode())
+
+    def _keep(self, content: bytes) -> str:
+        name = f"file-{len(self.files)}"
+        self.files[name] = content
+        return name
+
+    def _shown(self, batch_id: str) -> dict[str, Any]:
+        return {name: value for name, value in self.batches[batch_id].items() if name != "ending"}
