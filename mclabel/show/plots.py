@@ -40,6 +40,7 @@ WIDTH = 10.5
 MAX_NAME = 60
 """Characters of a name."""
 MAX_TICKS = 40
+"""Of more that are numbers, some have no name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,9 +250,14 @@ def _axes(axes: Axes, plot: Plot) -> None:
         axes.xaxis.set_minor_locator(ticker.NullLocator())
     if plot.ticks:
         every = -(-len(plot.ticks) // MAX_TICKS)
-        names = [plain(name, 24) for name in plot.ticks.values()][::every]
-        is_long = sum(map(len, names)) > 80
-        axes.set_xticks(list(plot.ticks)[::every], names, rotation=90 if is_long else 0)
+        ticks = {
+            at: plain(name, 24)
+            for number, (at, name) in enumerate(plot.ticks.items())
+            if number % every == 0 or not name.isdigit()
+        }
+        is_long = len(ticks) * max(map(len, ticks.values())) > 130
+        style = {"rotation": 90, "fontsize": 8} if is_long else {}
+        axes.set_xticks(list(ticks), list(ticks.values()), **style)
     if plot.rows:
         axes.set_yticks(range(len(plot.rows)), [plain(name, 44) for name in plot.rows])
         axes.set_ylim(len(plot.rows) - 0.4, -0.6)

@@ -83,6 +83,17 @@ def test_no_id_is_twice_in_a_page_and_every_reference_is_to_its_own_plot(tmp_pat
         assert refers and refers == own
 
 
+def test_of_many_numbered_ticks_some_have_no_name_but_words_all_do() -> None:
+    for count, named in ((5, 5), (100, 34)):
+        names = [*map(str, range(count)), "none", "undecided"]
+        bars = Series(name="", x=range(count + 2), y=[1] * (count + 2), kind="bars", hue=0)
+        plot = Plot(title="t", x_label="x", series=[bars], ticks=dict(enumerate(names)))
+        words = [node.text or "" for node in ElementTree.fromstring(svg(plot, "x")).iter("text")]
+        assert {"none", "undecided"} <= set(words)
+        on_axis = words[: words.index("x")]
+        assert len([word for word in on_axis if word.isdigit()]) == named
+
+
 def test_best_of_n_has_a_line_a_method_and_the_best_first_in_the_legend() -> None:
     means = {"random": 0.4, "majority": 0.5, "prm:last": 0.6, "prm:min": 0.7, "vote:prm": 0.9}
     accuracy = {
