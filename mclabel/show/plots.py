@@ -179,11 +179,11 @@ def plot_style(salt: str = "") -> Iterator[None]:
         yield
 
 
-def draw(axes: Axes, plot: Plot) -> dict[str, Any]:
+def draw(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
     """Draw all but the title and the legend, within `plot_style`.
 
     Returns:
-        What the legend shows, by its words.
+        What the legend shows, and its words.
     """
     bars = [one for one in plot.series if one.kind == "bars"]
     others = [one for one in plot.series if one.kind != "bars"]
@@ -191,7 +191,8 @@ def draw(axes: Axes, plot: Plot) -> dict[str, Any]:
     drawn += _bars(axes, bars, is_stacked=plot.is_stacked)
     _axes(axes, plot)
     shown = zip((*others, *bars), drawn, strict=True)
-    return {plain(one.name): handle for one, handle in shown if one.name}
+    named = [(handle, plain(one.name)) for one, handle in shown if one.name]
+    return [handle for handle, _ in named], [words for _, words in named]
 
 
 def _line(axes: Axes, one: Series, *, along_x: bool) -> Any:
@@ -256,8 +257,9 @@ def _axes(axes: Axes, plot: Plot) -> None:
             if number % every == 0 or not name.isdigit()
         }
         is_long = len(ticks) * max(map(len, ticks.values())) > 130
-        style = {"rotation": 90, "fontsize": 8} if is_long else {}
-        axes.set_xticks(list(ticks), list(ticks.values()), **style)
+        axes.set_xticks(list(ticks), list(ticks.values()))
+        if is_long:
+            axes.tick_params("x", rotation=90, labelsize=8)
     if plot.rows:
         axes.set_yticks(range(len(plot.rows)), [plain(name, 44) for name in plot.rows])
         axes.set_ylim(len(plot.rows) - 0.4, -0.6)
@@ -279,15 +281,15 @@ def _figure(plot: Plot) -> Figure:
     height += 0.2 * (-(-len(names) // num_columns) + plot.legend_title.count("\n"))
     figure = Figure(figsize=(width, height), layout="constrained")
     if plot.below is None:
-        handles = draw(figure.subplots(), plot)
+        handles, words = draw(figure.subplots(), plot)
     else:
         upper, lower = figure.subplots(2, 1, height_ratios=[4, 1], sharex=True)
-        handles = draw(upper, replace(plot, x_label=""))
+        handles, words = draw(upper, replace(plot, x_label=""))
         draw(lower, plot.below)
     if handles:
         figure.legend(
-            handles.values(),
-            handles.keys(),
+            handles,
+            words,
             loc="outside lower left",
             ncols=num_columns,
             fontsize=10,

@@ -59,6 +59,9 @@ def test_hostile_names_are_text_of_bounded_length(recwarn: pytest.WarningsRecord
     assert {plain(name) for name in NAMES} <= words
     assert {"$x$", " _hidden", "two\\u000alines", "\\ud800\\ufffe", "漢字🙂"} <= words
     assert max(map(len, words)) <= MAX_NAME + 20
+    twins = [Series(name=f"{'a' * 50}{n}{'a' * 50}", x=[0], y=[0], hue=n) for n in (0, 1)]
+    both = svg(Plot(title="t", x_label="x", series=twins), "two")
+    assert both.count(f">{plain(twins[0].name)}<") == 2  # cut to the same words, and both there
     assert plain("a" * 10_000) == "a" * 40 + "…" + "a" * 19
 
 
