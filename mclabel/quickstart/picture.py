@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.evaluate.labels.plots import reliability_plot, share_points
+from mclabel.evaluate.labels.plots import calibration_plot
 from mclabel.evaluate.labels.quality import exact_first_error
-from mclabel.show.plots import HUES, Plot, draw, plot_style, save_figure
+from mclabel.evaluate.labels.report import group_report
+from mclabel.evaluate.labels.truth import exact_truth
+from mclabel.show.plots import HUES, draw, plot_style, save_figure
 from mclabel.show.solutions import shown
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-    plot = _reliability(rows)
+    plot = calibration_plot(group_report(list(rows), exact_truth(rows), {}))
+    assert plot is not None
     colours = colormaps["RdYlGn"]
     with plot_style():
         figure = Figure(figsize=(12.5, 6.2), layout="constrained")
@@ -112,24 +113,3 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
         y -= 0.6
     axes.set_xlim(0, 1)
     axes.set_ylim(y, 1)
-
-
-def _reliability(rows: Sequence[LabeledSolution]) -> Plot:
-    """Value of a step against what became of the solution itself, an independent draw."""
-    values, right, sound = [], [], []
-    for row in rows:
-        if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
-            continue
-        error = exact_first_error(row)
-        for index, label in enumerate(row.steps[:-1]):
-            if label.value is not None:
-                values.append(label.value)
-                right.append(row.solution.outcome is Outcome.RIGHT)
-                sound.append(error is None or index < error)
-    predicted = np.array(values, dtype=np.float64)
-    flags = {"this solution ends right": right, "step is sound in truth": sound}
-    curves = {
-        name: share_points(predicted, np.array(one, dtype=np.float64))
-        for name, one in flags.items()
-    }
-    return reliability_plot("Do the values hold?", curves)

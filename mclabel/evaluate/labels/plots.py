@@ -26,6 +26,10 @@ class SharePoint(NamedTuple):
     num_predictions: int
 
 
+_WORDS = {"value, outcome": "solution ends right", "value, sound": "step sound in truth"}
+"""Of the tables of calibration, as the report's page has them."""
+
+
 def share_points(values: NDArray[np.float64], flags: NDArray[np.float64]) -> list[SharePoint]:
     """One of each part of [0, 1] that holds something, with Clopper-Pearson's intervals.
 
@@ -84,7 +88,7 @@ def calibration_plot(group: GroupReport) -> Plot | None:
     if not group.calibration:
         return None
     curves = {
-        f"{name} (ECE {one.ece.value:.3f}, Brier {one.brier.value:.3f})": [
+        f"{_WORDS.get(name, name)} (ECE {one.ece.value:.3f}, Brier {one.brier.value:.3f})": [
             SharePoint(
                 b.predicted, b.observed.value, b.observed.low, b.observed.high, b.num_predictions
             )
