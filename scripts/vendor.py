@@ -1,4 +1,4 @@
-"""Refresh the JavaScript that lies in the package: KaTeX, Plotly, and axe-core for the tests.
+"""Refresh the JavaScript that lies in the package: KaTeX, and axe-core for the tests.
 
     python scripts/vendor.py
 
@@ -43,13 +43,6 @@ VENDORED = (
         integrity="jG8uKntjSEcm2EpQOh0XturpPuuC9r3Sq5HLHdsFdWZT27E672SF19QEi+of0/YeOy15lDgRhKvr5614uRrEfA==",
         target=PACKAGE / "katex",
         files=("LICENSE", "dist/katex.min.js", "dist/katex.min.css", "dist/fonts/*.woff2"),
-    ),
-    Vendored(
-        name="plotly.js-basic-dist-min",
-        version="4.1.1",
-        integrity="1oNF8PeQx2hv/y7tqEVWKD3JGwn/MGEMQ8mL9HUwsaqG9FGy/OU5FHUHvzqbqxN4mnwZGI9abTiE775C4kkjMQ==",
-        target=PACKAGE / "plotly",
-        files=("LICENSE", "plotly-basic.min.js"),
     ),
     Vendored(
         name="axe-core",

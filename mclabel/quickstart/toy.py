@@ -18,7 +18,6 @@ from mclabel.evaluate.best_of_n.choosing import MAJORITY
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
-from mclabel.evaluate.best_of_n.picture import draw_labels
 from mclabel.evaluate.best_of_n.tables import best_of_n_table
 from mclabel.evaluate.grouping import by_meta, solution_meta
 from mclabel.evaluate.labels.quality import (
@@ -34,6 +33,7 @@ from mclabel.labeling.job import label
 from mclabel.prm.config import TrainConfig
 from mclabel.quickstart.beside import train_beside
 from mclabel.quickstart.config import Size
+from mclabel.quickstart.picture import draw_labels
 from mclabel.report.page.report import write_report
 from mclabel.run.outputs import check_places
 from mclabel.run.places import BEST_OF_N, QUICKSTART, RUN, TRAINING

@@ -11,7 +11,7 @@ from rich.console import Console
 from mclabel.core.stats.bootstrap import NOTHING, Estimate
 from mclabel.show.files import json_text
 from mclabel.show.grid import Grid, estimate_text, markdown, number_text, rich_table
-from mclabel.show.style import DARK_PAGE, HUES, INK, LIGHT_PAGE
+from mclabel.show.plots import DARK_PAGE, HUES, INK, LIGHT_PAGE
 
 
 def test_markdown() -> None:

@@ -19,6 +19,7 @@ from mclabel.report.page.report import write_report
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.digest import with_digest
 from mclabel.run.shards.shard import METADATA_KEY
+from mclabel.show.plots import Plot, Series
 from mclabel.show.texts import DESCRIBED, SELECTED, answer_kind
 from tests.support.labelled import arith_rows
 from tests.support.shown import hostile_run, plain_run, solution, write_run
@@ -83,13 +84,12 @@ def test_only_the_scripts_of_the_package_may_run(tmp_path: Path) -> None:
     assert policy is not None
     directives = dict(d.strip().split(" ", 1) for d in policy[1].split(";"))
     assert directives["default-src"] == "'none'" and "unsafe" not in directives["script-src"]
-    scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
-    hashes = [hashlib.sha256(s.encode()).digest() for s in scripts]
-    named = [f"'sha256-{base64.b64encode(h).decode()}'" for h in hashes]
-    assert directives["script-src"].split() == named and len(scripts) == 3
     own = page
-    for script in scripts:
-        own = own.replace(script, "")
+    for kind in ("script", "style"):
+        (content,) = re.findall(f"<{kind}>(.*?)</{kind}>", page, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert directives[f"{kind}-src"] == f"'sha256-{digest}'"
+        own = own.replace(content, "")
     assert "<script>window" not in own and "onerror=" not in re.sub(r"&lt;.*?&gt;", "", own)
     assert not re.findall(r"""(?:src|href)=["'](?!#)""", own)
 
@@ -160,9 +160,10 @@ def test_text_is_escaped_and_bounded() -> None:
     assert text("<b>&\x00\u202e").markup == "&lt;b&gt;&amp;\\u0000\\u202e"
     assert len(text("x" * 10_000).markup) < 2100
     assert tag("p", "<", Html("<i>"), class_='"').markup == '<p class="&quot;">&lt;<i></p>'
-    spec = {"data": [{"name": "</script><script>"}], "layout": {"title": {"text": "<b>"}}}
-    markup = figure("f", spec, table(["a"], [["<"]], caption="c")).markup
-    assert "</script><script>" not in markup and "<b>" not in markup
+    line = Series(name="</script><script>", x=[0], y=[0], hue=0)
+    plot = Plot(title="<b>", x_label="<b>", series=[line])
+    markup = figure("f", plot, table(["a"], [["<"]], caption="c")).markup
+    assert "<script>" not in markup and "</script>" not in markup and "<b>" not in markup
 
 
 @pytest.mark.parametrize(

@@ -92,14 +92,11 @@ def shoot(browser: WebDriver, path: Path) -> None:
 
 def whole(browser: WebDriver, width: int) -> None:
     """Make the window as high as the page, so that all of it is drawn and in the picture."""
-    plots = "return document.querySelectorAll('.plot:not(:has(svg))').length"
-    for _ in range(2):
-        height = browser.execute_script("return document.documentElement.scrollHeight")
-        size = {"width": width, "height": min(height, MAX_HEIGHT)}
-        browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride", {**size, "deviceScaleFactor": 1, "mobile": False}
-        )
-        until(lambda: browser.execute_script(plots) == 0, "the plots")
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    size = {"width": width, "height": min(height, MAX_HEIGHT)}
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {**size, "deviceScaleFactor": 1, "mobile": False}
+    )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from mclabel.evaluate.best_of_n.choosing import ProblemSamples
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.figures import best_of_n as measure
+from mclabel.evaluate.best_of_n.plots import curves_plot
 from mclabel.evaluate.best_of_n.scores import ScoreCache
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.outcome import OutcomeEstimator
@@ -37,6 +38,7 @@ from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
+from mclabel.show.plots import save_plot
 
 T = TypeVar("T")
 MAX_FOOLED = 10
@@ -151,9 +153,9 @@ def best_of_n(
     out.mkdir(parents=True, exist_ok=True)
     (out / "best_of_n.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
     write_provenance(out / "provenance.json", config=config.semantic())
-    from mclabel.evaluate.best_of_n.picture import draw_best_of_n
-
-    draw_best_of_n(result, [out / "best_of_n.png", out / "best_of_n.svg"])
+    title = f"Best of N, {result.num_problems:,} problems"
+    plot = curves_plot(title, result.accuracy, references=result.references)
+    save_plot(plot, out / "best_of_n")
     return report
 
 

@@ -17,6 +17,7 @@ from mclabel.core.records import Counts, LabeledSolution
 from mclabel.data.readers.judged import JudgedSolution, as_judged, read_prm800k, read_processbench
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.evaluate.labels.intervals import independent_counts
+from mclabel.evaluate.labels.plots import calibration_plot, position_plot
 from mclabel.evaluate.labels.quality import has_exact_truth
 from mclabel.evaluate.labels.report import ALL, LabelReport, label_report
 from mclabel.evaluate.labels.tables import label_grids
@@ -30,6 +31,7 @@ from mclabel.run.shards.priors import read_priors
 from mclabel.run.shards.store import Store
 from mclabel.show.files import json_text
 from mclabel.show.grid import markdown
+from mclabel.show.plots import save_plot
 
 logger = logging.getLogger(__name__)
 
@@ -251,9 +253,10 @@ def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, 
 
 
 def _write(report: LabelReport, folder: Path) -> None:
-    from mclabel.evaluate.labels.plots import draw_positions, draw_reliability
-
     (folder / "labels.json").write_text(json_text(report), encoding="utf-8")
     (folder / "labels.md").write_text(markdown(label_grids(report)), encoding="utf-8")
-    draw_reliability(report.groups[ALL], folder / "reliability")
-    draw_positions(report.groups[ALL], folder / "positions")
+    everything = report.groups[ALL]
+    plots = {"reliability": calibration_plot(everything), "positions": position_plot(everything)}
+    for name, plot in plots.items():
+        if plot is not None:
+            save_plot(plot, folder / name)

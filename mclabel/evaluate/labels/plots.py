@@ -1,105 +1,123 @@
-"""Plots of a label report: do the values hold, and how do they run along solutions."""
+"""Plots of labels: do the values hold, and how do they run along solutions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mclabel.core.stats.bootstrap import Estimate
-from mclabel.evaluate.labels.calibration import Calibration
+from mclabel.core.stats.values import clopper_pearson
+from mclabel.evaluate.labels.calibration import NUM_BINS
 from mclabel.evaluate.labels.report import GroupReport
 from mclabel.evaluate.labels.value_shape import Position
-from mclabel.show.style import BAND_ALPHA, HUES, INK, plot_style, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-MARKERS = "osD^vP"
+from mclabel.show.plots import WIDTH, Plot, Series
 
 
-def draw_reliability(group: GroupReport, stem: Path) -> bool:
-    """Save PNG and SVG: predicted against observed shares, and the number of predictions below.
+class SharePoint(NamedTuple):
+    """What was observed of the predictions between two values."""
 
-    Bins are drawn at the mean of their predictions, bars are 95% intervals over problems.
+    predicted: float
+    """Their mean."""
+    observed: float | None
+    low: float | None
+    high: float | None
+    num_predictions: int
 
-    Returns:
-        False, and no files, where there is nothing to draw.
+
+_WORDS = {"value, outcome": "solution ends right", "value, sound": "step sound in truth"}
+"""Of the tables of calibration, as the report's page has them."""
+
+
+def share_points(values: NDArray[np.float64], flags: NDArray[np.float64]) -> list[SharePoint]:
+    """One of each part of [0, 1] that holds something, with Clopper-Pearson's intervals.
+
+    Args:
+        values: predicted, NaN where nothing was.
+        flags: whether it came true, NaN where that is not known.
     """
+    known = ~np.isnan(values) & ~np.isnan(flags)
+    values, flags = values[known], flags[known]
+    where = np.minimum((values * NUM_BINS).astype(int), NUM_BINS - 1)
+    points = []
+    for number in range(NUM_BINS):
+        inside = where == number
+        if count := int(inside.sum()):
+            hits = int(flags[inside].sum())
+            low, high = clopper_pearson(hits, count)
+            points.append(SharePoint(float(values[inside].mean()), hits / count, low, high, count))
+    return points
+
+
+def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> Plot:
+    """Predicted against observed shares, and below it how many predictions there are.
+
+    Args:
+        title: of the plot.
+        curves: by what is predicted; those without a point are left out.
+    """
+    shown = {name: points for name, points in curves.items() if points}
+    perfect = Series(name="perfect", x=[0, 1], y=[0, 1], dash=":", is_thin=True)
+    lines, counts = [], []
+    for hue, (name, points) in enumerate(shown.items()):
+        predicted, observed, low, high, _ = (list(c) for c in zip(*points, strict=True))
+        lines.append(Series(name=name, x=predicted, y=observed, low=low, high=high, hue=hue))
+        total = sum(point.num_predictions for point in points)
+        shares = np.zeros(NUM_BINS)
+        for point in points:
+            shares[min(int(point.predicted * NUM_BINS), NUM_BINS - 1)] += (
+                point.num_predictions / total
+            )
+        centres = (np.arange(NUM_BINS) + 0.5) / NUM_BINS
+        counts.append(Series(name=name, x=centres, y=shares, kind="bars", hue=hue))
+    return Plot(
+        title=title,
+        x_label="predicted",
+        y_label="share that came true",
+        series=[perfect, *lines],
+        x_range=(-0.02, 1.02),
+        y_range=(-0.02, 1.02),
+        below=Plot(title="", x_label="predicted", y_label="steps", series=counts, is_percent=True),
+        size=(WIDTH, 6.4),
+    )
+
+
+def calibration_plot(group: GroupReport) -> Plot | None:
+    """Whether the predictions of a group hold, with 95% intervals over problems; None without."""
     if not group.calibration:
-        return False
-    import matplotlib.pyplot as plt
-
-    with plot_style():
-        figure, (axes, below) = plt.subplots(
-            2, 1, figsize=(6.2, 6.8), height_ratios=[4, 1], sharex=True, layout="constrained"
-        )
-        axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1, label="perfect")
-        width = 1 / (10 * (len(group.calibration) + 1))
-        for number, (name, one) in enumerate(group.calibration.items()):
-            _reliability(axes, name, one, number)
-            centres = [(b.low + b.high) / 2 for b in one.bins]
-            shift = (number - (len(group.calibration) - 1) / 2) * width
-            counts = [b.num_predictions / one.num_predictions for b in one.bins]
-            below.bar(np.array(centres) + shift, counts, width, color=HUES[number % len(HUES)])
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="share that observed")
-        axes.set_title(f"Do the values hold? {group.num_solutions:,} solutions", loc="left")
-        figure.legend(loc="outside lower center", fontsize=8)
-        axes.grid()
-        below.set(xlabel="predicted", ylabel="share of steps", ylim=(0, None))
-        save_plot(figure, stem)
-        plt.close(figure)
-    return True
+        return None
+    curves = {
+        f"{_WORDS.get(name, name)} (ECE {one.ece.value:.3f}, Brier {one.brier.value:.3f})": [
+            SharePoint(
+                b.predicted, b.observed.value, b.observed.low, b.observed.high, b.num_predictions
+            )
+            for b in one.bins
+        ]
+        for name, one in group.calibration.items()
+    }
+    return reliability_plot(f"Do the values hold? {group.num_solutions:,} solutions", curves)
 
 
-def draw_positions(group: GroupReport, stem: Path) -> bool:
-    """Save PNG and SVG: mean value by relative position, with bands; False if there are none."""
+def position_plot(group: GroupReport) -> Plot | None:
+    """Mean value by relative position, with bands; None if there are none."""
     if not group.positions:
-        return False
-    import matplotlib.pyplot as plt
-
-    with plot_style():
-        figure, axes = plt.subplots(figsize=(6.6, 4.4), layout="constrained")
-        for number, (name, curve) in enumerate(group.positions.items()):
-            _position(axes, name, curve, number)
-        axes.set(xlim=(0, 1), ylim=(-0.02, 1.02))
-        axes.set(xlabel="position in the solution", ylabel="mean value of a step")
-        axes.set_title("Values along solutions", loc="left")
-        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        axes.grid()
-        save_plot(figure, stem)
-        plt.close(figure)
-    return True
-
-
-def _reliability(axes: Axes, name: str, one: Calibration, number: int) -> None:
-    predicted = [b.predicted for b in one.bins]
-    observed, low, high = _ends([b.observed for b in one.bins])
-    axes.errorbar(
-        predicted,
-        observed,
-        yerr=[np.maximum(observed - low, 0), np.maximum(high - observed, 0)],
-        marker=MARKERS[number % len(MARKERS)],
-        color=HUES[number % len(HUES)],
-        linewidth=1.4,
-        capsize=2,
-        label=f"{name} (ECE {one.ece.value:.3f}, Brier {one.brier.value:.3f})",
+        return None
+    return Plot(
+        title="Values along solutions",
+        x_label="position in the solution",
+        y_label="mean value of a step",
+        series=[
+            _position(name, curve, hue) for hue, (name, curve) in enumerate(group.positions.items())
+        ],
+        x_range=(0, 1),
+        y_range=(-0.02, 1.02),
     )
 
 
-def _position(axes: Axes, name: str, curve: Sequence[Position], number: int) -> None:
-    at = [(part.low + part.high) / 2 for part in curve]
-    mean, low, high = _ends([part.value for part in curve])
-    hue = HUES[number % len(HUES)]
-    axes.plot(at, mean, marker=MARKERS[number % len(MARKERS)], color=hue, label=name)
-    axes.fill_between(at, low, high, color=hue, alpha=BAND_ALPHA, linewidth=0)
-
-
-def _ends(estimates: Sequence[Estimate]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    value, low, high = (
-        np.array([getattr(e, part) for e in estimates], dtype=np.float64)
-        for part in ("value", "low", "high")
+def _position(name: str, curve: Sequence[Position], hue: int) -> Series:
+    middles = [(part.low + part.high) / 2 for part in curve]
+    values, low, high = (
+        [getattr(part.value, end) for part in curve] for end in ("value", "low", "high")
     )
-    return value, low, high
+    return Series(name=name, x=middles, y=values, low=low, high=high, hue=hue, is_band=True)

@@ -108,7 +108,7 @@ def label_report(
     return LabelReport(
         truth=None if truth is None else truth.kind,
         groups={
-            name: _group(members, truth, reference or {}, seed)
+            name: group_report(members, truth, reference or {}, seed=seed)
             for name, members in group_rows(rows).items()
         },
         describes=described(rows),
@@ -137,9 +137,14 @@ def _name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
     return f"{key}: {meant}" + (" (held out)" if held else "")
 
 
-def _group(
-    rows: list[LabeledSolution], truth: Truth | None, reference: Mapping[str, Counts], seed: int
+def group_report(
+    rows: list[LabeledSolution],
+    truth: Truth | None,
+    reference: Mapping[str, Counts],
+    *,
+    seed: int = 0,
 ) -> GroupReport:
+    """Measure the labels of some solutions: see `label_report`."""
     known = [] if truth is None else truth.known(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     kinds = {

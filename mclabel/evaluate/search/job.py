@@ -20,6 +20,7 @@ from mclabel.data.readers.problems import read_problems
 from mclabel.domains.registry import carries_truth
 from mclabel.evaluate.search.config import SearchEvalConfig
 from mclabel.evaluate.search.figures import SearchComparison, SearchRun, compare_searches, row_name
+from mclabel.evaluate.search.plots import search_plot
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.run.outputs import check_places
 from mclabel.run.places import RUN, SEARCH_EVAL
@@ -32,6 +33,7 @@ from mclabel.search.job import model_sizes, search
 from mclabel.search.methods.levels import BestOfNSearch
 from mclabel.search.scorers.base import ExactScorer, StepScorerSettings, make_scorer
 from mclabel.show.files import json_text
+from mclabel.show.plots import save_plot
 
 REFERENCE = "best_of_n"
 """Folder of the reference, and its name."""
@@ -87,9 +89,7 @@ def eval_search(
         problems=config.problems.model_dump(),
         scorer=make_scorer(config.scorer).known(),
     )
-    from mclabel.evaluate.search.plots import draw_searches
-
-    draw_searches(result, out / "search")
+    save_plot(search_plot(result), out / "search")
     return report
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluate.best_of_n.figures import is_reference
-from mclabel.report.page import charts
+from mclabel.evaluate.best_of_n.plots import curves_plot
 from mclabel.report.page.cards import Fact, card, range_bar
+from mclabel.report.page.choices import estimates
 from mclabel.report.page.html import Html, figure, ranged, table
 from mclabel.report.page.wording import percent, percent_range, points, points_range
 
 _PLAIN = (MAJORITY, RANDOM, PASS)
-_COLOURS = {MAJORITY: ("ink", "solid"), RANDOM: ("quiet", "dash")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,8 @@ class Choice:
 
     @property
     def methods(self) -> list[str]:
-        """Of the plot, the best first."""
-        there = [m for m in (self.scorer, self.likelihood, MAJORITY, RANDOM) if m is not None]
-        return sorted(there, key=lambda method: -(self.accuracy(method).value or 0.0))
+        """Of the plot."""
+        return [m for m in (self.scorer, self.likelihood, MAJORITY, RANDOM) if m is not None]
 
 
 def main_choice(result: Mapping[str, Any]) -> Choice:
@@ -114,38 +113,16 @@ def choice_plot(choice: Choice, identity: str, name: str) -> Html:
         identity: of the plot in the page.
         name: of the evaluation, empty for the only one.
     """
-    accuracy = choice.result["accuracy"]
-    sizes = list(accuracy[MAJORITY])
-    data: list[dict[str, Any]] = []
-    rows: list[list[object]] = []
-    for method in choice.methods:
-        colour, dash = _COLOURS.get(method, ("c0" if method == choice.scorer else "c1", "solid"))
-        estimates = [_estimate(accuracy[method][size]) for size in sizes]
-        values, low, high = (
-            [getattr(e, part) for e in estimates] for part in ("value", "low", "high")
-        )
-        if method in (choice.scorer, MAJORITY):
-            data.append(charts.band(sizes, low, high, colour, legendgroup=method))
-        style = {"color": colour, "dash": dash, "width": 3 if method == choice.scorer else 1.8}
-        shown = f"{method}, {percent(estimates[-1])}"
-        number = choice.methods.index(method)
-        data.append(charts.line(shown, number, sizes, values, line=style, legendgroup=method))
-        data[-1]["marker"]["color"] = colour
-        rows.append([method, *(ranged(e.value, e.low, e.high) for e in estimates)])
-    spec = {
-        "data": data,
-        "layout": charts.layout(
-            f"Choosing among samples{f': {name}' if name else ''}",
-            "N, samples to choose from",
-            "share of problems solved",
-            xaxis=charts.size_axis(sizes),
-            yaxis={"tickformat": ".0%"},
-            below=True,
-        ),
-    }
-    numbers = table(
-        ["method", *(f"N={n}" for n in sizes)], rows, caption="Share of problems solved"
-    )
+    accuracy = estimates(choice.result["accuracy"])
+    shown = {method: accuracy[method] for method in choice.methods}
+    title = f"Choosing among samples{f': {name}' if name else ''}"
+    plot = curves_plot(title, shown, size=(5.2, 3.8))
+    rows = [
+        [method, *(ranged(e.value, e.low, e.high) for e in shown[method].values())]
+        for method in sorted(shown, key=lambda m: -(choice.accuracy(m).value or 0.0))
+    ]
+    head = ["method", *(f"N={n}" for n in accuracy[MAJORITY])]
+    numbers = table(head, rows, caption="Share of problems solved")
     first = "its first aggregation, not the one that did best here; " if choice.scorer else ""
     note = (
         f"{choice.scorer}: the first scorer named, by {first}likelihood: the best one. "
@@ -153,7 +130,7 @@ def choice_plot(choice: Choice, identity: str, name: str) -> Html:
         else ""
     )
     return figure(
-        identity, spec, numbers, f"{note}Bands: 95% intervals by bootstrap over problems."
+        identity, plot, numbers, f"{note}Bands: 95% intervals by bootstrap over problems."
     )
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mclabel.core.errors import ShardError
+from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
-from mclabel.report.page.charts import band, layout, line, size_axis, spread
+from mclabel.evaluate.best_of_n.figures import Accuracy
+from mclabel.evaluate.best_of_n.plots import curves_plot, main_methods
 from mclabel.report.page.html import Html, details, figure, join, ranged, table, tag
 from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
+from mclabel.show.plots import WIDTH, Plot, Series, row_height
 from mclabel.show.texts import cut
 
 MAX_FOOLED_SHOWN = 5
 PROVENANCE = "provenance.json"
-PLAIN = {PASS: ("ink", "dot"), MAJORITY: ("ink", "solid"), RANDOM: ("quiet", "dash")}
 _NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
 
 
@@ -33,6 +36,17 @@ def read_evaluation(run: Run) -> Mapping[str, Any]:
         )
     config = (read_json(run.store, PROVENANCE) or {}).get("config", {})
     return {**report, "is_code": is_code(config)}
+
+
+def estimates(accuracy: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Accuracy:
+    """Accuracies of an evaluation, as they were before they were written."""
+    return {
+        method: {
+            int(n): Estimate(**{end: one[end] for end in ("value", "low", "high")})
+            for n, one in by_size.items()
+        }
+        for method, by_size in accuracy.items()
+    }
 
 
 def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
@@ -68,35 +82,8 @@ def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
 def _curves(result: Mapping[str, Any], identity: str) -> Html:
     accuracy, differences = result["accuracy"], result["differences"]
     sizes = list(accuracy[MAJORITY])
-    data: list[dict[str, Any]] = []
-    scorers: list[str] = []
-    for method in sorted(accuracy, key=lambda m: (m.startswith("vote:"), m not in PLAIN)):
-        scorer = scorer_of(method)
-        main = scorer not in scorers
-        if main:
-            scorers.append(scorer)
-        number = len([s for s in scorers[: scorers.index(scorer)] if s not in PLAIN])
-        values = [accuracy[method][n]["value"] for n in sizes]
-        low, high = ([accuracy[method][n][end] for n in sizes] for end in ("low", "high"))
-        colour, dash = PLAIN.get(method, (f"c{number % 8}", "solid"))
-        if not main and not method.startswith("vote:"):
-            continue
-        common = {"legendgroup": method, "visible": True if main else "legendonly"}
-        if method not in (RANDOM, PASS):
-            data.append(band(sizes, low, high, colour, **common))
-        style = {"color": colour, "dash": dash if main else "dash", "width": 2 if main else 1.2}
-        data.append(line(method, number, sizes, values, line=style, **common))
-        data[-1]["marker"]["color"] = colour
-    spec = {
-        "data": data,
-        "layout": layout(
-            "Accuracy by N",
-            "N, samples to choose from",
-            "accuracy of the chosen answer",
-            xaxis=size_axis(sizes),
-            tall=True,
-        ),
-    }
+    named = estimates(accuracy)
+    plot = curves_plot("Accuracy by N", {name: named[name] for name in main_methods(named)})
     last = sizes[-1]
     rows = []
     for method in accuracy:
@@ -113,10 +100,11 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
     numbers = table(head, rows, caption="Accuracy by method and N, 95% intervals")
     return figure(
         identity,
-        spec,
+        plot,
         numbers,
-        "One aggregation of each scorer; a click in the legend shows and hides. vote: majority "
-        "weighted by the scorer. pass: some sample is right. The numbers hold all methods.",
+        "The first aggregation of each scorer; bands of the first scorer and of majority alone. "
+        "pass: some sample is right. The numbers hold all methods, also vote: majority weighted by "
+        "the scorer, which the plot leaves out.",
     )
 
 
@@ -124,31 +112,9 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
     """Over-optimisation: what choosing from all samples loses against the best N."""
     found = result["over_optimisation"]
     size = str(result["num_samples"])
-    names = sorted(found, key=lambda name: found[name]["fall"]["value"])
+    names = sorted(found, key=lambda name: -found[name]["fall"]["value"])
     falls = [found[name]["fall"] for name in names]
-    values = [f["value"] for f in falls]
-    data = [
-        line(
-            "change",
-            0,
-            values,
-            names,
-            mode="markers",
-            showlegend=False,
-            error_x=spread(values, [f["low"] for f in falls], [f["high"] for f in falls]),
-        )
-    ]
-    spec = {
-        "data": data,
-        "layout": layout(
-            "Does more choice help?",
-            f"change from the best N to N={size}",
-            "",
-            xaxis={"zeroline": True},
-            yaxis={"automargin": True},
-            rows=len(names),
-        ),
-    }
+    plot = _rows_plot("Does more choice help?", f"change from the best N to N={size}", names, falls)
     rows = [
         [
             name,
@@ -168,7 +134,7 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
     )
     return figure(
         identity,
-        spec,
+        plot,
         numbers,
         "Left of zero a scorer chooses worse among more samples: it is over-optimised. Fooled: "
         "problems with a right sample of which a wrong one scores higher.",
@@ -202,32 +168,10 @@ def _early(result: Mapping[str, Any], size: str) -> Html:
 
 def _pairs(result: Mapping[str, Any], identity: str) -> Html:
     found = {k: e for k, e in result["pair_accuracy"].items() if e["value"] is not None}
-    names = sorted(found, key=lambda name: found[name]["value"])
-    values = [found[name]["value"] for name in names]
-    low, high = ([found[name][end] for name in names] for end in ("low", "high"))
-    data = [
-        line(
-            "pairs",
-            0,
-            values,
-            names,
-            mode="markers",
-            showlegend=False,
-            error_x=spread(values, low, high),
-        )
-    ]
-    spec = {
-        "data": data,
-        "layout": layout(
-            "Pairs ranked right",
-            "share",
-            "",
-            xaxis={"range": [0, 1.02]},
-            yaxis={"automargin": True},
-            rows=len(names),
-        ),
-    }
-    rows = [[name, _interval(found[name])] for name in reversed(names)]
+    names = sorted(found, key=lambda name: -found[name]["value"])
+    plot = _rows_plot("Pairs ranked right", "share", names, [found[name] for name in names])
+    plot = replace(plot, x_range=(0, 1.02))
+    rows = [[name, _interval(found[name])] for name in names]
     numbers = table(
         ["scorer", "share"],
         rows,
@@ -235,10 +179,27 @@ def _pairs(result: Mapping[str, Any], identity: str) -> Html:
     )
     return figure(
         identity,
-        spec,
+        plot,
         numbers,
         "Of a right and a wrong sample of one problem, how often the right one scores higher; half "
         "is chance.",
+    )
+
+
+def _rows_plot(
+    title: str, label: str, names: Sequence[str], found: Sequence[Mapping[str, Any]]
+) -> Plot:
+    """A figure with its interval in each row, the highest first, and a line at zero."""
+    value, low, high = ([one[end] for one in found] for end in ("value", "low", "high"))
+    places = range(len(names))
+    zero = Series(name="", x=[0, 0], y=[-0.6, len(names) - 0.4], dash=":", is_thin=True)
+    points = Series(name="", x=value, y=places, low=low, high=high, kind="points", hue=0)
+    return Plot(
+        title=title,
+        x_label=label,
+        series=[zero, points],
+        rows=names,
+        size=(WIDTH, row_height(len(names))),
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mclabel.show.files import STATIC
+from mclabel.show.plots import Plot, svg
 
 MAX_CELL = 2000
 """Characters of a text."""
@@ -112,23 +112,19 @@ def details(summary: str, *parts: Html) -> Html:
     return tag("details", tag("summary", summary), *parts)
 
 
-def figure(identity: str, spec: Mapping[str, Any], numbers: Html, note: str = "") -> Html:
+def figure(identity: str, plot: Plot, numbers: Html, note: str = "") -> Html:
     """A plot with the numbers in it as a table.
 
     Args:
         identity: unique in the page.
-        spec: `data` and `layout` of Plotly; `layout.title.text` names it.
+        plot: with a title.
         numbers: the same as a table.
         note: how to read it.
     """
-    title = spec["layout"]["title"]["text"]
-    content = json.dumps(spec, allow_nan=False, separators=(",", ":"))
-    data = Html(f'<script type="application/json" class="spec">{_inside_script(content)}</script>')
     return tag(
         "figure",
-        tag("h3", title),
-        tag("div", class_="plot", id=identity, role="img", aria_label=f"Plot: {title}"),
-        data,
+        tag("h3", plot.title),
+        tag("div", Html(svg(plot, identity)), class_="plot", id=identity, tabindex="0"),
         tag("figcaption", note),
         details("Numbers", numbers),
     )
@@ -136,32 +132,23 @@ def figure(identity: str, spec: Mapping[str, Any], numbers: Html, note: str = ""
 
 def page(title: str, *parts: Html) -> str:
     """A whole page that needs nothing but itself; only this package's own scripts run in it."""
-    scripts = [
-        (STATIC / name).read_text(encoding="utf-8")
-        for name in ("theme.js", "vendor/plotly/plotly-basic.min.js", "report/report.js")
-    ]
+    script = (STATIC / "theme.js").read_text(encoding="utf-8")
     styles = "".join(
         (STATIC / name).read_text(encoding="utf-8")
         for name in ("theme.css", "solution.css", "report/report.css")
     )
-    hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
-    # Plotly writes styles of its own; nothing that styles can do here reaches a network.
     policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(styles)}'; "
+        "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     head = (
         '<meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{styles}</style><script>{scripts[0]}</script>"
+        f"<title>{escape(title)}</title><style>{styles}</style><script>{script}</script>"
     )
     body = join(*parts).markup
-    late = "".join(f"<script>{script}</script>" for script in scripts[1:])
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n'
-        f"<body>\n{body}\n{late}</body></html>\n"
-    )
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
 def _cell(content: object, kind: str) -> Html:
@@ -182,10 +169,5 @@ def _is_figure(cell: object) -> bool:
     return isinstance(shown, int | float)
 
 
-def _hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _inside_script(content: str) -> str:
-    """JSON that cannot end the element it lies in."""
-    return content.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _hash(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

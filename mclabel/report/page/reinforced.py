@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from mclabel.report.page import charts
 from mclabel.report.page.cards import Fact, card
 from mclabel.report.page.html import Html, figure, join, table, tag, text
 from mclabel.rl.hacking import changes
 from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
 from mclabel.run.kinds import Run
+from mclabel.show.plots import Plot, Series
 
 MAX_SHOWN = 3
 """Solutions that are shown before and after."""
@@ -103,16 +103,17 @@ def _add(found: dict[str, Curve], step: float, figures: Mapping[str, float]) -> 
 
 
 def _figure(identity: str, title: str, axis: str, curves: Mapping[str, Curve]) -> Html:
-    data = [
-        charts.line(name, number, *curve) for number, (name, curve) in enumerate(curves.items())
+    series = [
+        Series(name=name, x=steps, y=values, hue=hue)
+        for hue, (name, (steps, values)) in enumerate(curves.items())
     ]
     rows = [
         [name, f"{values[0]:.4g}", f"{values[-1]:.4g}", f"{min(values):.4g}", f"{max(values):.4g}"]
         for name, (_, values) in curves.items()
     ]
     head = ["run", "first", "last", "lowest", "highest"]
-    spec = {"data": data, "layout": charts.layout(title, "optimizer step", axis)}
-    return figure(identity, spec, table(head, rows, caption=title))
+    plot = Plot(title=title, x_label="optimizer step", y_label=axis, series=series)
+    return figure(identity, plot, table(head, rows, caption=title))
 
 
 def _summary(runs: Sequence[Run]) -> Html:

@@ -268,7 +268,7 @@ def _agreement(runs: Sequence[RunFacts]) -> Html:
 def _values(runs: Sequence[RunFacts]) -> Html:
     plots = [
         run_charts.value_plot(runs),
-        run_charts.reliability_plot(runs),
+        run_charts.truth_plot(runs),
         run_charts.place_plot(runs),
     ]
     shown = [plot for plot in plots if plot is not None]

@@ -5,59 +5,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from mclabel.core.stats.values import clopper_pearson
+from mclabel.evaluate.labels.plots import SharePoint, reliability_plot, share_points
 from mclabel.evaluate.labels.quality import LabelQuality
 from mclabel.evaluate.labels.run_tables import QUALITY_ROWS
-from mclabel.report.page.charts import filled, layout, line, spread
 from mclabel.report.page.facts import Floats, RunFacts
-from mclabel.report.page.html import Html, figure, table
+from mclabel.report.page.html import Html, figure, ranged, table
+from mclabel.show.plots import WIDTH, Plot, Series, row_height
 
 NUM_BINS = 10
 
 
 def quality_plot(groups: Mapping[str, LabelQuality], identity: str, numbers: Html) -> Html:
     """Label quality with intervals, a colour a run."""
-    data = []
     titles = [title.strip() for title in QUALITY_ROWS]
-    for number, (name, quality) in enumerate(groups.items()):
-        beside = (number - (len(groups) - 1) / 2) * 0.6 / len(groups)
-        rows = [
-            (place + beside, e)
-            for place, key in enumerate(QUALITY_ROWS.values())
-            if (e := getattr(quality, key)).value is not None
-        ]
-        values = [e.value for _, e in rows]
-        data.append(
-            line(
-                name,
-                number,
-                values,
-                [place for place, _ in rows],
-                mode="markers",
-                error_x=spread(values, [e.low for _, e in rows], [e.high for _, e in rows]),
-                hovertemplate="%{x:.3f}",
+    series = []
+    for hue, (name, quality) in enumerate(groups.items()):
+        beside = (hue - (len(groups) - 1) / 2) * 0.6 / len(groups)
+        found = [getattr(quality, key) for key in QUALITY_ROWS.values()]
+        series.append(
+            Series(
+                name=name,
+                x=[one.value for one in found],
+                y=[place + beside for place in range(len(found))],
+                low=[one.low for one in found],
+                high=[one.high for one in found],
+                kind="points",
+                hue=hue,
             )
         )
-    spec = {
-        "data": data,
-        "layout": layout(
-            "Labels against exact truth",
-            "share",
-            "",
-            xaxis={"range": [0, 1.02]},
-            yaxis={
-                "range": [len(titles) - 0.4, -0.6],
-                "tickvals": list(range(len(titles))),
-                "ticktext": titles,
-            },
-            rows=len(titles) * max(1, len(groups) * 0.6),
-        ),
-    }
-    return figure(identity, spec, numbers, "95% intervals by bootstrap over problems.")
+    plot = Plot(
+        title="Labels against exact truth",
+        x_label="share",
+        series=series,
+        x_range=(0, 1.02),
+        rows=titles,
+        size=(WIDTH, row_height(len(titles), len(groups))),
+    )
+    return figure(identity, plot, numbers, "95% intervals by bootstrap over problems.")
 
 
 def value_plot(runs: Sequence[RunFacts]) -> Html | None:
@@ -82,86 +69,52 @@ def value_plot(runs: Sequence[RunFacts]) -> Html | None:
         for name, values in parts
     }
     bins = [f"{a:.1f} to {b:.1f}" for a, b in pairwise(edges)]
-    centres = ((edges[:-1] + edges[1:]) / 2).tolist()
-    data = [
-        {
-            "type": "bar",
-            "name": name,
-            "x": centres,
-            "text": bins,
-            "textposition": "none",
-            "hovertemplate": "%{text}: %{y:.3f}",
-            "y": column.tolist(),
-            "marker": filled(number),
-        }
-        for number, (name, column) in enumerate(shares.items())
-    ]
-    mode = "stack" if len(runs) == 1 else "group"
-    spec = {
-        "data": data,
-        "layout": layout("Distribution", "value", "share of steps", barmode=mode, bargap=0.1),
-    }
+    centres = (edges[:-1] + edges[1:]) / 2
+    plot = Plot(
+        title="Distribution",
+        x_label="value",
+        y_label="share of steps",
+        series=[
+            Series(name=name, x=centres, y=column, kind="bars", hue=hue)
+            for hue, (name, column) in enumerate(shares.items())
+        ],
+        is_stacked=len(runs) == 1,
+        ticks={float(edge): f"{edge:.1f}" for edge in edges},
+    )
     rows = [[b, *(f"{c[i]:.3f}" for c in shares.values())] for i, b in enumerate(bins)]
     numbers = table(["value", *shares], rows, caption="Share of steps by value")
     return figure(
         "values",
-        spec,
+        plot,
         numbers,
         "Last steps, whose label is the outcome, are left out. Where an estimator gives no "
         "unbiased value its expected value is taken.",
     )
 
 
-def reliability_plot(runs: Sequence[RunFacts]) -> Html | None:
+def truth_plot(runs: Sequence[RunFacts]) -> Html | None:
     """Values against what became of the solution, and against truth."""
-    series: list[tuple[str, Floats, Floats]] = []
+    curves: dict[str, list[SharePoint]] = {}
     for run in runs:
         prefix = f"{run.name}: " if len(runs) > 1 else ""
         steps = run.steps
         drawn = steps.drawn == 1
-        series += [
-            (f"{prefix}solution ends right", steps.value[drawn], steps.right[drawn]),
-            (f"{prefix}step sound in truth", steps.value, steps.sound),
-        ]
-    data: list[dict[str, Any]] = []
-    rows: list[list[object]] = []
-    for name, values, flags in series:
-        points = _bins(values, flags)
-        if not points:
-            continue
-        mean, rate, low, high, count = (list(column) for column in zip(*points, strict=True))
-        data.append(line(name, len(data), mean, rate, error_y=spread(rate, low, high)))
-        rows += [
-            [name, f"{m:.2f}", f"{r:.3f}", f"[{a:.3f}, {b:.3f}]", int(n)]
-            for m, r, a, b, n in zip(mean, rate, low, high, count, strict=True)
-        ]
-    if not data:
+        ends_right = share_points(steps.value[drawn], steps.right[drawn])
+        curves[f"{prefix}solution ends right"] = ends_right
+        curves[f"{prefix}step sound in truth"] = share_points(steps.value, steps.sound)
+    rows: list[list[object]] = [
+        [name, f"{p.predicted:.2f}", ranged(p.observed, p.low, p.high, ".3f"), p.num_predictions]
+        for name, points in curves.items()
+        for p in points
+    ]
+    if not rows:
         return None
-    perfect = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "perfect",
-        "x": [0, 1],
-        "y": [0, 1],
-        "line": {"color": "quiet", "dash": "dot", "width": 1},
-        "hoverinfo": "skip",
-    }
-    spec = {
-        "data": [perfect, *data],
-        "layout": layout(
-            "Do the values hold?",
-            "value of the step",
-            "share",
-            xaxis={"range": [-0.02, 1.02]},
-            yaxis={"range": [-0.02, 1.02]},
-        ),
-    }
     numbers = table(
-        ["against", "mean value", "share", "95% interval", "steps"], rows, caption="Reliability"
+        ["against", "mean value", "share [95% interval]", "steps"], rows, caption="Reliability"
     )
     return figure(
         "reliability",
-        spec,
+        reliability_plot("Do the values hold?", curves),
         numbers,
         "A sampled solution's own outcome is an independent draw of each of its prefixes' values: "
         "its share should lie on the line. Soundness need not: a policy may never recover from a "
@@ -172,7 +125,7 @@ def reliability_plot(runs: Sequence[RunFacts]) -> Html | None:
 
 def place_plot(runs: Sequence[RunFacts]) -> Html | None:
     """Values along solutions that end right and wrong."""
-    data: list[dict[str, Any]] = []
+    series: list[Series] = []
     rows: list[list[object]] = []
     for run in runs:
         prefix = f"{run.name}: " if len(runs) > 1 else ""
@@ -184,25 +137,27 @@ def place_plot(runs: Sequence[RunFacts]) -> Html | None:
             kept = [(fifth, v) for fifth, v in enumerate(values) if len(v)]
             if not kept:
                 continue
-            places = [FIFTHS[fifth] for fifth, _ in kept]
             means = [float(v.mean()) for _, v in kept]
-            data.append(line(prefix + name, len(data), places, means))
+            parts = [fifth for fifth, _ in kept]
+            series.append(Series(name=prefix + name, x=parts, y=means, hue=len(series)))
             rows += [
-                [prefix + name, place, f"{m:.3f}", len(v)]
-                for place, m, (_, v) in zip(places, means, kept, strict=True)
+                [prefix + name, FIFTHS[fifth], f"{m:.3f}", len(v)]
+                for m, (fifth, v) in zip(means, kept, strict=True)
             ]
-    if not data:
+    if not series:
         return None
-    spec = {
-        "data": data,
-        "layout": layout(
-            "Values along solutions", "part of the solution", "mean value", yaxis={"range": [0, 1]}
-        ),
-    }
+    plot = Plot(
+        title="Values along solutions",
+        x_label="part of the solution",
+        y_label="mean value",
+        series=series,
+        y_range=(0, 1.02),
+        ticks=dict(enumerate(FIFTHS)),
+    )
     numbers = table(
         ["solutions", "part", "mean value", "steps"], rows, caption="Values along solutions"
     )
-    return figure("places", spec, numbers)
+    return figure("places", plot, numbers)
 
 
 FIFTHS = ("first fifth", "second", "third", "fourth", "last fifth")
@@ -231,42 +186,17 @@ def error_plot(runs: Sequence[RunFacts]) -> Html:
         none = totals[name] - counts.total() - open_
         parts = [*(counts[step] for step in places), none, open_]
         shares[name] = [part / totals[name] for part in parts]
-    data = [
-        {
-            "type": "bar",
-            "name": name,
-            "x": ticks,
-            "y": column,
-            "marker": filled(number),
-        }
-        for number, (name, column) in enumerate(shares.items())
-    ]
-    spec = {
-        "data": data,
-        "layout": layout(
-            "First errors",
-            "step, counted from 0",
-            "share of solutions",
-            barmode="group",
-            xaxis={"type": "category"},
-        ),
-    }
+    plot = Plot(
+        title="First errors",
+        x_label="step, counted from 0",
+        y_label="share of solutions",
+        series=[
+            Series(name=name, x=range(len(ticks)), y=column, kind="bars", hue=hue)
+            for hue, (name, column) in enumerate(shares.items())
+        ],
+        ticks=dict(enumerate(ticks)),
+    )
     rows = [[tick, *(f"{c[i]:.3f}" for c in shares.values())] for i, tick in enumerate(ticks)]
     return figure(
-        "errors", spec, table(["step", *shares], rows, caption="Share of solutions by first error")
+        "errors", plot, table(["step", *shares], rows, caption="Share of solutions by first error")
     )
-
-
-def _bins(values: Floats, flags: Floats) -> list[tuple[float, float, float, float, int]]:
-    """Mean value, rate with its interval, and count of every bin that holds something."""
-    known = ~np.isnan(values) & ~np.isnan(flags)
-    values, flags = values[known], flags[known]
-    where = np.minimum((values * NUM_BINS).astype(int), NUM_BINS - 1)
-    points = []
-    for number in range(NUM_BINS):
-        inside = where == number
-        if count := int(inside.sum()):
-            hits = int(flags[inside].sum())
-            low, high = clopper_pearson(hits, count)
-            points.append((float(values[inside].mean()), hits / count, low, high, count))
-    return points

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mclabel.core.errors import DataError
-from mclabel.report.page import charts
 from mclabel.report.page.html import Html, figure, join, table, tag
 from mclabel.run.kinds import TRAINING, Run, flat, read_json
+from mclabel.show.plots import Plot, Series
 
 
 def read_training(run: Run) -> Mapping[str, Any]:
@@ -51,22 +51,24 @@ def training_part(runs: Sequence[Run]) -> Html:
 
 
 def _losses(runs: Sequence[Run]) -> Html:
-    data, rows = [], list[list[object]]()
-    for number, run in enumerate(runs):
+    series, rows = [], list[list[object]]()
+    for hue, run in enumerate(runs):
         points = [(e["step"], e["loss"]) for e in _log(run) if "loss" in e]
         if not points:
             continue
         steps, losses = (list(column) for column in zip(*points, strict=True))
-        data.append(charts.line(run.name, number, steps, losses, mode="lines"))
+        series.append(Series(name=run.name, x=steps, y=losses, hue=hue))
         rows.append([run.name, steps[-1], f"{losses[0]:.4f}", f"{losses[-1]:.4f}"])
-    if not data:
+    if not series:
         return Html("")
-    spec = {
-        "data": data,
-        "layout": charts.layout("Training loss", "optimizer step", "loss, mean of ten steps"),
-    }
+    plot = Plot(
+        title="Training loss",
+        x_label="optimizer step",
+        y_label="loss, mean of ten steps",
+        series=series,
+    )
     head = ["scorer", "steps", "first", "last"]
-    return figure("losses", spec, table(head, rows, caption="Training loss"))
+    return figure("losses", plot, table(head, rows, caption="Training loss"))
 
 
 def _log(run: Run) -> list[dict[str, Any]]:

@@ -24,14 +24,12 @@
     const say = () => {
       button.textContent = `Theme: ${theme}`;
       root.dataset.theme = theme;
-      root.dispatchEvent(new Event("themechange"));
     };
     button.addEventListener("click", () => {
       theme = order[(order.indexOf(theme) + 1) % order.length];
       keep(theme);
       say();
     });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", say);
     say();
   });
 })();

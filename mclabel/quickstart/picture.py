@@ -1,0 +1,115 @@
+"""Picture of a labelling run: solutions step by step, and whether values hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.evaluate.labels.plots import calibration_plot
+from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.evaluate.labels.report import group_report
+from mclabel.evaluate.labels.truth import exact_truth
+from mclabel.show.plots import HUES, draw, plot_style, save_figure
+from mclabel.show.solutions import shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NUM_SOLUTIONS = 3
+MAX_LINE = 46  # characters of a step
+
+
+def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
+    """Save a PNG: steps of some solutions coloured by value, and a reliability plot.
+
+    Args:
+        rows: labelled solutions of the arith domain, with values (estimator `fixed`).
+        path: of the PNG.
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+    plot = calibration_plot(group_report(list(rows), exact_truth(rows), {}))
+    assert plot is not None
+    colours = colormaps["RdYlGn"]
+    with plot_style():
+        figure = Figure(figsize=(12.5, 6.2), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
+        _draw_solutions(left, _examples(rows), colours)
+        handles, words = draw(right, plot)
+        right.set_title(plot.title, loc="left")
+        right.legend(handles, words, loc="lower right")
+        values = ScalarMappable(cmap=colours)
+        scale = figure.colorbar(values, ax=left, location="bottom", shrink=0.6, pad=0.02)
+        scale.ax.grid(visible=False)
+        scale.set_label("step value: share of rollouts from here that end right")
+        save_figure(figure, path)
+
+
+def _examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+    """A right solution, one whose error was found, and one labelled wrongly or by luck."""
+    usable = [r for r in rows if 4 <= len(r.steps) <= 7]
+
+    def found(row: LabeledSolution) -> bool:
+        return row.first_error is not None and row.first_error == exact_first_error(row) > 0  # type: ignore[operator]
+
+    kinds: list[Callable[[LabeledSolution], bool]] = [
+        lambda r: r.solution.outcome is Outcome.RIGHT and exact_first_error(r) is None,
+        lambda r: r.solution.outcome is Outcome.WRONG and found(r),
+        lambda r: r.first_error != exact_first_error(r),
+    ]
+    chosen: list[LabeledSolution] = []
+    for kind in kinds:
+        fresh = (r for r in usable if kind(r) and r not in chosen)
+        chosen += [row] if (row := next(fresh, None)) else []
+    return chosen[:NUM_SOLUTIONS] or list(rows[:NUM_SOLUTIONS])
+
+
+def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -> None:
+    axes.set_axis_off()
+    axes.set_title("Three solutions, step by step", loc="left")
+    y = 0.0
+    for row in rows:
+        truth = exact_first_error(row)
+        outcome = row.solution.outcome
+        axes.text(
+            0,
+            y,
+            f"answer {shown(row.solution.prediction or 'none')[:20]} ({outcome}), "
+            f"gold {row.problem.answer}",
+            weight="bold",
+            fontsize=9,
+            va="center",
+        )
+        y -= 1
+        for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True)):
+            known = label.value is not None
+            box = {
+                "facecolor": colours(label.value) if known else "lightgrey",
+                "edgecolor": "none",
+                "pad": 2.5,
+            }
+            number = f"{label.value:.2f}" if known else " ? "
+            ink = "white" if known and not 0.12 < (label.value or 0) < 0.88 else "black"
+            axes.text(
+                0, y, number, fontsize=9, va="center", family="monospace", bbox=box, color=ink
+            )
+            line = shown(step.text.strip())
+            line = line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
+            axes.text(0.09, y, line, fontsize=9, va="center")
+            notes = [
+                note
+                for note, here in (("true first error", truth), ("labelled", row.first_error))
+                if here == index
+            ]
+            if notes:
+                axes.text(
+                    0.66, y, "◀ " + ", ".join(notes), fontsize=8.5, va="center", color=HUES[1]
+                )
+            y -= 1
+        y -= 0.6
+    axes.set_xlim(0, 1)
+    axes.set_ylim(y, 1)

@@ -1,0 +1,126 @@
+"""Plots: names are text and nothing else, the same bytes every time, no id twice in a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from mclabel.core.stats.bootstrap import Estimate
+from mclabel.evaluate.best_of_n.plots import curves_plot
+from mclabel.evaluate.labels.plots import reliability_plot, share_points
+from mclabel.report.page.report import write_report
+from mclabel.show.plots import MAX_NAME, Plot, Series, plain, save_plot, svg
+from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run
+
+NAMES = [
+    *(text for name, text in HOSTILE.items() if name != "long line"),
+    "a" * 10_000,
+    "$x$",
+    r"\frac",
+    "_hidden",
+    "two\nlines",
+    "\ud800\ufffe",
+    ' id="figure_1" xlink:href="#a"',
+    "漢字🙂",
+    "%s {0}",
+]
+
+
+def hostile_plot() -> Plot:
+    series = [
+        Series(name=name, x=[1, 2], y=[0, 1], low=[0, 0], high=[1, 1], hue=hue)
+        for hue, name in enumerate(NAMES)
+    ]
+    ticks = dict(enumerate(NAMES))
+    return Plot(
+        title=NAMES[0],
+        x_label=NAMES[1],
+        y_label=NAMES[2],
+        series=series,
+        rows=NAMES,
+        ticks=ticks,
+        legend_title="$y$ <b>",
+        size=(10, 20),
+    )
+
+
+def test_hostile_names_are_text_of_bounded_length(recwarn: pytest.WarningsRecorder) -> None:
+    markup = svg(hostile_plot(), "one")
+    assert not recwarn.list
+    assert markup == svg(hostile_plot(), "one")
+    assert all(c.isprintable() for c in markup)
+    root = ElementTree.fromstring(markup)
+    kinds = {node.tag for node in root.iter()}
+    assert kinds <= {"svg", "g", "defs", "path", "use", "text", "clipPath", "rect"}
+    words = {node.text or "" for node in root.iter("text")}
+    assert {plain(name) for name in NAMES} <= words
+    assert {"$x$", " _hidden", "two\\u000alines", "\\ud800\\ufffe", "漢字🙂"} <= words
+    assert max(map(len, words)) <= MAX_NAME + 20
+    twins = [Series(name=f"{'a' * 50}{n}{'a' * 50}", x=[0], y=[0], hue=n) for n in (0, 1)]
+    both = svg(Plot(title="t", x_label="x", series=twins), "two")
+    assert both.count(f">{plain(twins[0].name)}<") == 2  # cut to the same words, and both there
+    assert plain("a" * 10_000) == "a" * 40 + "…" + "a" * 19
+
+
+def test_files_of_hostile_names_are_the_same_bytes_twice(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        save_plot(hostile_plot(), tmp_path / name)
+    for suffix in (".png", ".svg"):
+        assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"two{suffix}").read_bytes()
+    ElementTree.fromstring((tmp_path / "one.svg").read_text(encoding="utf-8"))
+
+
+def test_no_id_is_twice_in_a_page_and_every_reference_is_to_its_own_plot(tmp_path: Path) -> None:
+    runs = [plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED)]
+    page = write_report(runs, str(tmp_path / "page.html")).read_text(encoding="utf-8")
+    plots = re.findall(r"<svg .*?</svg>", page, flags=re.DOTALL)
+    assert len(plots) == 8
+    found = re.findall(r'\sid="([^"]+)"', page)
+    assert len(found) == len(set(found))
+    for plot in plots:
+        own = set(re.findall(r'\sid="([^"]+)"', plot))
+        refers = set(re.findall(r'(?:url\(|href=")#([^")]+)', plot))
+        assert refers and refers == own
+
+
+def test_of_many_numbered_ticks_some_have_no_name_but_words_all_do() -> None:
+    for count, named in ((5, 5), (100, 34)):
+        names = [*map(str, range(count)), "none", "undecided"]
+        bars = Series(name="", x=range(count + 2), y=[1] * (count + 2), kind="bars", hue=0)
+        plot = Plot(title="t", x_label="x", series=[bars], ticks=dict(enumerate(names)))
+        words = [node.text or "" for node in ElementTree.fromstring(svg(plot, "x")).iter("text")]
+        assert {"none", "undecided"} <= set(words)
+        on_axis = words[: words.index("x")]
+        assert len([word for word in on_axis if word.isdigit()]) == named
+
+
+def test_best_of_n_has_a_line_a_method_and_the_best_first_in_the_legend() -> None:
+    means = {"random": 0.4, "majority": 0.5, "prm:last": 0.6, "prm:min": 0.7, "vote:prm": 0.9}
+    accuracy = {
+        method: {n: Estimate(value=m, low=m - 0.1, high=m + 0.1) for n in (1, 2, 6)}
+        for method, m in means.items()
+    }
+    plot = curves_plot("t", accuracy, references=["prm"])
+    names = [one.name for one in plot.series if one.name]
+    assert names == ["prm:last, 60.0%", "majority, 50.0%", "random, 40.0%"]
+    assert [one.is_thin for one in plot.series] == [True, True, False, False, False]
+    assert {one.dash for one in plot.series if one.hue == 0} == {"-."}
+    assert [one.name for one in plot.series if one.is_band] == names[:2]
+    assert list(plot.ticks.values()) == ["1", "2", "6"]
+
+
+def test_reliability_shows_shares_with_their_intervals_and_counts() -> None:
+    import numpy as np
+
+    values = np.array([0.05, 0.05, 1.0, np.nan, 0.5])
+    flags = np.array([0.0, 1.0, 1.0, 1.0, np.nan])
+    first, last = share_points(values, flags)
+    assert (first.predicted, first.observed, first.num_predictions) == (0.05, 0.5, 2)
+    assert (last.observed, last.high) == (1.0, 1.0)
+    plot = reliability_plot("t", {"a": [first, last], "nothing": []})
+    assert [one.name for one in plot.series] == ["perfect", "a"]
+    assert plot.below is not None
+    assert list(plot.below.series[0].y) == pytest.approx([2 / 3, *[0] * 8, 1 / 3])
