@@ -1,12 +1,15 @@
-"""Train the policy that thinks aloud and corrects itself, from arith's policy, on CPU.
+r"""Train the policy that thinks aloud and corrects itself, from arith's policy, on CPU.
 
-    python -m jobs.train_traces train --out build/reflective
-    python -m jobs.train_traces card  --out build/reflective
+    python -m jobs.train_traces train --out build/first
+    python -m jobs.train_traces train --out build/reflective --start build/first --steps 300 \
+        --rate 0.003 --processes 2 --seed 1
+    python -m jobs.train_traces card --out build/reflective
 
 `train` gives arith's policy the tokens of traces and learns traces that `mclabel.domains.arith.
-traces` writes; the loop is that of `train_arith.py`. `card` samples test problems and writes the
-model's card. Copy the folder to mclabel/domains/arith/models to bundle it. On one busy core `train`
-takes half an hour, `card` five minutes.
+traces` writes; the second time at half the rate. The loop is that of `train_arith.py`. `card`
+samples test problems and writes the model's card. Copy the folder to mclabel/domains/arith/models
+to bundle it. On two busy cores training takes half an hour, `card` a minute. It still learns: with
+more steps it would err less.
 """
 
 from __future__ import annotations
