@@ -25,6 +25,8 @@ WITHOUT_PROGRAM = {
     "generative_figures",
     "generative_training",
     "large_bucket",
+    "long_cost",
+    "long_given",
     "paraphrase",
     "pieces",
     "prm_vs_orm_study",
