@@ -31,7 +31,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from mclabel.evaluate.labels.states import exact_states, state_quality
 from rich.console import Console
 from rich.table import Table
 
@@ -39,6 +38,7 @@ from mclabel import jobs
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import interval
+from mclabel.evaluate.labels.states import exact_states, state_quality
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import ProblemPaths
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
