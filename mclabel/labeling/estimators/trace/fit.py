@@ -14,6 +14,7 @@ from mclabel.labeling.estimators.trace.chain import (
     NUM_STATES,
     NUM_TO_GO,
     SOUND,
+    UNSOUND,
     ClassRates,
     Floats,
     TraceEvidence,
@@ -30,6 +31,8 @@ TO_WIDE, TO_POOLED = 4.0, 12.0
 """Weights of the wide and of the pooled rates, in observations a cell."""
 NEIGHBOUR = 0.3
 """Weight of what was seen at the next bins of steps to go."""
+RATES_HOLD = 5
+"""Times the weight of the rates towards which it is fitted, for how often steps err and repair."""
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
@@ -145,12 +148,33 @@ def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRa
     commitment = found.commitment + certain * towards.commitment
     return ClassRates(
         level=shrunk(found.level, towards.level),
-        moves=shrunk(found.moves, towards.moves),
+        moves=_fit_moves(found.moves, towards.moves, strength),
         end=end / end.sum(-1, keepdims=True),
         commitment=commitment / commitment.sum(-1, keepdims=True),
         shares=shares,
         spread=spread,
     )
+
+
+def _fit_moves(found: Floats, towards: Floats, strength: float) -> Floats:
+    """Chances of moves: how often a step errs or repairs, times where that leaves the level.
+
+    How often does not depend on the level. A problem out of reach is no more likely to go wrong at
+    its first step, as the policy may be blind to a later one; free to choose, the fit would take
+    all that fails for wrong from the beginning.
+    """
+    shape = (NUM_LEVELS, 2, NUM_LEVELS, 2)
+    counts, target = found.reshape(shape), towards.reshape(shape)
+    moves = np.zeros(shape)
+    for before in (UNSOUND, SOUND):
+        seen, prior = counts[:, before].sum((0, 1)), target[:, before].sum((0, 1)) / NUM_LEVELS
+        often = (seen + RATES_HOLD * strength * prior) / (seen.sum() + RATES_HOLD * strength)
+        for after in (UNSOUND, SOUND):
+            wanted = target[:, before, :, after]
+            wanted = wanted / wanted.sum(1, keepdims=True)
+            mixed = counts[:, before, :, after] + strength * wanted
+            moves[:, before, :, after] = often[after] * mixed / mixed.sum(1, keepdims=True)
+    return moves.reshape(NUM_STATES, NUM_STATES)
 
 
 def _fit_shares(

@@ -46,8 +46,8 @@ _IN_SIGHT = np.array([0.95, 0.85, 0.65, 0.45, 0.3, 0.2, 0.1])
 LUCK, REPAIR = 0.04, 0.3
 """Chance that an unsound prefix is completed rightly by luck; and by going back, in levels."""
 SPREAD = 8.0
-ERRS = np.array([0.12, 0.1, 0.06, 0.03, 0.02])
-"""Chance that a step goes wrong where nothing was, by level."""
+ERRS = 0.05
+"""Chance that a step goes wrong where nothing was."""
 RECOVERS = 0.06
 """Chance that a step repairs what was wrong."""
 
@@ -182,8 +182,8 @@ def _wide_moves() -> Floats:
     near /= near.sum(1, keepdims=True)
     fallen = np.tile(np.array([0.4, 0.2, 0.15, 0.15, 0.1]), (NUM_LEVELS, 1))
     found = np.zeros((NUM_LEVELS, 2, NUM_LEVELS, 2))
-    found[:, SOUND, :, SOUND] = (1 - ERRS)[:, None] * near
-    found[:, SOUND, :, UNSOUND] = ERRS[:, None] * fallen
+    found[:, SOUND, :, SOUND] = (1 - ERRS) * near
+    found[:, SOUND, :, UNSOUND] = ERRS * fallen
     found[:, UNSOUND, :, UNSOUND] = (1 - RECOVERS) * near
     found[:, UNSOUND, :, SOUND] = RECOVERS * near
     return _rounded(found.reshape(NUM_STATES, NUM_STATES))
