@@ -14,7 +14,7 @@ from mclabel.data.blocks import Span, is_inside, merged
 from mclabel.data.sentences import inline_spans
 
 _EXCLAMATIONS = (
-    r"h+m+|wa+it|hold on|oh|oops|(?:oh|but|no|ah|okay|ok|hmm+|so|and),? wait|wait,? no|hang on"
+    r"(?:oh|but|no|ah|okay|ok|hmm+|so|and),? wait|wait,? no|h+m+|wa+it|hold on|oh|oops|hang on"
 )
 _TURNS = (
     r"alternatively|actually|on second thoughts?|on the other hand|(?:let['\u2019]s|let me) go back"
@@ -45,7 +45,7 @@ _REFLECTION = re.compile(
     r"(?i)(^|\n|[.!?…][\"'”’)\]*_$]{0,4}(?=[^\S\n])|[。！？…][”’」』）]{0,2})"  # noqa: RUF001
     rf"[^\S\n]{{0,40}}(?:[-*_>#]{{1,3}}[^\S\n]{{0,2}})?((?:{_MARK}))"
 )
-_ONLY_MARKS = re.compile(rf"(?i)(?:[\s\W_]*(?:{_MARK}))+[\s\W_]*")
+_NOTHING = re.compile(r"[\W_]*")
 MAX_MARKS = 80
 """Characters of marks that follow one another."""
 
@@ -60,11 +60,12 @@ def reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iter
             another word.
     """
     apart = merged([*blocks, *inline_spans(text, ended)])
-    begin = 0
+    begin = last = 0
     for match in _REFLECTION.finditer(text):
         if is_inside(match.start(2), apart) or (not ended and match.end() == len(text)):
             continue
         place = match.end(1)
-        follows = place - begin <= MAX_MARKS and _ONLY_MARKS.fullmatch(text, begin, place)
+        follows = place - begin <= MAX_MARKS and _NOTHING.fullmatch(text, last, place)
+        last = match.end(2)
         if not follows:
             yield (begin := place)

@@ -113,7 +113,7 @@ def test_a_key_of_another_reader_is_an_error_that_names_it(tmp_path: Path) -> No
     [
         ("problems.split=dev", "problems.split='dev': must be 'train', 'validation'"),
         ("problems.families=[sailing]", r"families=\['sailing'\]: must be among trading"),
-        ("problems.num_steps=[6,11]", r"num_steps=\[6, 11\]: must be two numbers from 1 to 10"),
+        ("problems.num_steps=[6,11]", r"num_steps\.1=11: must be at most 10"),
         ("problems.num_steps=[4,3]", r"the first no larger than the second"),
         ("problems.limit=2000000", "must be at most 1,000,000, not 2,000,000"),
         ("problems.kind=3", "problems: kind must be a name, is 3"),
