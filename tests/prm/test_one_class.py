@@ -28,7 +28,13 @@ def alike(rows: list[LabeledSolution], *, sound: bool) -> list[LabeledSolution]:
             row,
             solution=replace(row.solution, outcome=Outcome.RIGHT if sound else Outcome.WRONG),
             steps=tuple(
-                replace(step, hard=sound, value=value, counts=outcomes(step.counts))
+                replace(
+                    step,
+                    hard=sound,
+                    value=value,
+                    counts=outcomes(step.counts),
+                    state="sound" if sound else "error",
+                )
                 for step in row.steps
             ),
             first_error=None if sound else 0,

@@ -77,6 +77,7 @@ def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
         ("math-qwen2.5-72b-tp4", 4, 4),
         ("processbench", 1, 0),
         ("reasoning", 1, 1),
+        ("traces", 1, 0),
         ("pyarith", 1, 0),
         ("humaneval-qwen2.5-coder-7b", 1, 1),
         ("openai-server", 1, 0),
