@@ -150,7 +150,7 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
     [
         (
             "estimator=lost",
-            ["did you mean last?", "Choose one of posterior, fixed", "last, nothing"],
+            ["did you mean last?", "Choose one of posterior, trace", "last, nothing"],
         ),
         ("estimator=torn", ["the entry point", "of mclabel-outside cannot be loaded"]),
         ("estimator=unset", ["Settings is {'rollouts': 3}", "must be a class derived from"]),
