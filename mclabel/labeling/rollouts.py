@@ -191,7 +191,7 @@ class Sampler:
         else:
             completion, why = await self.sample(self.ids(prefix), seed=seed)
         text = completion.text
-        if self.forced is not None and why is None:
+        if self.forced is not None and known is None and why is None:
             text = self.forced.after(prefix.text) + text
             completion = replace(completion, finish_reason=self._answered(text, completion))
         whole = replace(completion, text=text)

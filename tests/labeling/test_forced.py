@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,16 +11,20 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel import jobs
+from mclabel.checkers import Aside, Grade, GradeItem, here
+from mclabel.checkers.math import MathChecker
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
-from mclabel.core.records import LabeledSolution, Outcome, Problem, Rollout
+from mclabel.core.records import LabeledSolution, Outcome, Problem, Rollout, Verdict
 from mclabel.engines import PolicySettings
 from mclabel.labeling.completers import forced_text
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import Completer
+from mclabel.labeling.journal import LabelJournal, read_entry
 from mclabel.labeling.problem import Rolling, label_problem
 from mclabel.labeling.repairs import goes_back
 from mclabel.labeling.settings import LabelSettings
+from mclabel.run.journal import BlockJournal
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.answering import FORCE, AnsweringEngine
@@ -31,15 +36,22 @@ PROBLEM = Problem(id="p", text="Problem [answer 7]", answer="7")
 
 
 def labelled(
-    engine: AnsweringEngine, *, force: str = FORCE, max_tokens: int = 24
+    engine: AnsweringEngine,
+    *,
+    force: str = FORCE,
+    max_tokens: int = 24,
+    checker: MathChecker | None = None,
+    journal: LabelJournal | None = None,
 ) -> tuple[list[LabeledSolution], list[Rollout], str | None]:
     settings = LabelSettings.model_validate(
         {"solutions": {"per_problem": 4}, "estimator": {"kind": "fixed", "rollouts": 2}}
     )
     shared = on_one_engine(engine, settings)
+    shared = replace(shared, checker=checker or shared.checker)
     forced = Completer(name="forced", forced_tokens=max_tokens)
     rolling = [Rolling(completer=forced, policy=engine, force=force)]
-    found = asyncio.run(label_problem(PROBLEM, replace(shared, rolling=rolling)))
+    shared = replace(shared, rolling=rolling)
+    found = asyncio.run(label_problem(PROBLEM, shared, journal=journal))
     lost = None if found.set_aside is None else found.set_aside.detail
     return found.labeled, found.rollouts, lost
 
@@ -62,6 +74,27 @@ def test_a_forced_answer_is_its_own_and_costs_its_own_tokens() -> None:
         assert rollout.outcome is (Outcome.WRONG if wrong else Outcome.RIGHT)
         assert rollout.completer == "forced" and rollout.step_ends is None
     assert rows[0].completers[0].forced_tokens == 24
+
+
+class Failing(MathChecker):
+    """Fails on all that it is to grade."""
+
+    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
+        return [Grade(verdict=Verdict.UNKNOWN, failure="broken") for _ in items]
+
+
+def test_a_forced_answer_that_a_checker_failed_on_is_graded_again_as_it_is(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), create=True)
+    first = BlockJournal(store, "block", "one", read_entry)
+    failing = Failing(MathChecker.Settings())
+    _, before, _ = labelled(AnsweringEngine(POLICY), checker=failing, journal=LabelJournal(first))
+    assert {one.outcome for one in before} == {Outcome.UNGRADED}
+    first.flush()
+    again = BlockJournal(store, "block", "two", read_entry)
+    again.read()
+    _, after, _ = labelled(AnsweringEngine(POLICY), journal=LabelJournal(again))
+    assert [one.text for one in after] == [one.text for one in before]
+    assert {one.outcome for one in after} == {Outcome.RIGHT, Outcome.WRONG}
 
 
 def test_an_answer_that_is_cut_is_none() -> None:
