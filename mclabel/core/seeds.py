@@ -64,7 +64,7 @@ class PrefixHash:
 
     @property
     def id(self) -> str:
-        """That of `content_id` for the problem and all token ids."""
+        """The id: `content_id` of the problem and all token ids."""
         whole = self._running.copy()
         whole.update(b"]]")
         return whole.hexdigest()[:ID_LENGTH]

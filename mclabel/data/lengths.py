@@ -140,7 +140,7 @@ class _LongStep:
         self._lines = self._places([match.end() for match in LINE.finditer(own.rstrip())])
 
     def cuts(self, max_tokens: int) -> list[Place]:
-        """Where it is cut, from left to right."""
+        """Positions at which it is cut, from left to right."""
         found, at = [], self._start
         while self._end[0] - at[0] > max_tokens:
             cut = self._cut(at, at[0] + max_tokens)

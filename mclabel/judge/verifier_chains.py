@@ -352,7 +352,7 @@ def _agrees(row: LabeledSolution, error: int | None) -> bool:
 
 
 def _chosen(believed: list[_Chain], per_solution: int, report: ChainsReport) -> list[_Chain]:
-    """As many chains on right as on wrong solutions, in an order that the seed decides."""
+    """Choose as many chains on right as on wrong solutions, in an order that the seed decides."""
     left: dict[str, list[_Chain]] = {RIGHT: [], WRONG: []}
     texts: dict[str, set[str]] = defaultdict(set)  # by prompt, as two samples may be the same text
     for chain in sorted(believed, key=lambda one: one.key):

@@ -22,7 +22,6 @@ from mclabel.labeling.estimators.trace.chain import (
     KEPT,
     NUM_LEVELS,
     NUM_STATES,
-    RECOVERED,
     Floats,
     TraceEvidence,
     infer,
@@ -249,4 +248,3 @@ def test_a_state_that_is_not_believed_is_none() -> None:
     (one,) = TraceEstimator(settings, ProblemPaths(paths=[path])).judge([Counts()] * 3)
     assert one.first_error is None and not one.is_decided
     assert one.states == (None, None, None)
-    assert RECOVERED != KEPT

@@ -168,7 +168,7 @@ class GenerativePRM:
         return [found[one] for one in encoded]  # type: ignore[index]
 
     def stats(self) -> EngineStats:
-        """Of the engine: a chain shows signs of life before it has ended."""
+        """The engine's state: a chain shows signs of life before it has ended."""
         return self._engine.stats()
 
     def close(self) -> None:

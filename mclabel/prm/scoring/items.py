@@ -85,7 +85,7 @@ class Solutions:
 
     @property
     def items(self) -> Solutions:
-        """Its solutions."""
+        """Number of its solutions."""
         return self
 
     def __len__(self) -> int:

@@ -14,13 +14,13 @@ class PriorLearner(FittingLearner[Priors, Readings]):
     """Learns the priors of a run; see `FittingLearner`."""
 
     def read(self, content: str) -> Priors:
-        """As `Priors.to_json` wrote them."""
+        """Read what `Priors.to_json` wrote."""
         return Priors.from_json(content)
 
     def size(self, evidence: Readings) -> int:
-        """The author's solutions."""
+        """Number of the author's solutions."""
         return len(evidence.outcomes[AUTHOR].num_steps)
 
     def fitted(self, evidence: Mapping[str, Sequence[Readings]]) -> Priors:
-        """Priors of all that was recorded."""
+        """Fit priors to all that was recorded."""
         return fit_readings(evidence).as_written

@@ -231,18 +231,18 @@ class TraceEstimator(Estimator):
 
     def _best(self) -> list[Probe]:
         """Batches of the best prefix of each solution that is worth its tokens."""
-        options: list[tuple[float, Probe, float]] = []
+        options: list[tuple[float, Probe]] = []
         for number, completer in enumerate(self._problem.completers):
             gains = self._table.gains(self._inferred(), self._rates, number)
             for prefix, gain in gains.items():
                 cost = self._table.tokens(prefix, number) * completer.cost
                 probe = Probe(prefix, number)
                 if self._num_asked.get(probe, 0) < self._settings.rollouts:
-                    options.append((round(gain / cost, 12), probe, cost))
+                    options.append((round(gain / cost, 12), probe))
         options.sort(key=lambda one: (-one[0], one[1]))
         free = set(range(len(self._table.paths)))
         found: list[Probe] = []
-        for rate, probe, _ in options:
+        for rate, probe in options:
             if not free or rate < self._min_gain:
                 break
             chains = {chain for chain, _ in self._table.holders[probe.prefix]}
@@ -261,15 +261,15 @@ class TraceLearner(FittingLearner[TraceRates, Observed]):
     """Learns the rates of a run; see `FittingLearner`."""
 
     def read(self, content: str) -> TraceRates:
-        """As `TraceRates.to_json` wrote it."""
+        """Read what `TraceRates.to_json` wrote."""
         return TraceRates.from_json(content)
 
     def size(self, evidence: Observed) -> int:
-        """Its solutions."""
+        """Number of its solutions."""
         return evidence.num_solutions
 
     def fitted(self, evidence: Mapping[str, Sequence[Observed]]) -> TraceRates:
-        """Rates of all that was recorded."""
+        """Fit rates to all that was recorded."""
         return fit_rates(evidence).as_written
 
 
