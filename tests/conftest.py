@@ -79,6 +79,21 @@ def no_cluster_left() -> Iterator[None]:
     _leave_cluster()
 
 
+@pytest.fixture(autouse=True)
+def no_cluster_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that starts Ray without being marked so.
+
+    A process that holds a cluster ends with it: Ray ends it a minute after it lost the head.
+    """
+    yield
+    if request.node.get_closest_marker("ray") is None and "ray" in sys.modules:
+        import ray
+
+        if ray.is_initialized():
+            ray.shutdown()
+            pytest.fail("it has started Ray: set ray.address=none, or mark the test with ray")
+
+
 @pytest.fixture
 def own_cluster() -> Iterator[None]:
     """Give a test a cluster of its own, as it starts one itself or spoils it for others."""

@@ -26,7 +26,7 @@ def test_fixed_takes_two_batches_and_others_warn(
                 *(f"policy.engine.endpoints=['{server.url}']", "policy.engine.batch=true"),
                 *("policy.engine.batch_gather_s=0.3", "policy.engine.batch_poll_s=0.005"),
                 *("policy.max_tokens=100", f"estimator.kind={kind}", "estimator.rollouts=2"),
-                *("solutions.per_problem=1", "block_problems=8"),
+                *("solutions.per_problem=1", "block_problems=8", "ray.address=none"),
             ]
             done = CliRunner().invoke(main, ["label", str(write_config(tmp_path)), *settings])
             assert done.exit_code == 0, done.output

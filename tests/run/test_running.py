@@ -99,7 +99,11 @@ def test_what_is_stopped_leaves_its_journal_and_is_no_failure(tmp_path: Path) ->
 
 
 def test_an_actor_refuses_an_exchange_of_an_earlier_load(tmp_path: Path) -> None:
-    """Its answer would go to nobody, and the block would be waited for without end."""
+    """Its answer would go to nobody, and the block would be waited for without end.
+
+    The actor runs in this process, and is not asked to end: it would kill all that the process has
+    started.
+    """
     before = signal.getsignal(signal.SIGTERM)
     try:
         actor = WorkerActor(partial(worker, tmp_path))
@@ -116,5 +120,4 @@ def test_an_actor_refuses_an_exchange_of_an_earlier_load(tmp_path: Path) -> None
     while not ended:
         ended += actor.exchange(2, []).ended
     assert sorted(block_id for block_id, _ in ended) == ["b1"]
-    actor.end()
     assert committed_blocks(Store(str(tmp_path))) == {"b1"}
