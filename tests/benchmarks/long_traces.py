@@ -3,9 +3,10 @@
     python -m tests.benchmarks.long_traces [--smoke | --quick] [--out FOLDER] [--minutes 30]
 
 1. The bundled policy that errs and corrects itself (`arith:reflective`) writes traces, which are
-   labelled by the estimator `trace` on outcomes alone, on answers on the way, on answers at once,
-   on rollouts, on all of them; with half of the answers on the way left out; and with a source
-   beside them that shows nothing (a completer whose answer is given). In the same table:
+   labelled by the estimator `trace` on outcomes alone; beside them on answers on the way, on what
+   solutions agree on, on both, on answers at once, on rollouts; on all of them; with half of the
+   answers on the way left out; and with a source beside them that shows nothing (a completer whose
+   answer is given). In the same table:
    `posterior`, and the constant rule that does best on these traces, "a wrong trace errs at step
    k". All rows are of the same traces, and each samples for itself.
 2. Whether a PRM that learns `states` ranks traces that end right behind a repair above wrong ones,
@@ -61,9 +62,10 @@ NUM_DRAWS = 1000
 
 
 class Dropping(TraceEstimator):
-    """Leaves out some of the answers on the way."""
+    """Leaves out some of the answers on the way, and what solutions agree on."""
 
     share: ClassVar[float]
+    agrees: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class Dropping(TraceEstimator):
                     one if _chance(path.prefixes, n) >= self.share else None
                     for n, one in enumerate(path.commitments)
                 ),
+                step_keys=path.step_keys if self.agrees else (),
             )
             for path in problem.paths
         ]
@@ -88,13 +91,25 @@ class Dropping(TraceEstimator):
 
 
 class Deaf(Dropping):
-    """Knows no answers on the way."""
+    """Knows neither."""
 
     share = 1.0
 
 
-class HalfDeaf(Dropping):
-    """Knows half of them."""
+class Agreeing(Deaf):
+    """Knows what solutions agree on."""
+
+    agrees = True
+
+
+class Alone(Dropping):
+    """Knows answers on the way."""
+
+    share = 0.0
+
+
+class HalfDeaf(Agreeing):
+    """Knows both, but of the answers half."""
 
     share = 0.5
 
@@ -126,12 +141,15 @@ class Rule:
 def rules(amounts: Amounts) -> dict[str, Rule]:
     """By name."""
     here = __name__ if __name__ != "__main__" else "tests.benchmarks.long_traces"
-    deaf, half = f"{here}:Deaf", f"{here}:HalfDeaf"
+    deaf, half, alone, agreeing = (
+        f"{here}:{one}" for one in ("Deaf", "HalfDeaf", "Alone", "Agreeing")
+    )
     both = (POLICY, FORCED)
     return {
         "outcomes": Rule(kind=deaf, gain=NOTHING),
-        "answers on the way": Rule(gain=NOTHING),
-        "answers on the way, half": Rule(kind=half, gain=NOTHING),
+        "answers on the way": Rule(kind=alone, gain=NOTHING),
+        "agreement": Rule(kind=agreeing, gain=NOTHING),
+        "answers on the way, agreement": Rule(gain=NOTHING),
         "answers at once": Rule(kind=deaf, completers=(FORCED,)),
         "rollouts": Rule(kind=deaf, gain=amounts.rollouts_gain),
         "all": Rule(completers=both),
@@ -262,29 +280,28 @@ def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, list[float] | No
         spent = _mean(rows, [float(sum(one)) for one in tokens])
         if rule.kind == "posterior":
             hits = [float(row.is_decided and row.first_error == _true_error(row)) for row in rows]
-            found[name] = {
-                "first_error": _mean(rows, hits),
-                "recovered_f1": None,
-                "sound_called_wrong": None,
-                "tokens": spent,
-            }
+            found[name] = _row(_mean(rows, hits), spent)
             continue
         states = state_quality(rows)
         assert states is not None
         found[name] = {
             "first_error": _figure(states.first_error_accuracy),
+            "states": _figure(states.agreement),
             "recovered_f1": _figure(states.recovered_f1),
             "sound_called_wrong": _figure(states.false_alarms),
+            "belief": _mean(rows, [max(row.posterior or (0.0,)) for row in rows]),
             "tokens": spent,
         }
     rows = _rows(out, "test")
-    found["constant"] = {
-        "first_error": max((_constant(rows, k) for k in range(40)), key=lambda one: one[0]),
-        "recovered_f1": None,
-        "sound_called_wrong": None,
-        "tokens": [0.0, 0.0, 0.0],
-    }
+    best = max((_constant(rows, k) for k in range(40)), key=lambda one: one[0])
+    found["constant"] = _row(best, [0.0, 0.0, 0.0])
     return found
+
+
+def _row(first_error: list[float], tokens: list[float]) -> dict[str, list[float] | None]:
+    """A row of a rule that labels no states."""
+    none = dict.fromkeys(("states", "recovered_f1", "sound_called_wrong", "belief"))
+    return {"first_error": first_error, **none, "tokens": tokens}
 
 
 def _folder(name: str) -> str:
@@ -369,10 +386,11 @@ def _measure(file: Path, steps: int) -> None:
 
 def _quality_table(found: dict[str, dict[str, list[float] | None]]) -> Table:
     table = Table(title="Traces of arith:reflective", title_justify="left")
-    for name in ("evidence", "first error", "repairs, F1", "sound called wrong", "tokens a trace"):
+    columns = ("first error", "steps", "repairs, F1", "sound called wrong", "belief", "tokens")
+    for name in ("evidence", *columns):
         table.add_column(name)
     for name, row in found.items():
-        shares = [_shown(row[key], ".3f") for key in list(row)[:3]]
+        shares = [_shown(row[key], ".3f") for key in list(row)[:-1]]
         table.add_row(name, *shares, _shown(row["tokens"], ",.0f"))
     return table
 

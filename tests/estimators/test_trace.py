@@ -47,8 +47,18 @@ def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEviden
             stated[step, rng.integers(2), chain] = rng.integers(2)
         end[rng.integers(2), chain] = 0
     root = {"policy": np.array([2.0, 0, 1]), "forced": np.zeros(3)}
+    there = np.arange(width)[:, None, None] < lengths
+    steps = {
+        name: rng.integers(0, 3, (width, one.shape[1], count)) * there
+        for name, one in RATES.steps.items()
+    }
     return TraceEvidence(
-        num_steps=np.array(lengths), counts=counts, root=root, commitments=stated, end=end
+        num_steps=np.array(lengths),
+        counts=counts,
+        root=root,
+        commitments=stated,
+        steps={name: one.astype(np.float64) for name, one in steps.items()},
+        end=end,
     )
 
 
@@ -69,6 +79,10 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
                     shares = RATES.shares[name][level, state, bins[step, chain]]
                     mine = counts[step, :, chain]
                     chance *= float(likelihoods(mine, shares, RATES.spread[name]))
+                for name, counts in evidence.steps.items():
+                    shares, spread = RATES.steps[name], RATES.step_spread[name]
+                    of_moves = likelihoods(counts[step, :, chain], shares, spread)
+                    chance *= float(of_moves[2 * (before % 2) + state])
                 stated = evidence.commitments[step, :, chain]
                 chance *= float(np.prod(RATES.commitment[state] ** stated))
                 before = now

@@ -7,10 +7,13 @@ mends an error, does not hold. What is seen depends on both, which are never see
 
 - completions from a prefix, of each completer: right, right but by going back on a step of the
   prefix, or wrong. A share varies from prefix to prefix around its mean (Dirichlet-multinomial);
-- answers that the solution commits to on its way, and its end.
+- answers that the solution commits to on its way, and its end;
+- of each step itself, whether it repeats the solution or leaves its earlier way, and how many other
+  solutions take it, too (`mclabel.labeling.estimators.trace.agreement`). This depends on the move:
+  on the states before and after the step.
 
-Every source has shares of its own, by level, state, and number of steps still to go: how often an
-answer at once is right by luck or wrong for want of the steps that are missing is learned, not
+Every completer has shares of its own, by level, state, and number of steps still to go: how often
+an answer at once is right by luck or wrong for want of the steps that are missing is learned, not
 assumed. The solutions of a problem begin at one level. Time and memory are linear in the number of
 steps.
 
@@ -37,6 +40,8 @@ RIGHT, REPAIRED, WRONG = 0, 1, 2
 NUM_LEVELS = 5
 NUM_STATES = 2 * NUM_LEVELS
 """Levels and states together."""
+CARRIED, RECOVERED, ERROR, KEPT = range(4)
+"""Moves: the state before, times two, and the state after."""
 NUM_TO_GO = 7
 """Bins of the number of steps still to go: 1, 2 to 3, 4 to 7, and so on."""
 _TINY = 1e-300
@@ -59,6 +64,10 @@ class ClassRates:
     """By completer, [level, state, to go, 3]: mean shares of what comes of a completion."""
     spread: Mapping[str, float]
     """By completer: how near the shares of prefixes are to their means, in completions."""
+    steps: Mapping[str, Floats]
+    """By source of `TraceEvidence.steps`, [move, kind]: mean shares of its kinds."""
+    step_spread: Mapping[str, float]
+    """By source: how near the shares of steps are to their means."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +82,8 @@ class TraceEvidence:
     """By completer, [3]: of completions of the bare problem."""
     commitments: Floats
     """[T, 2, chain]: answers on the way that are right and wrong."""
+    steps: Mapping[str, Floats]
+    """By source, [T, kind, chain]: what is seen of each step itself."""
     end: Floats
     """[2, chain]: whether it may have ended right, and wrong; both where it is unknown."""
 
@@ -92,12 +103,8 @@ class TraceBeliefs:
     before: Floats
     """[T, level and state, chain]: of what was seen before each step."""
     to: Floats
-    """[T, level and state, chain]: of what was seen after it. `before` times the chance of a move
-    times `to` is the chance of that move at that step."""
-
-
-CARRIED, RECOVERED, ERROR, KEPT = range(4)
-"""Moves: the state before, times two, and the state after."""
+    """[T, state before, level and state, chain]: of what was seen of it and after it. `before` times
+    the chance of a move times `to` is the chance of that move at that step."""
 
 
 def to_go_bins(num_steps: Ints, width: int) -> Ints:
@@ -113,12 +120,12 @@ def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
     """Likelihood of counts, up to a constant, under shares that vary from prefix to prefix.
 
     Args:
-        counts: [..., 3]
-        shares: [..., 3], means.
+        counts: [..., kind]
+        shares: [..., kind], means.
         spread: sum of the parameters of the Dirichlet distribution around them.
     """
     found = np.ones(np.broadcast_shapes(counts.shape, shares.shape)[:-1])
-    for kind in range(3):
+    for kind in range(counts.shape[-1]):
         mine, start = counts[..., kind], shares[..., kind] * spread
         for drawn in range(int(mine.max(initial=0))):
             found = found * np.where(drawn < mine, start + drawn, 1.0)
@@ -128,7 +135,11 @@ def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
 
 
 def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
-    """Likelihood of what was seen after each step, [T, level, state, chain], at most 1."""
+    """Likelihood of what was seen of each step and after it, at most 1.
+
+    Returns:
+        [T, state before, level, state, chain]
+    """
     width, count = len(evidence.commitments), len(evidence.num_steps)
     found = np.ones((width, NUM_LEVELS, 2, count))
     bins = to_go_bins(evidence.num_steps, width)
@@ -143,7 +154,13 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     last = (evidence.num_steps - 1, np.arange(count))
     ends = rates.end[:, 0, None] * evidence.end[0] + rates.end[:, 1, None] * evidence.end[1]
     found[last[0], :, :, last[1]] *= ends.T[:, None]
-    return np.asarray(found / np.maximum(found.max((1, 2), keepdims=True), _TINY))
+    both = np.repeat(found[:, None], 2, axis=1)
+    for name, counts in evidence.steps.items():
+        steps, chains = np.nonzero(counts.sum(1))
+        seen = counts[steps, :, chains][:, None]  # [place, 1, kind]
+        likely = likelihoods(seen, rates.steps[name], rates.step_spread[name])
+        both[steps, :, :, :, chains] *= likely.reshape(-1, 2, 1, 2)
+    return np.asarray(both / np.maximum(both.max((1, 2, 3), keepdims=True), _TINY))
 
 
 def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
@@ -152,14 +169,16 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     They begin at the bare problem, whose level they share: what the others say of it is where each
     chain begins.
     """
-    seen = emissions(evidence, rates).reshape(-1, NUM_STATES, len(evidence.num_steps))
-    width, _, count = seen.shape
+    seen = emissions(evidence, rates).reshape(-1, 2, NUM_STATES, len(evidence.num_steps))
+    width, _, _, count = seen.shape
     moves = rates.moves
     there = (np.arange(width)[:, None] < evidence.num_steps)[:, None]  # [T, 1, chain]
     scale = np.ones((width, 1, count))
     after = np.ones((width + 1, NUM_STATES, count))
     for t in range(width - 1, -1, -1):
-        behind = combine(moves.T, seen[t] * after[t + 1])
+        behind = np.empty((NUM_STATES, count))
+        for state in (UNSOUND, SOUND):
+            behind[state::2] = combine(moves[state::2].T, seen[t, state] * after[t + 1])
         size = np.maximum(behind.max(0), _TINY)
         scale[t] = np.where(there[t], size, 1.0)
         after[t] = np.where(there[t], behind / size, after[t + 1])
@@ -176,19 +195,21 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     before[0], unbroken[0] = start / mass, start / mass
     kept = moves[SOUND::2, SOUND::2]
     for t in range(width):
-        moved = combine(moves, before[t]) * seen[t] / scale[t]
+        moved = combine(moves[UNSOUND::2], before[t, UNSOUND::2]) * seen[t, UNSOUND]
+        moved += combine(moves[SOUND::2], before[t, SOUND::2]) * seen[t, SOUND]
+        moved /= scale[t]
         before[t + 1] = np.where(there[t], moved, before[t])
-        sound = combine(kept, unbroken[t, SOUND::2]) * seen[t, SOUND::2] / scale[t]
+        sound = combine(kept, unbroken[t, SOUND::2]) * seen[t, SOUND, SOUND::2] / scale[t]
         unbroken[t + 1] = np.where(there[t], 0.0, unbroken[t])
         unbroken[t + 1, SOUND::2] = np.where(there[t], sound, unbroken[t, SOUND::2])
-    to = np.where(there, seen * after[1:] / scale, 0.0)
+    to = np.where(there[:, None], seen * (after[1:] / scale)[:, None], 0.0)
     pairs = np.empty((width, 4, count))
     for a in (UNSOUND, SOUND):
         for b in (UNSOUND, SOUND):
             reached = _moved(moves[a::2, b::2], before[:-1, a::2])
-            pairs[:, 2 * a + b] = total(reached * to[:, b::2], axis=1)
+            pairs[:, 2 * a + b] = total(reached * to[:, a, b::2], axis=1)
     gone = _moved(moves[SOUND::2, UNSOUND::2], unbroken[:-1, SOUND::2])
-    errors = total(gone * to[:, UNSOUND::2], axis=1)
+    errors = total(gone * to[:, SOUND, UNSOUND::2], axis=1)
     none = total(unbroken[-1, SOUND::2])
     return TraceBeliefs(
         root=whole / np.maximum(whole.sum(), _TINY),

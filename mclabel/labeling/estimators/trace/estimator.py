@@ -40,6 +40,7 @@ from mclabel.labeling.estimators.paths import (
 )
 from mclabel.labeling.estimators.posterior.arithmetic import log, total
 from mclabel.labeling.estimators.posterior.candidates import UNKNOWN_STEP_TOKENS
+from mclabel.labeling.estimators.trace.agreement import add_rollout, of_solutions
 from mclabel.labeling.estimators.trace.chain import (
     CARRIED,
     ERROR,
@@ -321,6 +322,7 @@ class _Table:
         self._counts: dict[tuple[int, int], Floats] = {}
         """By prefix and completer, [3]."""
         self._left = [_left(path) for path in self.paths]
+        self._steps = of_solutions(self.paths, self.chain_of, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:
         spent, count = self._spent[rollout.completer]
@@ -329,6 +331,9 @@ class _Table:
         if kind is not None:
             counts = self._counts.setdefault((rollout.prefix, rollout.completer), np.zeros(3))
             counts[kind] += 1
+        if self._forced[rollout.completer] is None:
+            for chain, step in self.holders[rollout.prefix]:
+                add_rollout(self._steps, self.paths[chain], chain, step + 1, rollout.step_keys)
 
     def _kind(self, rollout: RecordedRollout) -> int | None:
         if rollout.outcome is Outcome.RIGHT:
@@ -366,7 +371,12 @@ class _Table:
             for step, answer in enumerate(path.commitments[:-1]):
                 stated[step, :, chain] = answer is Outcome.RIGHT, answer is Outcome.WRONG
         return TraceEvidence(
-            num_steps=self.num_steps, counts=counts, root=root, commitments=stated, end=end
+            num_steps=self.num_steps,
+            counts=counts,
+            root=root,
+            commitments=stated,
+            steps={what: one.copy() for what, one in self._steps.items()},
+            end=end,
         )
 
     def gains(self, beliefs: TraceBeliefs, rates: ClassRates, number: int) -> dict[int, float]:

@@ -12,7 +12,6 @@ from mclabel.labeling.estimators.posterior.priors import POOLED
 from mclabel.labeling.estimators.trace.chain import (
     NUM_LEVELS,
     NUM_STATES,
-    NUM_TO_GO,
     SOUND,
     UNSOUND,
     ClassRates,
@@ -33,6 +32,8 @@ NEIGHBOUR = 0.3
 """Weight of what was seen at the next bins of steps to go."""
 RATES_HOLD = 5
 """Times the weight of the rates towards which it is fitted, for how often steps err and repair."""
+STEPS_HOLD = 10
+"""The same for what is seen of the steps themselves."""
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
@@ -85,6 +86,8 @@ class _Expected:
     seen: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
     """By completer: counts [place, 3], bins of steps to go [place], and the chance of each level
     and state there, [place, level, state]."""
+    steps: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
+    """By source: counts [place, kind], zeros, and the chance of each move, [place, 1, move]."""
 
 
 def _sum(parts: Sequence[_Expected]) -> _Expected:
@@ -94,6 +97,8 @@ def _sum(parts: Sequence[_Expected]) -> _Expected:
             setattr(found, name, getattr(found, name) + getattr(part, name))
         for who, places in part.seen.items():
             found.seen.setdefault(who, []).extend(places)
+        for what, places in part.steps.items():
+            found.steps.setdefault(what, []).extend(places)
     return found
 
 
@@ -107,13 +112,20 @@ def _expect(problems: Sequence[Observed], rates: ClassRates, names: Sequence[str
 def _add(found: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
     beliefs = infer(evidence, rates)
     found.level += beliefs.root
-    found.moves += rates.moves * np.einsum("tic,tjc->ij", beliefs.before, beliefs.to)
+    for state in (UNSOUND, SOUND):
+        own = np.einsum("tic,tjc->ij", beliefs.before[:, state::2], beliefs.to[:, state])
+        found.moves[state::2] += rates.moves[state::2] * own
     states = beliefs.states
     count = len(evidence.num_steps)
     ends = states.sum(1)[evidence.num_steps - 1, :, np.arange(count)]  # [chain, state]
     known = evidence.end.sum(0) == 1
     found.end += ends[known].T @ evidence.end[:, known].T
     found.commitment += np.einsum("tlsc,tkc->sk", states, evidence.commitments)
+    for what, counts in evidence.steps.items():
+        steps, chains = np.nonzero(counts.sum(1))
+        seen = counts[steps, :, chains]
+        places = (seen, np.zeros(len(seen)), beliefs.moves[steps, :, chains][:, None])
+        found.steps.setdefault(what, []).append(places)
     bins = to_go_bins(evidence.num_steps, len(states))
     for name, counts in evidence.counts.items():
         steps, chains = np.nonzero(counts.sum(1))
@@ -142,6 +154,15 @@ def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRa
         shares[name], spread[name] = _fit_shares(
             found.seen.get(name, []), target, towards.spread[name], strength
         )
+    steps, step_spread = {}, {}
+    for what, target in towards.steps.items():
+        fitted, step_spread[what] = _fit_shares(
+            found.steps.get(what, []),
+            target[None, :, None],
+            towards.step_spread[what],
+            STEPS_HOLD * strength,
+        )
+        steps[what] = fitted[0, :, 0]
     # The end and the answers on the way say what right and wrong mean: they hold more.
     certain = 10 * strength
     end = found.end + certain * towards.end
@@ -153,6 +174,8 @@ def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRa
         commitment=commitment / commitment.sum(-1, keepdims=True),
         shares=shares,
         spread=spread,
+        steps=steps,
+        step_spread=step_spread,
     )
 
 
@@ -194,7 +217,7 @@ def _fit_shares(
         return target, spread
     number = counts.sum(1)
     weighing = (spread + 1) / (spread + number)
-    cells = np.zeros((NUM_TO_GO, NUM_LEVELS, 2, 3))
+    cells = np.zeros((target.shape[2], *target.shape[:2], target.shape[3]))
     worth = weights[..., None] * (counts * weighing[:, None])[:, None, None]
     np.add.at(cells, bins.astype(np.intp), worth)
     near = cells.copy()

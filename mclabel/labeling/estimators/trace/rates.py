@@ -21,6 +21,7 @@ from mclabel.core.settings import Count, read_record
 from mclabel.labeling.estimators.base import Knowledge
 from mclabel.labeling.estimators.paths import Completer
 from mclabel.labeling.estimators.posterior.priors import POOLED
+from mclabel.labeling.estimators.trace.agreement import SOURCES
 from mclabel.labeling.estimators.trace.chain import (
     NUM_LEVELS,
     NUM_STATES,
@@ -39,6 +40,7 @@ _SHAPES = {
     "commitment": (2, 2),
 }
 _SHARES = (NUM_LEVELS, 2, NUM_TO_GO, 3)
+_STEPS = {what: np.array(shares) for what, shares in SOURCES.items()}
 _LEVELS = np.array([0.03, 0.2, 0.5, 0.8, 0.96])
 """Chances that a sound prefix is completed rightly, by level, before anything is fitted."""
 _IN_SIGHT = np.array([0.95, 0.85, 0.65, 0.45, 0.3, 0.2, 0.1])
@@ -46,6 +48,7 @@ _IN_SIGHT = np.array([0.95, 0.85, 0.65, 0.45, 0.3, 0.2, 0.1])
 LUCK, REPAIR = 0.04, 0.3
 """Chance that an unsound prefix is completed rightly by luck; and by going back, in levels."""
 SPREAD = 8.0
+STEP_SPREAD = 3.0
 ERRS = 0.05
 """Chance that a step goes wrong where nothing was."""
 RECOVERS = 0.06
@@ -70,6 +73,8 @@ class TraceRates(Knowledge):
         values = {name: getattr(found, name) for name in _SHAPES}
         return ClassRates(
             **values,
+            steps=found.steps,
+            step_spread=found.step_spread,
             shares={**found.shares, **wide.shares},
             spread={**found.spread, **wide.spread},
         )
@@ -86,6 +91,8 @@ class TraceRates(Knowledge):
                 **{key: _listed(getattr(one, key)) for key in _SHAPES},
                 "shares": {who: _listed(one.shares[who]) for who in sorted(one.shares)},
                 "spread": dict(sorted(one.spread.items())),
+                "steps": {what: _listed(one.steps[what]) for what in SOURCES},
+                "step_spread": {what: one.step_spread[what] for what in SOURCES},
             }
             for name, one in sorted(self.classes.items())
         }
@@ -119,6 +126,8 @@ class _WrittenClass:
     commitment: list[Any]
     shares: Mapping[str, list[Any]]
     spread: Mapping[str, float]
+    steps: Mapping[str, list[Any]]
+    step_spread: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +141,21 @@ class _Written:
 def _read(name: str, given: _WrittenClass) -> ClassRates:
     arrays = {key: _array(f"{name}.{key}", getattr(given, key), _SHAPES[key]) for key in _SHAPES}
     shares = {who: _array(f"{name}.{who}", one, _SHARES) for who, one in given.shares.items()}
-    if given.spread.keys() != shares.keys() or not all(
-        0 < one < np.inf for one in given.spread.values()
-    ):
-        raise ValueError(f"classes.{name}.spread: must have a number above 0 for each of shares")
-    return ClassRates(**arrays, shares=shares, spread=dict(given.spread))
+    steps = {
+        what: _array(f"{name}.{what}", given.steps.get(what, []), wide.shape)
+        for what, wide in _STEPS.items()
+    }
+    for key, of in (("spread", shares), ("step_spread", steps)):
+        spread = getattr(given, key)
+        if spread.keys() != of.keys() or not all(0 < one < np.inf for one in spread.values()):
+            raise ValueError(f"classes.{name}.{key}: must have a number above 0 for each source")
+    return ClassRates(
+        **arrays,
+        shares=shares,
+        spread=dict(given.spread),
+        steps=steps,
+        step_spread=dict(given.step_spread),
+    )
 
 
 def _array(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
@@ -170,6 +189,8 @@ def wide_rates(completers: Iterable[Completer]) -> TraceRates:
         commitment=np.array([[0.05, 0.95], [0.95, 0.05]]),
         shares=shares,
         spread=dict.fromkeys(shares, SPREAD),
+        steps=_STEPS,
+        step_spread=dict.fromkeys(SOURCES, STEP_SPREAD),
     )
     return TraceRates(classes={POOLED: wide}, num_solutions=0)
 

@@ -1,0 +1,82 @@
+"""What solutions show of one another's steps, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mclabel.core.records import Counts, Outcome
+from mclabel.labeling.estimators import ProblemPaths, RecordedRollout, SolutionPath
+from mclabel.labeling.estimators.trace.agreement import (
+    AGAIN,
+    BACK,
+    FIRST,
+    OTHERWISE,
+    add_rollout,
+    of_solutions,
+)
+from mclabel.labeling.estimators.trace.estimator import TraceEstimator
+
+
+def path(keys: str, outcome: Outcome, number: int = 0, *, sampled: bool = True) -> SolutionPath:
+    """A solution of one letter a step; a capital commits to an answer, and `-` says nothing."""
+    names = ["words none" if key == "-" else key for key in keys]
+    prefixes = tuple(100 * number + n for n in range(1, len(keys)))
+    answers = tuple(Outcome.WRONG if key.isupper() else None for key in keys)
+    return SolutionPath(
+        prefixes=prefixes,
+        outcome=outcome,
+        sampled=sampled,
+        step_keys=tuple(names),
+        commitments=answers,
+    )
+
+
+def seen(found: dict[str, np.ndarray], what: str, chain: int = 0) -> list[tuple[int, ...]]:
+    return [tuple(int(x) for x in one) for one in found[what][:, :, chain]]
+
+
+def test_a_solution_that_goes_over_its_steps_again() -> None:
+    """It goes wrong at x, begins again behind an answer, and goes otherwise where it went wrong."""
+    mine = path("abxyW-abcdz", Outcome.RIGHT)
+    right, wrong = path("abcdz", Outcome.RIGHT, 1), path("abxyz", Outcome.WRONG, 2)
+    chosen = path("abcdz", Outcome.RIGHT, 3, sampled=False)
+    found = of_solutions([mine, right, wrong, chosen], [0, 1, 2, 3], [mine, right, wrong, chosen])
+    ways = [one.index(1) if 1 in one else None for one in seen(found, "way")]
+    # The answer, words, and the last step, which the outcome knows, are not compared.
+    assert ways == [FIRST, FIRST, FIRST, FIRST, None, None, BACK, AGAIN, OTHERWISE, FIRST, None]
+    none = (0, 0)
+    new = [0, 1, 2, 3, 8, 9]
+    held = {what: seen(found, what) for what in ("held by right", "held by wrong")}
+    assert [held["held by right"][n] for n in new] == [(1, 0)] * 2 + [(0, 1)] * 2 + [(1, 0)] * 2
+    assert [held["held by wrong"][n] for n in new] == [(1, 0)] * 4 + [(0, 1)] * 2
+    assert all(held["held by right"][n] == none for n in range(11) if n not in new)
+    follows = seen(found, "follows")
+    assert follows[1:4] == [(2, 0), (1, 1), (1, 0)] and follows[9] == (1, 0)
+    assert seen(found, "turns to")[8] == (1, 1) and seen(found, "turns from")[8] == (1, 1)
+    assert sum(map(sum, seen(found, "turns to"))) == 2
+
+
+def test_a_solution_alone_is_compared_with_itself_only() -> None:
+    found = of_solutions([path("abab", Outcome.RIGHT)], [0, 0], [path("abab", Outcome.RIGHT)] * 2)
+    assert [np.argmax(one) for one in seen(found, "way")[:3]] == [FIRST, FIRST, BACK]
+    # Of two copies one is a sample of the other.
+    assert seen(found, "held by right")[:2] == [(1, 0), (1, 0)]
+
+
+def test_a_rollout_counts_up_to_where_it_leaves() -> None:
+    mine = path("abcde", Outcome.WRONG)
+    found = of_solutions([mine], [0], [mine])
+    add_rollout(found, mine, 0, 1, "bcxe")
+    add_rollout(found, mine, 0, 2, "c")
+    assert seen(found, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
+
+
+def test_where_solutions_part_from_the_others_they_are_wrong() -> None:
+    """Without a rollout: one that few take is the error, and none where all agree."""
+    paths = [path("abcdef", Outcome.RIGHT, n) for n in range(5)]
+    paths.append(path("abxyzv", Outcome.WRONG, 6))
+    estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
+    estimator.record(RecordedRollout(prefix=601, outcome=Outcome.RIGHT, step_keys=("b", "c")))
+    *right, wrong = estimator.judge([Counts()] * 1000)
+    assert wrong.first_error == 2 and wrong.is_decided
+    assert {one.first_error for one in right} == {None}
