@@ -103,8 +103,8 @@ class TraceBeliefs:
     before: Floats
     """[T, level and state, chain]: of what was seen before each step."""
     to: Floats
-    """[T, state before, level and state, chain]: of what was seen of it and after it. `before` times
-    the chance of a move times `to` is the chance of that move at that step."""
+    """[T, state before, level and state, chain]: of what was seen of it and after it. `before`
+    times the chance of a move times `to` is the chance of that move at that step."""
 
 
 def to_go_bins(num_steps: Ints, width: int) -> Ints:
