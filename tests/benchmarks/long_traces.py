@@ -170,7 +170,7 @@ class Amounts:
     """Of each training."""
     seeds: int
     gain: float = 5e-4
-    rollouts_gain: float = 1e-4
+    rollouts_gain: float = 2e-4
     """Of rollouts alone, so low that more of them change little."""
     long: int = 500
     """Steps of the long trace, of 60 tokens each; also of a tenth. 0 leaves that out: two dozen

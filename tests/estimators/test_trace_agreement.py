@@ -12,6 +12,7 @@ from mclabel.labeling.estimators.trace.agreement import (
     FIRST,
     OTHERWISE,
     add_rollout,
+    leaves_its_way,
     of_solutions,
 )
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
@@ -69,6 +70,15 @@ def test_a_rollout_counts_up_to_where_it_leaves() -> None:
     add_rollout(found, mine, 0, 1, "bcxe")
     add_rollout(found, mine, 0, 2, "c")
     assert seen(found, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
+
+
+def test_a_completion_leaves_the_way_of_what_it_continues() -> None:
+    """Answers and words lie between, and to begin again is no other way."""
+    a, b, c, d = (f"numbers 1 {n}" for n in range(2, 6))
+    before = [a, b, c]
+    assert not leaves_its_way(before, [d, "numbers 9", "words check", a, b, c, d])
+    assert leaves_its_way(before, [d, "numbers 9", "words check", a, b, d])
+    assert not leaves_its_way(before, [d, a])
 
 
 def test_where_solutions_part_from_the_others_they_are_wrong() -> None:

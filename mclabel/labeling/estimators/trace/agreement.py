@@ -13,6 +13,7 @@ at a point to which many come; a repair leaves a way that few take for one that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from mclabel.labeling.estimators.paths import SolutionPath
 
 Floats = NDArray[np.float64]
 
+_WORDS = "words "
+"""Content of a step that has no number."""
 FIRST, AGAIN, OTHERWISE, BACK = range(4)
 SOURCES = {
     # Of each kind of move: carried, recovered, error, sound.
@@ -72,6 +75,19 @@ def of_solutions(
     return found
 
 
+def leaves_its_way(before: Sequence[str], keys: Sequence[str]) -> bool:
+    """Whether a completion goes otherwise than what it continues went.
+
+    Args:
+        before: content of the steps that it continues, of those that can be compared.
+        keys: content of its own.
+    """
+    after = dict(pairwise(before))
+    # A number alone is a result that is said again, or the answer.
+    told = [key for key in keys if key.count(" ") > 1 and not key.startswith(_WORDS)]
+    return any(after.get(last, key) != key and key != before[0] for last, key in pairwise(told))
+
+
 class _Way:
     """What a solution holds, and what follows what in it."""
 
@@ -82,7 +98,7 @@ class _Way:
         self.keys: set[str] = set()
         self.after: dict[str | None, set[str]] = {}
         last: str | None = None
-        for _, key in _comparable(path):
+        for _, key in comparable(path):
             self.keys.add(key)
             self.after.setdefault(last, set()).add(key)
             last = key
@@ -94,7 +110,7 @@ def _seen(path: SolutionPath, others: Sequence[_Way]) -> Iterator[tuple[int, str
     after: dict[str | None, str] = {}
     last: str | None = None
     begin: str | None = None
-    for step, key in _comparable(path):
+    for step, key in comparable(path):
         begin = begin or key
         taken = after.get(last)
         if key in held and (taken is None or key == begin):
@@ -117,11 +133,11 @@ def _seen(path: SolutionPath, others: Sequence[_Way]) -> Iterator[tuple[int, str
         last = key
 
 
-def _comparable(path: SolutionPath) -> Iterator[tuple[int, str]]:
+def comparable(path: SolutionPath) -> Iterator[tuple[int, str]]:
     """Steps whose content can be compared; the last one is known by its outcome."""
     for step, key in enumerate(path.step_keys[:-1]):
         is_answer = bool(path.commitments) and path.commitments[step] is not None
-        if not is_answer and not key.startswith("words "):
+        if not is_answer and not key.startswith(_WORDS):
             yield step, key
 
 

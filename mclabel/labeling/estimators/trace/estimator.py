@@ -40,7 +40,12 @@ from mclabel.labeling.estimators.paths import (
 )
 from mclabel.labeling.estimators.posterior.arithmetic import log, total
 from mclabel.labeling.estimators.posterior.candidates import UNKNOWN_STEP_TOKENS
-from mclabel.labeling.estimators.trace.agreement import add_rollout, of_solutions
+from mclabel.labeling.estimators.trace.agreement import (
+    add_rollout,
+    comparable,
+    leaves_its_way,
+    of_solutions,
+)
 from mclabel.labeling.estimators.trace.chain import (
     CARRIED,
     ERROR,
@@ -337,9 +342,16 @@ class _Table:
 
     def _kind(self, rollout: RecordedRollout) -> int | None:
         if rollout.outcome is Outcome.RIGHT:
-            return REPAIRED if rollout.repairs else RIGHT
+            return REPAIRED if rollout.repairs or self._leaves(rollout) else RIGHT
         cut = rollout.outcome is Outcome.TRUNCATED and self._truncated == "wrong"
         return WRONG if cut or rollout.outcome is Outcome.WRONG else None
+
+    def _leaves(self, rollout: RecordedRollout) -> bool:
+        """Whether it goes otherwise than the solution did that it continues."""
+        chain, step = self.holders[rollout.prefix][0]
+        path = self.paths[chain]
+        before = [key for at, key in comparable(path) if at <= step]
+        return bool(before) and leaves_its_way(before, rollout.step_keys)
 
     def tokens(self, prefix: int, number: int) -> float:
         """Expected tokens of a completion; an answer at once often ends before its limit."""
