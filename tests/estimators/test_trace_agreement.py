@@ -20,7 +20,7 @@ from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 
 def path(keys: str, outcome: Outcome, number: int = 0, *, sampled: bool = True) -> SolutionPath:
     """A solution of one letter a step; a capital commits to an answer, and `-` says nothing."""
-    names = ["words none" if key == "-" else key for key in keys]
+    names = content(keys)
     prefixes = tuple(100 * number + n for n in range(1, len(keys)))
     answers = tuple(Outcome.WRONG if key.isupper() else None for key in keys)
     return SolutionPath(
@@ -30,6 +30,10 @@ def path(keys: str, outcome: Outcome, number: int = 0, *, sampled: bool = True) 
         step_keys=tuple(names),
         commitments=answers,
     )
+
+
+def content(keys: str) -> list[str]:
+    return ["numbers 9" if key == "-" else f"numbers 1 {ord(key)}" for key in keys]
 
 
 def seen(found: dict[str, np.ndarray], what: str, chain: int = 0) -> list[tuple[int, ...]]:
@@ -67,14 +71,14 @@ def test_a_solution_alone_is_compared_with_itself_only() -> None:
 def test_a_rollout_counts_up_to_where_it_leaves() -> None:
     mine = path("abcde", Outcome.WRONG)
     found = of_solutions([mine], [0], [mine])
-    add_rollout(found, mine, 0, 1, "bcxe")
-    add_rollout(found, mine, 0, 2, "c")
+    add_rollout(found, mine, 0, 1, content("bcxe"))
+    add_rollout(found, mine, 0, 2, content("c"))
     assert seen(found, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
 
 
 def test_a_completion_leaves_the_way_of_what_it_continues() -> None:
     """Answers and words lie between, and to begin again is no other way."""
-    a, b, c, d = (f"numbers 1 {n}" for n in range(2, 6))
+    a, b, c, d = content("abcd")
     before = [a, b, c]
     assert not leaves_its_way(before, [d, "numbers 9", "words check", a, b, c, d])
     assert leaves_its_way(before, [d, "numbers 9", "words check", a, b, d])
@@ -86,7 +90,8 @@ def test_where_solutions_part_from_the_others_they_are_wrong() -> None:
     paths = [path("abcdef", Outcome.RIGHT, n) for n in range(5)]
     paths.append(path("abxyzv", Outcome.WRONG, 6))
     estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
-    estimator.record(RecordedRollout(prefix=601, outcome=Outcome.RIGHT, step_keys=("b", "c")))
+    keys = tuple(content("bc"))
+    estimator.record(RecordedRollout(prefix=601, outcome=Outcome.RIGHT, step_keys=keys))
     *right, wrong = estimator.judge([Counts()] * 1000)
     assert wrong.first_error == 2 and wrong.is_decided
     assert {one.first_error for one in right} == {None}

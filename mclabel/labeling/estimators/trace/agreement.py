@@ -3,8 +3,8 @@
 A solution that corrects itself goes over its steps again. So a step takes one of four ways: it is
 the first of its content; it goes over *again* what followed the step before it earlier; it goes
 *otherwise* than then, which is how a repair looks, and a slip in a check; or it goes *back* to
-something said earlier. Steps are told by their content (`mclabel.answers.step_keys`); one without
-a number, and an answer on the way, has none that can be compared.
+something said earlier. Steps are told by their content (`mclabel.answers.step_keys`). One with
+fewer than two numbers derives nothing: it is not compared, and neither is an answer on the way.
 
 Samples are the other solutions of the problem. A step that goes wrong is one that few of them take,
 at a point to which many come; a repair leaves a way that few take for one that many do.
@@ -23,8 +23,6 @@ from mclabel.labeling.estimators.paths import SolutionPath
 
 Floats = NDArray[np.float64]
 
-_WORDS = "words "
-"""Content of a step that has no number."""
 FIRST, AGAIN, OTHERWISE, BACK = range(4)
 SOURCES = {
     # Of each kind of move: carried, recovered, error, sound.
@@ -83,8 +81,7 @@ def leaves_its_way(before: Sequence[str], keys: Sequence[str]) -> bool:
         keys: content of its own.
     """
     after = dict(pairwise(before))
-    # A number alone is a result that is said again, or the answer.
-    told = [key for key in keys if key.count(" ") > 1 and not key.startswith(_WORDS)]
+    told = [key for key in keys if _derives(key)]
     return any(after.get(last, key) != key and key != before[0] for last, key in pairwise(told))
 
 
@@ -137,8 +134,13 @@ def comparable(path: SolutionPath) -> Iterator[tuple[int, str]]:
     """Steps whose content can be compared; the last one is known by its outcome."""
     for step, key in enumerate(path.step_keys[:-1]):
         is_answer = bool(path.commitments) and path.commitments[step] is not None
-        if not is_answer and not key.startswith(_WORDS):
+        if not is_answer and _derives(key):
             yield step, key
+
+
+def _derives(key: str) -> bool:
+    """Whether a step of this content has two numbers or more."""
+    return key.startswith("numbers ") and key.count(" ") > 1
 
 
 def add_rollout(
