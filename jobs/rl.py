@@ -25,7 +25,7 @@ def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
     config = load_config(RLConfig, config_path, overrides, allow=allow)
     with StageProgress(Console(emoji=False), "rl", "steps") as progress:
         jobs.rl(config, lambda step, total, line: progress.update(step, total, detail=line))
-    print("\n".join(jobs.rl_lines(config.out)))
+    print("\n".join(jobs.rl_report(config.out).lines()))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from mclabel.labeling.plan import plan
 from mclabel.labeling.preview import preview
 from mclabel.labeling.regrade import regrade
 from mclabel.prm.job import train
-from mclabel.rl.job import plan_rl, rl, rl_lines
-from mclabel.search.job import plan_search, search, search_lines
+from mclabel.rl.job import plan_rl, rl, rl_report
+from mclabel.search.job import plan_search, search, search_report
 from mclabel.select.job import select
 
 __all__ = [
@@ -37,10 +37,10 @@ __all__ = [
     "preview",
     "regrade",
     "rl",
-    "rl_lines",
+    "rl_report",
     "run_pilot",
     "search",
-    "search_lines",
+    "search_report",
     "select",
     "train",
 ]

@@ -34,7 +34,8 @@ SAID = {
     "answers.md": "Which answers the checker proves equal, and when it says unknown.",
     "benchmarks.md": "The script behind each figure.",
     "keys.md": "Every setting of every verb, with type, default and meaning.",
-    "formats.md": "Files and columns of a run, and how to read them; formats of others.",
+    "formats.md": "Files and columns of a run, and how to read them; what `--json` prints;"
+    " formats of others.",
     "studies/estimators.md": "Quality and cost of labels by each estimator.",
     "studies/posterior.md": "What was tried for the posterior, and what it was worth.",
     "studies/completers.md": "Rollouts by the policy, or by a stronger model.",

@@ -81,13 +81,13 @@ def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world
     assert b"<svg" in (world / "best" / "best_of_n.svg").read_bytes()
 
 
-@pytest.mark.parametrize("form", ["table", "json"])
+@pytest.mark.parametrize("form", ["--format=table", "--json"])
 def test_best_of_n_in_which_nothing_is_right_is_a_failure(tmp_path: Path, form: str) -> None:
     row = {"problem": "P [answer 1]", "answer": "77"}
     (tmp_path / "p.jsonl").write_text(json.dumps(row))
     said = run(
         "eval", "best-of-n", "/dev/null", f"problems.source={tmp_path}/p.jsonl", *SCRIPTED,
-        "samples=2", f"out={tmp_path}/best", "--format", form, code=1,
+        "samples=2", f"out={tmp_path}/best", form, code=1,
     )  # fmt: skip
     assert "none of the 2 samples is right, so every method has accuracy 0" in said
     assert json.loads((tmp_path / "best" / "best_of_n.json").read_text())["num_right"] == 0
@@ -115,7 +115,7 @@ def test_best_of_n_reads_the_solutions_of_a_run(world: Path) -> None:
     markdown = evaluate(world, *given, "samples=4", "--format", "md")
     assert "| majority |" in markdown and "| pass rate: hardest fifth |" in markdown
     assert not (world / "given" / "samples").exists()
-    report = json.loads(evaluate(world, *given, "samples=4", "--format", "json"))
+    report = json.loads(evaluate(world, *given, "samples=4", "--json"))
     assert report["result"]["num_samples"] == 4
     fooled = report["fooled"]["prm:last"]
     assert len(fooled) == min(10, report["num_fooled"]["prm:last"])

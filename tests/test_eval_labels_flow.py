@@ -32,7 +32,7 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 def figures(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("eval", *arguments, "--format", "json"))
+    found: dict[str, Any] = json.loads(run("eval", *arguments, "--json"))
     return found
 
 

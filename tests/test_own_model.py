@@ -31,7 +31,7 @@ def test_the_page_writes_problems_and_a_truth_to_fill_in(
     by_end = [row["final_answer_correct"] for row in rows]
     rows[by_end.index(True)]["label"] = -1  # the others are left as they are
     Path("truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = ["eval", "labels", "runs/small", "--truth", "truth.jsonl", "--format", "json"]
+    command = ["eval", "labels", "runs/small", "--truth", "truth.jsonl", "--json"]
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 0, result.output
     measured = json.loads(result.stdout)["groups"]["all"]

@@ -22,7 +22,7 @@ MADE = "MCLABEL_TEST_QUICKSTART"
 def run(*words: str) -> str:
     result = CliRunner().invoke(main, ["quickstart", *words])
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_path: Path) -> None:
@@ -58,7 +58,8 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     assert (out / "best-of-n" / "best_of_n.png").read_bytes().startswith(b"\x89PNG")
     shards = {p.name: p.stat().st_mtime_ns for p in (out / "labels/labels").iterdir()}
     (out / "labels/labels" / sorted(shards)[0]).unlink()
-    run("--size", "small", "--out", str(out))
+    again = run("--size", "small", "--out", str(out), "--json")
+    assert json.loads(again).keys() == {"out", *summary}
     after = {p.name: p.stat().st_mtime_ns for p in (out / "labels/labels").iterdir()}
     assert after.keys() == shards.keys()
     assert sum(after[name] != shards[name] for name in shards) == 1

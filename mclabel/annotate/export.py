@@ -108,8 +108,24 @@ def export_people(
     )
 
 
-def import_people(path: str, out: str) -> str:
-    """Read a JSON export of Label Studio as a folder of annotations; what to say of it.
+@dataclass(frozen=True, kw_only=True)
+class PeopleReport:
+    """Result of an import of annotations."""
+
+    num_opinions: int
+    num_people: int
+    num_solutions: int
+
+    def line(self, out: str) -> str:
+        """What to say of it."""
+        return (
+            f"{self.num_opinions} opinions of {self.num_people} people on {self.num_solutions} "
+            f"solutions. Measure a run: mclabel eval labels RUN --truth {out}"
+        )
+
+
+def import_people(path: str, out: str) -> PeopleReport:
+    """Read a JSON export of Label Studio as a folder of annotations.
 
     Args:
         path: of the file.
@@ -131,10 +147,10 @@ def import_people(path: str, out: str) -> str:
     else:
         write_events(folder, found.events)
         write_items(folder, found.items, found.settings)
-    people = len({event.person for event in found.events})
-    return (
-        f"{len(found.events)} opinions of {people} people on {len(found.items)} solutions. Measure "
-        f"a run: mclabel eval labels RUN --truth {out}"
+    return PeopleReport(
+        num_opinions=len(found.events),
+        num_people=len({event.person for event in found.events}),
+        num_solutions=len(found.items),
     )
 
 

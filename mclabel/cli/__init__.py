@@ -12,7 +12,7 @@ from mclabel.cli.doctor import doctor
 from mclabel.cli.evaluate import evaluate
 from mclabel.cli.exits import clear_exits, show_tracebacks
 from mclabel.cli.options import settings
-from mclabel.cli.output import console
+from mclabel.cli.output import console, json_option, result
 from mclabel.cli.select import select
 from mclabel.cli.simulate import simulate
 
@@ -61,6 +61,7 @@ def main() -> None:
     "--size", type=click.Choice(["small", "full"]), help="Size of the job; the same as size=."
 )
 @click.option("--out", help="Folder for the results; the same as out=.")
+@json_option
 def quickstart(
     overrides: tuple[str, ...], model: str | None, size: str | None, out: str | None
 ) -> None:
@@ -81,7 +82,8 @@ def quickstart(
     config = load_config(QuickstartConfig, None, overrides)
     place = config.out if out is None else out
     run = run_quickstart if config.model == "arith:policy" else run_real_quickstart
-    run(config.size, output_folder(place, "out="), console)
+    summary = run(config.size, output_folder(place, "out="), console)
+    result({"out": place, **summary})
 
 
 @main.command()

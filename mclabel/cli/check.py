@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from mclabel.cli.exits import EXIT_BAD_LINES
-from mclabel.cli.output import errors
+from mclabel.cli.output import errors, json_option, refuse_json, result
 from mclabel.core.errors import DataError
 
 
@@ -30,6 +30,7 @@ from mclabel.core.errors import DataError
 @click.option(
     "-o", "--out", help=("With --file: JSON Lines file to write; the default is standard output.")
 )
+@json_option
 def check(
     gold: str | None,
     answer: str | None,
@@ -47,6 +48,8 @@ def check(
             raise click.UsageError(
                 "--file cannot be combined with --gold, --answer or --completion"
             )
+        if out is None:
+            refuse_json("-o OUT")
         _check_file(pairs, out)
         return
     if gold is None or (answer is None) == (completion is None) or out is not None:
@@ -65,7 +68,9 @@ def check(
     else:
         assert answer is not None
         found = best_grade([grade(answer, one) for one in golds])
-    click.echo(json.dumps({"answer": answer, **asdict(found)}, ensure_ascii=False))
+    graded = {"answer": answer, **asdict(found)}
+    if not result(graded):
+        click.echo(json.dumps(graded, ensure_ascii=False))
 
 
 def _check_file(pairs: str, out: str | None) -> None:
@@ -76,7 +81,9 @@ def _check_file(pairs: str, out: str | None) -> None:
 
     report = check_file(pairs, out, on_bad_line=complain)
     rate = report.num_pairs / report.seconds if report.seconds else 0.0
-    counts = ", ".join(f"{report.verdicts[v]:,} {v}" for v in ("right", "wrong", "unknown"))
+    verdicts = {verdict: report.verdicts[verdict] for verdict in ("right", "wrong", "unknown")}
+    result({"out": out, "num_pairs": report.num_pairs, **asdict(report), "verdicts": verdicts})
+    counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.items())
     click.echo(
         f"{report.num_pairs:,} pairs: {counts}; {rate:,.0f} pairs/s; "
         f"{report.num_bad_lines:,} bad lines",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 
 import click
 
+from mclabel.cli.output import json_option, result
 from mclabel.core.errors import CheckerError
 from mclabel.core.extras import EXTRAS, is_installed
 
@@ -27,11 +27,12 @@ _GIB = 2**30
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(as_json: bool) -> None:
+@json_option
+def doctor() -> None:
     """Show versions, devices, Ray, disks, the sandbox, and which extras are missing for what."""
     found = examine()
-    click.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_lines(found)))
+    if not result(found):
+        click.echo("\n".join(_lines(found)))
 
 
 def examine() -> dict[str, Any]:

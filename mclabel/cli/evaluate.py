@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import SEED, Share, configuration
-from mclabel.cli.output import console, errors, say_left_out
+from mclabel.cli.output import console, errors, json_option, result, say_left_out
 from mclabel.judge.consensus.rules import RULES
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ PIPE_WIDTH = 160  # where there is no terminal that tables must fit
 _FORMAT = click.option(
     "--format",
     "shape",
-    type=click.Choice(["table", "md", "json"]),
+    type=click.Choice(["table", "md"]),
     default="table",
     show_default=True,
     help="Format of the printed tables.",
@@ -51,15 +50,9 @@ def evaluate() -> None:
 
 @evaluate.command(name="best-of-n")
 @configuration("mclabel.evaluate.best_of_n.config:BestOfNConfig")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "md", "json"]),
-    default="table",
-    show_default=True,
-    help="Format of the printed tables.",
-)
-def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], form: str) -> None:
+@_FORMAT
+@json_option
+def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str) -> None:
     """Choose the best of N sampled solutions by every method, and compare the accuracies.
 
     CONFIG is a YAML file whose keys can be overridden, such as samples=64. The command writes
@@ -78,10 +71,10 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
     from mclabel.show.progress import EvaluationProgress
 
     checked = load_config(BestOfNConfig, config, overrides, allow=allow)
-    with EvaluationProgress(console if form == "table" else errors) as progress:
+    with EvaluationProgress(console if shape == "table" else errors) as progress:
         report = run_best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
-    if form == "json":
-        click.echo(json.dumps(asdict(report), indent=1))
+    say_left_out(report.num_rejected, "rows or problems have no samples", f"{checked.out}/samples")
+    if result({"out": checked.out, **asdict(report)}):
         _fail_if_nothing(report.no_result)
         return
     for table in (
@@ -90,12 +83,11 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
         over_optimisation_table(report.result, report.num_fooled),
         adaptive_table(report.result),
     ):
-        if table is not None and form == "md":
+        if table is not None and shape == "md":
             click.echo(to_markdown(table))
         elif table is not None:
             console.print(table)
-    say_left_out(report.num_rejected, "rows or problems have no samples", f"{checked.out}/samples")
-    if form == "table":
+    if shape == "table":
         counts = {
             "problems left out (trained on)": report.num_excluded,
             "problems left out (fewer solutions than samples)": report.num_too_few,
@@ -111,6 +103,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
 @evaluate.command(name="search")
 @configuration("mclabel.evaluate.search.config:SearchEvalConfig")
 @_FORMAT
+@json_option
 def eval_search(
     config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str
 ) -> None:
@@ -156,6 +149,7 @@ def eval_search(
     "The default is exact, for problems of arith and pyarith.",
 )
 @_FORMAT
+@json_option
 @click.option("-o", "--out", help="Folder for labels.json, labels.md and plots (PNG and SVG).")
 @_SEED
 @click.option(
@@ -229,6 +223,7 @@ def eval_labels(
 )
 @_TRUST
 @_FORMAT
+@json_option
 @click.option(
     "-o", "--out", help=("Folder for metrics, predictions and the solutions that were left out.")
 )
@@ -270,15 +265,15 @@ def eval_processbench(
     from mclabel.show.progress import StageProgress
 
     if opinions:
-        result = processbench_of_opinions(
+        found = processbench_of_opinions(
             files, opinions, rule=rule, out=out, seed=seed, strict=strict
         )
     elif run is not None:
-        result = processbench_of_labels(files, run, out=out, seed=seed, strict=strict)
+        found = processbench_of_labels(files, run, out=out, seed=seed, strict=strict)
     else:
         assert model is not None
         with StageProgress(errors, "score", "distinct solutions") as progress:
-            result = processbench_of_prm(
+            found = processbench_of_prm(
                 files,
                 model,
                 threshold=threshold,
@@ -289,7 +284,7 @@ def eval_processbench(
                 trust_remote_code=trust_remote_code,
                 strict=strict,
             )
-    _print_figures(result, [processbench_grid(result)], shape)
+    _print_figures(found, [processbench_grid(found)], shape)
 
 
 @evaluate.command(name="processbench-golds")
@@ -299,6 +294,7 @@ def eval_processbench(
 )
 @click.option("-o", "--out", required=True, help="JSONL file to write.")
 @_STRICT
+@json_option
 def processbench_golds(
     files: tuple[str, ...], golds: tuple[str, ...], out: str, strict: bool
 ) -> None:
@@ -311,6 +307,7 @@ def processbench_golds(
     from mclabel.evaluate.processbench.golds import join_golds
 
     report = join_golds(files, golds, out, strict=strict)
+    result({"out": out, **asdict(report)})
     for reject in report.rejects:
         errors.print(
             f"{row_place(str(reject.source), reject.row or 0)}, left out: {reject.detail}",
@@ -337,12 +334,13 @@ def _fail_if_nothing(why: str | None) -> None:
 
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
-    from mclabel.show.files import json_text
     from mclabel.show.grid import markdown, rich_table
 
+    if result(figures):
+        return
     if shape == "table":
         screen = console if console.is_terminal else Console(emoji=False, width=PIPE_WIDTH)
         for grid in grids:
             screen.print(rich_table(grid))
     else:
-        click.echo(json_text(figures) if shape == "json" else markdown(grids), nl=False)
+        click.echo(markdown(grids), nl=False)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import click
 
 from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import ALLOW, Share, settings
-from mclabel.cli.output import console, fail_if_stopped, say_left_out
+from mclabel.cli.output import console, fail_if_stopped, json_option, result, say_left_out
 from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
 
 RULE_NAMES = (POSTERIOR, JUDGE, *RULES)
@@ -42,6 +43,7 @@ RULE_NAMES = (POSTERIOR, JUDGE, *RULES)
     "solutions again, and leave out the old opinions on changed and removed ones.",
 )
 @ALLOW
+@json_option
 def judge(
     solutions: str,
     overrides: tuple[str, ...],
@@ -84,8 +86,10 @@ def judge(
     with job_progress(console, "judge", "solutions") as progress:
         report = run_judge(checked, progress, accept_changes=accept_changes)
     say_left_out(report.num_rejected, "rows could not be judged", out)
+    counts = None if report.stopped_by is not None else opinion_counts(out)
+    result({"out": out, "job": report, "opinions": counts})
     fail_if_stopped(report)
-    counts = opinion_counts(out)
+    assert counts is not None  # as it was not stopped
     for line in counts.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if counts.no_result is not None:
@@ -111,6 +115,7 @@ def judge(
     help="With posterior: minimum probability of the likeliest first error for a solution "
     "to be kept.",
 )
+@json_option
 def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_belief: float) -> None:
     """Combine the labels of a run with judges' opinions, and write them as a run of its own.
 
@@ -134,6 +139,7 @@ def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_beli
         done = run_combine(
             run, opinions, out, rule=rule, least_belief=least_belief, on_progress=stage.update
         )
+    result({"out": out, **asdict(done)})
     for line in done.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"The labels are in {out}.", highlight=False, markup=False, soft_wrap=True)

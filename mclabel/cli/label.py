@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
 from mclabel.cli.exits import EXIT_BUDGET, EXIT_INTERRUPTED, EXIT_NOTHING, fail
 from mclabel.cli.options import ALLOW, configuration
-from mclabel.cli.output import console, say_left_out
+from mclabel.cli.output import console, json_option, result, say_left_out
 from mclabel.core.errors import ShardError
 
 REJECTED = "rows or problems could not be labelled"
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     help="Continue although problems were changed or removed since the run began: label changed "
     "problems again, and hide the old labels of changed and removed ones.",
 )
+@json_option
 def label(
     config: str,
     overrides: tuple[str, ...],
@@ -123,7 +125,8 @@ def label(
         soft_wrap=True,
     )
     say_left_out(report.num_rejected, REJECTED, checked.out)
-    _say_health(checked.out)
+    health = _say_health(checked.out)
+    result({"out": checked.out, "job": report, "health": health})
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
         about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
@@ -177,12 +180,14 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
     from mclabel.labeling.preview import preview
     from mclabel.show.progress import job_progress
 
-    def show(lines: list[tuple[str, str]]) -> None:
-        for name, planned in lines:
-            console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
+    def show(lines: Iterable[tuple[str, str]]) -> None:
+        for name, text in lines:
+            console.print(f"{name}: {text}", markup=False, highlight=False, soft_wrap=True)
 
-    show(plan(config).lines())
-    show(preview(config))
+    planned, seen = plan(config), preview(config)
+    show(planned.lines())
+    show(seen.lines())
+    report = None
     if pilot is not None:
         with job_progress(console, "pilot") as progress:
             report = run_pilot(
@@ -197,17 +202,29 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
         show([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
         show(found.lines())
+    result(
+        {
+            "out": config.out,
+            "inputs": seen.inputs,
+            "models": seen.models,
+            "engine": planned.resources,
+            "pilot": report,
+            "forecast": found,
+        }
+    )
 
 
-def _say_health(out: str) -> None:
-    """What stands against training on the labels; nothing if nothing does."""
-    from mclabel.evaluate.health.health import ENOUGH_FILES, run_health
+def _say_health(out: str) -> dict[str, Any] | None:
+    """The health of a run, with what stands against training on its labels said, if anything."""
+    from mclabel.evaluate.health.health import ENOUGH_FILES, health_json, run_health
     from mclabel.report.page.health import finding_lines
     from mclabel.run.shards.store import Store
 
     health = run_health(Store(out), max_files=ENOUGH_FILES)
-    if health is None or not health.findings:
-        return
+    if health is None:
+        return None
+    if not health.findings:
+        return health_json(health)
     part = f", from {health.num_read:,} of {health.num_shards:,} shards"
     console.print(
         f"Health of the run{part if health.num_read < health.num_shards else ''} "
@@ -218,6 +235,7 @@ def _say_health(out: str) -> None:
     )
     for line in finding_lines(health):
         console.print(Text("  ").append_text(line), highlight=False, soft_wrap=True)
+    return health_json(health)
 
 
 @click.group()
@@ -266,6 +284,7 @@ def submit_label(
     type=click.IntRange(1),
     help=("Maximum number of rows in a merged shard."),
 )
+@json_option
 def compact(run: str, rows: int) -> None:
     """Merge the small shards of a run into large ones.
 
@@ -283,6 +302,7 @@ def compact(run: str, rows: int) -> None:
         done = merge(Store(run), rows=rows, on_progress=stage.update)
     if not done.num_before:
         raise ShardError(f"{run}: holds no labels. Give the `out` of a labelling job")
+    result({"run": run, **asdict(done)})
     console.print(
         f"{run}: {done.num_before:,} shards are now {done.num_after:,} "
         f"({done.num_solutions:,} solutions merged)",
@@ -300,6 +320,7 @@ def compact(run: str, rows: int) -> None:
 )
 @ALLOW
 @click.argument("changes", nargs=-1)
+@json_option
 def regrade(
     run: str, out: str, golds: str | None, allow: tuple[str, ...], changes: tuple[str, ...]
 ) -> None:
@@ -319,6 +340,7 @@ def regrade(
         done = run_regrade(
             run, out, golds=golds, checker=changes, allow=allow, on_progress=stage.update
         )
+    result({"out": out, **asdict(done)})
     for line in done.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"The labels are in {out}.", highlight=False, markup=False, soft_wrap=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TextIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from mclabel.cli.options import SEED, Share
-from mclabel.cli.output import console
+from mclabel.cli.output import console, json_option, result
+
+if TYPE_CHECKING:
+    from mclabel.core.records import LabeledSolution
 
 
 @click.command()
@@ -28,6 +31,7 @@ from mclabel.cli.output import console
     "with this id.",
 )
 @click.option("--wrong", is_flag=True, help=("Print only solutions with a first error."))
+@json_option
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     """Print solutions with their step values, or with the opinions of a judge.
 
@@ -42,18 +46,24 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     if holds_opinions(Store(shards)):
         _show_opinions(shards, limit, problem, wrong)
         return
-    shown = 0
-    for row in read_labels(Store(shards)):
-        if (problem is not None and row.problem.id != problem) or (
-            wrong and row.first_error is None
-        ):
-            continue
-        if shown == limit:
-            break
-        show_solution(console, row, exact_first_error(row) if has_exact_truth([row]) else "")
-        shown += 1
-    if not shown:
+    chosen = (
+        row
+        for row in read_labels(Store(shards))
+        if problem in (None, row.problem.id) and not (wrong and row.first_error is None)
+    )
+    rows = list(islice(chosen, limit))
+    truths = [exact_first_error(row) if has_exact_truth([row]) else "" for row in rows]
+    if result({"solutions": [_with_truth(*one) for one in zip(rows, truths, strict=True)]}):
+        return
+    for row, truth in zip(rows, truths, strict=True):
+        show_solution(console, row, truth)
+    if not rows:
         console.print("No solution matches.")
+
+
+def _with_truth(row: LabeledSolution, truth: int | str | None) -> dict[str, Any]:
+    known = truth != ""
+    return {**asdict(row), "has_truth": known, "true_first_error": truth if known else None}
 
 
 def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> None:
@@ -61,24 +71,25 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
     from mclabel.judge.opinions import judged_solutions
     from mclabel.report.judged import show_judged
 
-    shown = 0
-    for one in judged_solutions(run):
-        if problem not in (None, one.id, one.problem_id):
-            continue
-        if wrong and one.opinion.first_error is None:
-            continue
-        if shown == limit:
-            break
+    chosen = (
+        one
+        for one in judged_solutions(run)
+        if problem in (None, one.id, one.problem_id)
+        and not (wrong and one.opinion.first_error is None)
+    )
+    found = list(islice(chosen, limit))
+    if result({"solutions": found}):
+        return
+    for one in found:
         show_judged(console, one)
-        shown += 1
-    if not shown:
+    if not found:
         console.print("No solution matches.")
 
 
 @click.command()
 @click.argument("shards")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def labels(shards: str, as_json: bool) -> None:
+@json_option
+def labels(shards: str) -> None:
     """Print counts, cost and health checks of a run and, where truth is known, label quality.
 
     SHARDS is the folder or URL of a run of labels. Label quality compares them with true labels.
@@ -107,16 +118,14 @@ def labels(shards: str, as_json: bool) -> None:
         groups |= {
             k: label_quality(g) for k, g in by_meta(rows, "answer_type", solution_meta).items()
         }
-    if as_json:
-        quality = {name: asdict(group) for name, group in groups.items()}
-        content = {
-            "cost": asdict(cost),
-            "num_kept": num_kept(rows),
-            "describes": described(rows),
-            "health": None if health is None else health_json(health),
-            "quality": quality,
-        }
-        click.echo(json.dumps(content, indent=1))
+    content = {
+        "cost": cost,
+        "num_kept": num_kept(rows),
+        "describes": described(rows),
+        "health": None if health is None else health_json(health),
+        "quality": groups,
+    }
+    if result(content):
         return
     console.print(counts_table(rows, cost))
     if groups:
@@ -132,6 +141,7 @@ def labels(shards: str, as_json: bool) -> None:
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("-o", "--out", default="report.html", show_default=True, help="HTML file to write.")
+@json_option
 def report(runs: tuple[str, ...], out: str) -> None:
     """Write an HTML page about runs: their settings, label quality, values and best-of-N.
 
@@ -140,7 +150,9 @@ def report(runs: tuple[str, ...], out: str) -> None:
     """
     from mclabel.report.page.report import write_report
 
-    console.print(f"Report: {write_report(runs, out)}", soft_wrap=True, highlight=False)
+    path = write_report(runs, out)
+    result({"path": str(path)})
+    console.print(f"Report: {path}", soft_wrap=True, highlight=False)
 
 
 @click.command()
@@ -213,6 +225,7 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
     type=click.IntRange(1, 65535),
     help="Port of the local server; by default 8790, or any free port if that is taken.",
 )
+@json_option
 def annotate(
     run: str,
     out: str,
@@ -245,6 +258,7 @@ def annotate(
 
     chosen = {name: value for name, value in given.items() if value is not None}
     summary = serve(run, out, chosen, gold=gold, select=select, port=port, on_ready=say)
+    result({"out": out, **asdict(summary)})
     for line in summary.lines():
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 

@@ -1,9 +1,15 @@
-"""Where the verbs print."""
+"""Where the verbs print, and what `--json` prints of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import click
 from rich.console import Console
 
 from mclabel.cli.exits import EXIT_BUDGET, fail
@@ -14,6 +20,69 @@ if TYPE_CHECKING:
 # Messages carry text of users and models: nothing in it is markup or an emoji code.
 console = Console(emoji=False)
 errors = Console(stderr=True, emoji=False)
+F = TypeVar("F", bound=Callable[..., Any])
+_RESULT = "mclabel.result"
+"""In the context of a verb with `--json`: its result as text, empty until it is known."""
+
+
+def json_option(verb: F) -> F:
+    """The option `--json` of a verb: standard output holds what it gives to `result`, alone."""
+
+    @wraps(verb)
+    def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
+        if not as_json:
+            verb(*args, **kwargs)
+            return
+        meta = click.get_current_context().meta
+        meta[_RESULT] = ""
+        try:
+            with _stdout_aside():
+                verb(*args, **kwargs)
+        finally:  # also of a verb that ends with an exit code: a damaged run, a spent budget
+            click.echo(meta[_RESULT], nl=False)
+
+    text = "Print the result as one JSON object; all else that is printed goes to standard error."
+    return click.option("--json", "as_json", is_flag=True, help=text)(cast("F", run))
+
+
+def result(content: Any) -> bool:
+    """Take what a verb has come to; docs/formats.md lists the fields.
+
+    Args:
+        content: a dataclass or a mapping, of values that JSON has, or more of those.
+
+    Returns:
+        Whether `--json` prints it, so that tables of it need not be drawn.
+    """
+    meta = click.get_current_context().meta
+    if _RESULT not in meta:
+        return False
+    from mclabel.show.files import json_text
+
+    meta[_RESULT] = json_text(content)
+    return True
+
+
+def refuse_json(missing: str) -> None:
+    """Refuse `--json` where standard output holds rows."""
+    if _RESULT in click.get_current_context().meta:
+        raise click.UsageError(
+            f"--json needs {missing}, because the rows go to standard output without it. Add it"
+        )
+
+
+@contextmanager
+def _stdout_aside() -> Iterator[None]:
+    """Let all that is written to standard output, by child processes too, go to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def say_left_out(count: int, what: str, out: str) -> None:

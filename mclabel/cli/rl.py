@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mclabel.cli.options import configuration, served
-from mclabel.cli.output import console
+from mclabel.cli.output import console, json_option, result
 
 
 @click.command()
@@ -13,6 +13,7 @@ from mclabel.cli.output import console
 @click.option(
     "--dry-run", is_flag=True, help="Check everything and print the plan, without training."
 )
+@json_option
 def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str, ...]) -> None:
     """Train a policy by reinforcement learning, with credit for every step.
 
@@ -24,19 +25,38 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
     """
     from mclabel.core.config.load import load_config
     from mclabel.rl.config import RLConfig
-    from mclabel.rl.job import check_installed, plan_rl, rl_lines
+    from mclabel.rl.job import check_installed, plan_rl, rl_report
     from mclabel.rl.job import rl as run_rl
     from mclabel.show.progress import StageProgress
 
     checked = load_config(RLConfig, config, overrides, allow=allow)
     if dry_run:
-        for line in plan_rl(checked).lines(checked):
+        planned = plan_rl(checked)
+        result(
+            {
+                "out": checked.out,
+                "policy": checked.policy.model,
+                "policy_parameters": planned.policy.engine.num_parameters(),
+                "num_problems": len(planned.problems),
+                "num_problems_measured": len(planned.others),
+                "credit": checked.credit.kind,
+                "num_steps": checked.steps,
+                "solutions_per_step": checked.problems_per_step * checked.group_size,
+            }
+        )
+        for line in planned.lines(checked):
             click.echo(line)
         return
     check_installed()
     with StageProgress(console, "rl", "steps") as progress:
         model = run_rl(checked, lambda step, total, line: progress.update(step, total, detail=line))
-    for line in rl_lines(checked.out):
+    found = rl_report(checked.out)
+    hacked = {
+        name: {"before": one.before, "after": one.after, "change": one.change}
+        for name, one in found.hacked.items()
+    }
+    result({"model": str(model), "measured": found.measured, "hacked": hacked})
+    for line in found.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"Policy: {model}. Sample from it: policy.model={model}",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import configuration, served
-from mclabel.cli.output import console, fail_if_stopped, say_left_out
+from mclabel.cli.output import console, fail_if_stopped, json_option, result, say_left_out
 
 
 @click.command()
@@ -29,6 +31,7 @@ from mclabel.cli.output import console, fail_if_stopped, say_left_out
     help="Check everything and print the plan, without searching. If the search has begun "
     "already, the plan includes a forecast of its tokens.",
 )
+@json_option
 def search(
     config: str,
     overrides: tuple[str, ...],
@@ -49,7 +52,7 @@ def search(
     """
     from mclabel.core.config.load import load_config
     from mclabel.search.config import SearchConfig
-    from mclabel.search.job import plan_search, search_lines
+    from mclabel.search.job import plan_search, search_report
     from mclabel.search.job import search as run_search
     from mclabel.show.progress import job_progress
 
@@ -57,21 +60,24 @@ def search(
     named = [f"{key}={value}" for key, value in given.items() if value is not None]
     checked = load_config(SearchConfig, config, [*named, *overrides], allow=allow)
     if dry_run:
-        for line in plan_search(checked).lines(accept_changes=accept_changes):
+        seen = plan_search(checked).preview(accept_changes=accept_changes)
+        result(seen)
+        for line in seen.lines():
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         return
     with job_progress(console, "search", "problems") as progress:
         report = run_search(checked, progress, accept_changes=accept_changes)
     say_left_out(report.num_rejected, "problems were left out", checked.out)
+    found = search_report(checked.out)
+    result({"out": checked.out, "job": report, **asdict(found)})
     fail_if_stopped(report)
-    lines = search_lines(checked.out)
-    if not lines:
+    if found.figures is None:
         fail(
             f"no problem could be searched: all were left out. {checked.out}/rejects.jsonl has the "
             "reasons",
             EXIT_NOTHING,
         )
-    for line in lines:
+    for line in found.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import click
 
 from mclabel.cli.options import SEED, Share, settings
-from mclabel.cli.output import console, fail_if_stopped
+from mclabel.cli.output import console, fail_if_stopped, json_option, result
 
 
 @click.command()
@@ -45,6 +46,7 @@ from mclabel.cli.output import console, fail_if_stopped
     help="Leave out what this earlier selection chose. Can be repeated.",
 )
 @click.option("-o", "--out", required=True, help="Manifest to write (.parquet).")
+@json_option
 def select(
     solutions: str,
     overrides: tuple[str, ...],
@@ -91,6 +93,7 @@ def select(
     else:
         with job_progress(console, "score", "solutions") as progress:
             report = run_select(config, progress)
+    result({"out": out, **asdict(report)})
     if report.stopped is not None:
         fail_if_stopped(report.stopped)
     for line in report.lines(out):

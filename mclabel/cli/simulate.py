@@ -9,7 +9,7 @@ import click
 
 from mclabel.cli.exits import EXIT_USER_ERROR, fail
 from mclabel.cli.options import SEED
-from mclabel.cli.output import console
+from mclabel.cli.output import console, json_option, result
 from mclabel.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seed", default=0, show_default=True, type=SEED, help="Random seed of the simulation."
 )
+@json_option
 def simulate(
     estimators: tuple[str, ...], problems: int, profile: tuple[str, ...], seed: int
 ) -> None:
@@ -54,8 +55,10 @@ def simulate(
     if unknown := [name for name in profile if name not in PROFILES]:
         fail(f"--profile {unknown[0]}: must be among {', '.join(PROFILES)}", EXIT_USER_ERROR)
     chosen = _chosen(estimators) if estimators else None
-    rows = table.simulate(problems, seed=seed, profiles=profile or PROFILES, estimators=chosen)
-    console.print(table.simulation_table(rows))
+    found = table.simulate(problems, seed=seed, profiles=profile or PROFILES, estimators=chosen)
+    rows = [one.row() for one in found]
+    if not result({"num_problems": problems, "seed": seed, "rows": rows}):
+        console.print(table.simulation_table(rows))
 
 
 def _chosen(words: Sequence[str]) -> Mapping[str, EstimatorSettings]:

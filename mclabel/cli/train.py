@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mclabel.cli.options import SEED, configuration, settings
-from mclabel.cli.output import console, errors, fail_if_stopped, say_left_out
+from mclabel.cli.output import (
+    console,
+    errors,
+    fail_if_stopped,
+    json_option,
+    refuse_json,
+    result,
+    say_left_out,
+)
 from mclabel.core.errors import ConfigError
 from mclabel.data.exchange import FORMATS, LABEL_STUDIO, PARQUET, VERIFIER_CHAINS
 from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help=("Check the data and print examples, without training."),
 )
+@json_option
 def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look: bool) -> None:
     """Train a PRM or an ORM on labels.
 
@@ -43,8 +53,8 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     checked = load_config(TrainConfig, config, overrides, allow=allow)
     if look:
         found = preflight(checked)
-        for line in found.lines(examples=True):
-            click.echo(line)
+        if not result(found):
+            click.echo("\n".join(found.lines(examples=True)))
         found.check_differ()
         return
 
@@ -54,6 +64,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
             lambda step, total, loss: progress.update(step, total, detail=loss),
             lambda found: click.echo("\n".join(found.lines(examples=False))),
         )
+    result(report)
     console.print(
         f"Trained on {report.num_solutions} solutions, {report.num_validation} kept for "
         "validation.",
@@ -131,6 +142,7 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     "it was asked, such as thinkprm.",
 )
 @click.option("--seed", type=SEED, help=f"Of {VERIFIER_CHAINS}: of the choice; default 0.")
+@json_option
 def export_labels(
     run: str,
     to: str,
@@ -173,8 +185,8 @@ def export_labels(
         report = export_tables(run, out, push_to_hub=push_to_hub)
     else:
         report = export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)
-    for line in report.lines():
-        click.echo(line)
+    if not result(report):
+        click.echo("\n".join(report.lines()))
 
 
 @click.command(name="import")
@@ -195,6 +207,7 @@ def export_labels(
     help="Stop at the first row that cannot be used. By default it is left out, and rejects.jsonl "
     "in the folder has the reason.",
 )
+@json_option
 def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on.
 
@@ -205,9 +218,12 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     from mclabel.data.exchange.job import import_file
 
     if source == LABEL_STUDIO:
-        click.echo(import_people(file, out))
+        people = import_people(file, out)
+        if not result({"out": out, **asdict(people)}):
+            click.echo(people.line(out))
         return
     report = import_file(file, source, out, strict=strict)
+    result({"out": out, **asdict(report)})
     click.echo(
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "
         f"problems. Train on them: mclabel train CONFIG labels=[{out}] …"
@@ -260,6 +276,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     is_flag=True,
     help=("Allow Python code that comes with the model to run."),
 )
+@json_option
 def score(
     prm: str,
     solutions: str,
@@ -294,6 +311,8 @@ def score(
     from mclabel.judge.score_config import ScoreConfig
     from mclabel.show.progress import job_progress
 
+    if out is None:
+        refuse_json("-o OUT")
     given: dict[str, object] = {
         "prm": prm,
         "solutions": solutions,
@@ -316,6 +335,8 @@ def score(
             click.echo(f"row {reject.row} ({reject.reason}): {bounded(reject.detail)}", err=True)
         return
     job = report.job
+    found = {"num_scored": report.num_scored, "num_unknown": report.num_unknown}
+    result({"out": out, "job": job, **found})
     fail_if_stopped(job)
     click.echo(f"{report.num_scored} solutions scored, written to {out}")
     if report.num_unknown:

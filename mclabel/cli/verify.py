@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mclabel.cli.exits import EXIT_DAMAGED
-from mclabel.cli.output import console, errors
+from mclabel.cli.output import console, errors, json_option, result
 from mclabel.run.verify.findings import TRAINING
 
 if TYPE_CHECKING:
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @click.option(
     "--restore-manifest",
     is_flag=True,
     help="First restore run.json from the shards, if it is missing or belongs to another run.",
 )
-def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
+def verify(run: str, restore_manifest: bool) -> None:
     """Check that a run's files are unchanged since they were written, and consistent.
 
     RUN is the folder or URL of a run of labels, scores, opinions or a search, or the folder of a
@@ -48,9 +47,7 @@ def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
         restore(Store(run))
     with StageProgress(errors, "verify", "shards") as stage:
         found = check(Store(run), on_progress=stage.update)
-    if as_json:
-        click.echo(json.dumps({**asdict(found), "is_sound": found.is_sound}, indent=1))
-    else:
+    if not result({**asdict(found), "is_sound": found.is_sound}):
         console.print(_counts(found))
         for note in found.notes:
             console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)

@@ -47,8 +47,6 @@ class Inputs:
     """Shown to the checker."""
     unparsed: Sequence[str]
     """Golds among these that the checker does not understand."""
-    longest: Sequence[str]
-    """Texts of the longest problems, falling."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """What to show."""
@@ -143,42 +141,58 @@ class ModelFacts:
         yield "longest problem", text
 
 
-def preview(config: LabelConfig) -> list[tuple[str, str]]:
-    """Read a job's inputs and look at its model; what to show of them.
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What a job would find."""
+
+    inputs: Inputs
+    models: dict[str, ModelFacts]
+    """By the name of the model, `policy` or a completer's, of those that have small files."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What to show: names and what was found."""
+        yield from self.inputs.lines()
+        for name, facts in self.models.items():
+            whose = "" if name == AUTHOR else f"{name}'s "
+            yield from ((f"{whose}{what}", text) for what, text in facts.lines())
+
+
+def preview(config: LabelConfig) -> Preview:
+    """Read a job's inputs and look at its model.
 
     Raises:
         ConfigError: says all that would stop the job: missing or unusable files, a model that is
             none or cannot be had, an output that cannot be written to.
     """
     faults: list[str] = []
-    lines: list[tuple[str, str]] = []
+    inputs: Inputs | None = None
+    facts: dict[str, ModelFacts] = {}
     longest: Sequence[str] = ()
     try:
         check_places(config.out, RUN)
     except MclabelError as error:
         faults.append(str(error))
     try:
-        inputs = read_inputs(config)
-        lines += inputs.lines()
-        longest = inputs.longest
+        inputs, longest = read_inputs(config)
     except MclabelError as error:
         faults.append(str(error))
     try:
         models = PreparedModels.of(config)
         for name, policy in models.all.items():
             if (shown := policy.engine.preview()) is not None:
-                facts = model_facts(policy.settings, shown, longest).lines()
-                whose = "" if name == AUTHOR else f"{name}'s "
-                lines += [(f"{whose}{what}", text) for what, text in facts]
+                facts[name] = model_facts(policy.settings, shown, longest)
     except MclabelError as error:
         faults.append(str(error))
-    if faults:
+    if inputs is None or faults:
         raise ConfigError("\n".join(["this job would not run:", *faults]))
-    return lines
+    return Preview(inputs=inputs, models=facts)
 
 
-def read_inputs(config: LabelConfig) -> Inputs:
+def read_inputs(config: LabelConfig) -> tuple[Inputs, list[str]]:
     """Go through all problems of a job, and its given solutions.
+
+    Returns:
+        What there is, and the texts of the longest problems, falling.
 
     Raises:
         DataError: a file is missing or unreadable, or none of its rows can be used; if strict, one
@@ -196,15 +210,15 @@ def read_inputs(config: LabelConfig) -> Inputs:
     checker = make_checker(config.checker)
     first_problems = list(islice(work.problems, NUM_GOLDS))
     texts = (problem.text for problem in work.problems)
-    return Inputs(
+    found = Inputs(
         num_problems=len(work.problems),
         num_solutions=None if work.given is None else sum(map(len, work.given.values())),
         rejects=rejects,
         first_reject=first,
         num_golds=len(first_problems),
         unparsed=asyncio.run(_refused(checker, first_problems)),
-        longest=heapq.nlargest(NUM_LONGEST, texts, key=len),
     )
+    return found, heapq.nlargest(NUM_LONGEST, texts, key=len)
 
 
 async def _refused(checker: Checker, problems: Sequence[Problem]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder, weights_of
 from mclabel.prm.training.trackers import check_trackers
 from mclabel.rl.config import RLConfig
 from mclabel.rl.credits.base import CheckedCredit
-from mclabel.rl.hacking import changes
+from mclabel.rl.hacking import Change, changes
 from mclabel.run.places import REINFORCED
 from mclabel.run.run import Run
 from mclabel.run.shards.manifest import Semantic
@@ -133,8 +133,31 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
     return model
 
 
-def rl_lines(out: str) -> list[str]:
-    """What a training has come to, in words.
+@dataclass(frozen=True, kw_only=True)
+class RLReport:
+    """What a training has come to."""
+
+    measured: dict[int, dict[str, float]]
+    """Figures of the first and of the last policy that was measured, by optimizer step:
+    `num_problems`, and those of `Measurement.summary`."""
+    hacked: dict[str, Change]
+    """Figures that moved as a hacked reward moves them, by name."""
+
+    def lines(self) -> Iterator[str]:
+        """The same in words."""
+        for step, figures in self.measured.items():
+            shown = ", ".join(
+                f"{name.replace('_', ' ')} {value:.3g}"
+                for name, value in figures.items()
+                if name != "num_problems"
+            )
+            yield f"after {step} steps, on {figures['num_problems']} problems: {shown}"
+        for one in self.hacked.values():
+            yield f"the reward may be hacked: {one}"
+
+
+def rl_report(out: str) -> RLReport:
+    """What a training has come to.
 
     Raises:
         DataError: a measurement cannot be read.
@@ -142,24 +165,15 @@ def rl_lines(out: str) -> list[str]:
     from mclabel.rl.training.record import read_measured
 
     found = read_measured(Path(out))
-    lines = []
-    for step in sorted({min(found), max(found)} if found else ()):
-        figures = found[step].summary()
-        shown = ", ".join(
-            f"{name.replace('_', ' ')} {value:.3g}" for name, value in figures.items()
-        )
-        lines.append(f"after {step} steps, on {len(found[step].problems)} problems: {shown}")
-    if len(found) > 1:
-        moved = [
-            one for one in changes(found[min(found)], found[max(found)]).values() if one.is_bad
-        ]
-        lines += [f"the reward may be hacked: {one}" for one in moved]
-    return lines
-
-
-def _figure(name: str) -> str:
-    """A figure's name as it is read: `pass@1`, `solutions sound`."""
-    return name.replace("pass_at_", "pass@").replace("_", " ")
+    ends = sorted({min(found), max(found)} if found else ())
+    moved = changes(found[ends[0]], found[ends[1]]) if len(ends) > 1 else {}
+    return RLReport(
+        measured={
+            step: {"num_problems": len(found[step].problems), **found[step].summary()}
+            for step in ends
+        },
+        hacked={name: one for name, one in moved.items() if one.is_bad},
+    )
 
 
 def check_installed() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mclabel.checkers import make_checker
@@ -15,7 +15,7 @@ from mclabel.engines import EngineResources
 from mclabel.labeling.inputs import ProblemInputs
 from mclabel.labeling.policy import PreparedPolicy, prepare_policy
 from mclabel.run.budget import read_spent
-from mclabel.run.forecast import predict
+from mclabel.run.forecast import Interval, predict
 from mclabel.run.progress_log import job_starts
 from mclabel.run.run import Run, run_task
 from mclabel.run.shards.catalog import read_catalog
@@ -27,7 +27,7 @@ from mclabel.run.tally import JobReport, JobState
 from mclabel.run.versions import versions
 from mclabel.search.base import SearchMethod
 from mclabel.search.config import SearchConfig
-from mclabel.search.figures import ModelSizes, search_figures
+from mclabel.search.figures import ModelSizes, SearchFigures, search_figures
 from mclabel.search.scorers.base import StepScorer, make_scorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
 
@@ -59,8 +59,8 @@ class SearchPlan:
         """The problems, as the input of the job."""
         return ProblemInputs.of(self.problems)
 
-    def lines(self, *, accept_changes: bool = False) -> list[str]:
-        """The plan in words, with a forecast of the tokens where some problems are searched.
+    def preview(self, *, accept_changes: bool = False) -> SearchPreview:
+        """Look at the models and the output, with a forecast where some problems are searched.
 
         Args:
             accept_changes: as in `search`.
@@ -69,20 +69,21 @@ class SearchPlan:
             ShardError: the output belongs to another search, or to other problems.
         """
         config = self.config
-        sizes = (self.policy.engine.num_parameters(), self.scorer.num_parameters())
-        policy, scorer = ("unknown" if one is None else f"{one:,}" for one in sizes)
-        limit = "no limit but the method's own" if config.tokens is None else f"{config.tokens:,}"
-        found = [
-            f"policy: {config.policy.model}, {policy} parameters",
-            f"scorer: {_named(config.scorer)}, {scorer} parameters",
-            f"search: {_named(config.search)}, choose {config.choose}",
-            f"problems: {len(self.problems):,}; {self.problems.num_rejected:,} rows are left out",
-            f"tokens of a problem: {limit}",
-            str(self.resources),
-        ]
+        seen = SearchPreview(
+            out=config.out,
+            policy=config.policy.model,
+            policy_parameters=self.policy.engine.num_parameters(),
+            scorer=_named(config.scorer),
+            scorer_parameters=self.scorer.num_parameters(),
+            search=f"{_named(config.search)}, choose {config.choose}",
+            num_problems=len(self.problems),
+            num_rejected=self.problems.num_rejected,
+            tokens_per_problem=config.tokens,
+            engine=self.resources,
+        )
         store = self.run.store
         if store is None or not self.run.was_begun:
-            return [*found, f"{config.out}: not begun"]
+            return seen
         blocks = self.run.blocks(
             self.inputs.items,
             SEARCH_OUTPUTS,
@@ -91,22 +92,70 @@ class SearchPlan:
         )
         done = read_catalog(store).blocks.keys()
         num_done = sum(block in done for block, _ in blocks.sizes())
-        found.append(f"{config.out}: {num_done:,} of {len(blocks):,} blocks are done")
         trees = list(read_trees(store)) if num_done else []
-        if trees:
-            found.append(f"tokens in all: {self._forecast(trees)}")
-        return found
+        return replace(
+            seen,
+            num_blocks=len(blocks),
+            num_blocks_done=num_done,
+            num_tokens=self._forecast(trees) if trees else None,
+        )
 
-    def _forecast(self, trees: Sequence[StoredTree]) -> str:
+    def _forecast(self, trees: Sequence[StoredTree]) -> Interval:
         """Sampled tokens of the whole job, from the problems that are done."""
         seen = [(Size.of_lengths([len(one.problem)]), float(one.cost.num_sampled)) for one in trees]
         done = sum((size for size, _ in seen), Size())
         spent = sum(tokens for _, tokens in seen)
         left = self.problems.size - done
         if left.num_items <= 0:
-            return f"{spent:,.0f}"
-        more = predict(seen, left, seed=self.config.seed).times(1, spent)
-        return f"{more.expected:,.0f} ({more.low:,.0f} to {more.high:,.0f})"
+            return Interval(expected=spent, low=spent, high=spent)
+        return predict(seen, left, seed=self.config.seed).times(1, spent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchPreview:
+    """What a search would do, and how far it is."""
+
+    out: str
+    policy: str
+    policy_parameters: int | None
+    scorer: str
+    """With its settings, as `search` is."""
+    scorer_parameters: int | None
+    search: str
+    num_problems: int
+    num_rejected: int
+    """Rows that cannot be used."""
+    tokens_per_problem: int | None
+    """Limit of the sampled tokens; None leaves it to the method."""
+    engine: EngineResources
+    num_blocks: int | None = None
+    """None before the search has begun."""
+    num_blocks_done: int = 0
+    num_tokens: Interval | None = None
+    """Forecast of the sampled tokens of the whole job; None before any problem is searched."""
+
+    def lines(self) -> Iterator[str]:
+        """The same in words."""
+        sizes = (self.policy_parameters, self.scorer_parameters)
+        policy, scorer = ("unknown" if one is None else f"{one:,}" for one in sizes)
+        most = self.tokens_per_problem
+        yield f"policy: {self.policy}, {policy} parameters"
+        yield f"scorer: {self.scorer}, {scorer} parameters"
+        yield f"search: {self.search}"
+        yield f"problems: {self.num_problems:,}; {self.num_rejected:,} rows are left out"
+        limit = "no limit but the method's own" if most is None else f"{most:,}"
+        yield f"tokens of a problem: {limit}"
+        yield str(self.engine)
+        if self.num_blocks is None:
+            yield f"{self.out}: not begun"
+            return
+        yield f"{self.out}: {self.num_blocks_done:,} of {self.num_blocks:,} blocks are done"
+        if (tokens := self.num_tokens) is not None:
+            between = f" ({tokens.low:,.0f} to {tokens.high:,.0f})"
+            yield (
+                f"tokens in all: {tokens.expected:,.0f}"
+                + (between if tokens.low < tokens.high else "")
+            )
 
 
 def plan_search(config: SearchConfig) -> SearchPlan:
@@ -187,32 +236,47 @@ def model_sizes(store: Store) -> ModelSizes | None:
     return ModelSizes(**sizes) if sizes and None not in sizes.values() else None
 
 
-def search_lines(out: str) -> list[str]:
-    """What a search has found and cost, in words; nothing if no problem was searched.
+@dataclass(frozen=True, kw_only=True)
+class SearchReport:
+    """What a search has found and cost."""
+
+    figures: SearchFigures | None
+    """None if no problem was searched."""
+    num_replayed: int
+    """Sampled tokens that were taken over from journals after kills."""
+    num_lost: int
+    """Tokens that kills have cost beside them, at least."""
+    num_preempted: int
+    """Completions that an engine has preempted, and whose tokens it computed again."""
+
+    def lines(self) -> Iterator[str]:
+        """The same in words."""
+        if self.figures is not None:
+            yield from self.figures.lines()
+        if self.num_lost or self.num_replayed or self.num_preempted:
+            yield (
+                f"Interruptions: {self.num_replayed:,} of the sampled tokens were taken over from "
+                f"journals after kills, at least {self.num_lost:,} more were lost; "
+                f"{self.num_preempted:,} completions were preempted by their engine, which "
+                "computes their tokens again."
+            )
+
+
+def search_report(out: str) -> SearchReport:
+    """What a search has found and cost.
 
     Raises:
         ShardError: `out` is no run of a search.
     """
     store = Store(out)
     trees = list(read_trees(store))
-    if not trees:
-        return []
-    lines = list(search_figures(trees, model_sizes(store)).lines())
-    return [*lines, *_interruptions(store, trees)]
-
-
-def _interruptions(store: Store, trees: Sequence[StoredTree]) -> list[str]:
-    """What kills and preemptions have cost beside what is in the trees, if there were any."""
-    num_replayed = sum(tree.cost.num_replayed for tree in trees)
-    num_lost = read_spent(store).num_tokens - sum(tree.cost.num_sampled for tree in trees)
-    num_preempted = sum(line.get("num_preemptions") or 0 for line in job_starts(store))
-    if num_lost <= 0 and not num_replayed and not num_preempted:
-        return []
-    return [
-        f"Interruptions: {num_replayed:,} of the sampled tokens were taken over from journals "
-        f"after kills, at least {max(0, num_lost):,} more were lost; {num_preempted:,} "
-        "completions were preempted by their engine, which computes their tokens again."
-    ]
+    num_sampled = sum(tree.cost.num_sampled for tree in trees)
+    return SearchReport(
+        figures=search_figures(trees, model_sizes(store)) if trees else None,
+        num_replayed=sum(tree.cost.num_replayed for tree in trees),
+        num_lost=max(0, read_spent(store).num_tokens - num_sampled),
+        num_preempted=sum(line.get("num_preemptions") or 0 for line in job_starts(store)),
+    )
 
 
 def _named(component: ComponentSettings) -> str:

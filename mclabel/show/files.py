@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,19 @@ DIGITS = 10
 
 
 def json_text(content: Any) -> str:
-    """Dataclasses, mappings and sequences of figures as indented JSON with a line end."""
+    """Dataclasses, mappings and sequences of figures as indented JSON with a line end.
+
+    Floats that are no number (NaN, infinite) become null, as what is not known does.
+    """
     return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _plain(content: Any) -> Any:
     if is_dataclass(content):
         return {field.name: _plain(getattr(content, field.name)) for field in fields(content)}
-    if isinstance(content, float) and math.isfinite(content):
-        return float(f"{content:.{DIGITS}g}")
-    if isinstance(content, dict):
+    if isinstance(content, float):
+        return float(f"{content:.{DIGITS}g}") if math.isfinite(content) else None
+    if isinstance(content, Mapping):
         return {key: _plain(item) for key, item in content.items()}
     if isinstance(content, list | tuple):
         return [_plain(item) for item in content]

@@ -10,8 +10,8 @@ Ends with 1 if one fails. A new benchmark, or one with other keys, has its keys 
 Most take less than 20 s of one core. `evaluation` makes the small quickstart unless it is given
 one, `prm_vs_orm` and `scorer_settings` train eight scorers each, `checker` puts 20 busy processes
 beside it, `estimators_calibration` has three parts, `stopping` labels three times, `real_model`
-runs 135 million parameters, `scale`, `chaos` and `serving_parity` start Ray, a store or a server:
-these can take longer.
+runs 135 million parameters, `checker_callers`, `scale`, `chaos` and `serving_parity` start Ray, a
+store or a server: these can take longer.
 """
 
 from __future__ import annotations

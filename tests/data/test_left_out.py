@@ -168,7 +168,7 @@ def test_eval_processbench_leaves_out_rows(tmp_path: Path) -> None:
     ]
     judged.append(judged[0] | {"id": "odd", "label": "N/A"})
     file, out = write(tmp_path / "processbench_x.jsonl", judged), tmp_path / "out"
-    command = ["eval", "processbench", file, "--labels", run, "-o", str(out), "--format", "json"]
+    command = ["eval", "processbench", file, "--labels", run, "-o", str(out), "--json"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.output
     assert json.loads((out / "processbench.json").read_text())["num_rejected"] == {"x": 1}

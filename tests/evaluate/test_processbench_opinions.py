@@ -65,9 +65,7 @@ def judged(source: str, out: Path, name: str, kind: str | None = None) -> str:
 
 def measured(files: Sequence[str], opinions: Sequence[str], *more: str) -> dict[str, Any]:
     given = [word for one in opinions for word in ("--opinions", one)]
-    found: dict[str, Any] = json.loads(
-        run("eval", "processbench", *files, *given, "--format", "json", *more)
-    )
+    found: dict[str, Any] = json.loads(run("eval", "processbench", *files, *given, "--json", *more))
     return found
 
 

@@ -181,7 +181,7 @@ def test_processbench_counts_the_unknown_as_wrong(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     run("judge", str(file), "-o", out, "judge=scorer", "judge.threshold=0.5", *keys("judge."))
     asked = ("eval", "processbench", str(file), "--opinions", out)
-    found = json.loads(run(*asked, "--format", "json"))["splits"]["gsm8k"]
+    found = json.loads(run(*asked, "--json"))["splits"]["gsm8k"]
     assert (found["wrong_accuracy"]["value"], found["right_accuracy"]["value"]) == (1, 0.5)
     assert found["f1"]["value"] == pytest.approx(2 / 3) and found["num_unknown"] == 1
     assert "counted as predicted wrongly: 1 of 4 (25.0%)" in run(*asked)

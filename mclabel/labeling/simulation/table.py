@@ -35,6 +35,41 @@ class Simulated:
     """Name that it is shown by."""
     found: Measurement
 
+    def row(self) -> SimulatedRow:
+        """What is shown of it."""
+        tallies = self.found.sources.values()
+        labels = sum(tally.labels for tally in tallies)
+        fixed = sum(tally.fixed_width for tally in tallies)
+        return SimulatedRow(
+            profile=self.profile,
+            estimator=self.estimator,
+            tokens_per_solution=self.found.tokens_per_solution,
+            accuracy=self.found.first_error_accuracy,
+            accuracy_wrong=self.found.first_error_accuracy_wrong,
+            covered=sum(tally.covered for tally in tallies) / labels if labels else None,
+            width=sum(tally.width for tally in tallies) / fixed if fixed else None,
+            problems_per_s=len(self.found.table) / max(self.found.seconds, 1e-9),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedRow:
+    """Figures of one estimator on one profile."""
+
+    profile: str
+    estimator: str
+    tokens_per_solution: float
+    """Tokens of rollouts."""
+    accuracy: float
+    """Share of the solutions whose first error, or its absence, was found."""
+    accuracy_wrong: float
+    """The same share of the solutions that have an error."""
+    covered: float | None
+    """Share of true values inside their 95% interval; None without intervals."""
+    width: float | None
+    """Mean width of these intervals, as a multiple of Clopper-Pearson's."""
+    problems_per_s: float
+
 
 def simulate(
     count: int,
@@ -83,7 +118,7 @@ def built_in() -> dict[str, EstimatorSettings]:
     }
 
 
-def simulation_table(rows: Iterable[Simulated]) -> Table:
+def simulation_table(rows: Iterable[SimulatedRow]) -> Table:
     """Show what each estimator costs and finds, and whether its intervals hold."""
     table = Table(title="Simulated problems with known values", title_justify="left")
     for column in (
@@ -104,21 +139,15 @@ def simulation_table(rows: Iterable[Simulated]) -> Table:
             overflow="fold",
         )
     for row in rows:
-        found = row.found
-        tallies = found.sources.values()
-        labels = sum(tally.labels for tally in tallies)
-        covered = sum(tally.covered for tally in tallies)
-        width = sum(tally.width for tally in tallies)
-        fixed = sum(tally.fixed_width for tally in tallies)
         table.add_row(
             row.profile,
             row.estimator,
-            f"{found.tokens_per_solution:,.0f}",
-            f"{found.first_error_accuracy:.3f}",
-            f"{found.first_error_accuracy_wrong:.3f}",
-            f"{covered / labels:.3f}" if labels else "",
-            f"{width / fixed:.2f}" if fixed else "",
-            f"{len(found.table) / max(found.seconds, 1e-9):,.0f}",
+            f"{row.tokens_per_solution:,.0f}",
+            f"{row.accuracy:.3f}",
+            f"{row.accuracy_wrong:.3f}",
+            "" if row.covered is None else f"{row.covered:.3f}",
+            "" if row.width is None else f"{row.width:.2f}",
+            f"{row.problems_per_s:,.0f}",
         )
     table.caption = (
         "tokens: of rollouts, a solution. accuracy: of first errors; wrong: where there is one. "

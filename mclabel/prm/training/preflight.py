@@ -40,7 +40,7 @@ class Preflight:
     num_others: int
     """Steps with another target than that one."""
     target: str
-    lengths: tuple[int, int, int]
+    token_lengths: tuple[int, int, int]
     """Tokens of an example: median, 95th percentile, most."""
     left_out: dict[str, int]
     """Solutions that are not trained on, by reason."""
@@ -62,11 +62,12 @@ class Preflight:
             yield self.fitting
         wrong = self.num_labels - self.num_sound
         share = wrong / max(1, self.num_labels)
+        median, most_but_few, most = self.token_lengths
         yield (
             f"{self.num_train} solutions to train on, {self.num_validation} to validate with; "
             f"{self.num_labels} of {self.num_steps} steps labelled: {self.num_sound} sound, "
             f"{wrong} wrong ({share:.0%}), mean target {self.mean_target:.2f}; "
-            f"tokens: median {self.lengths[0]}, 95% {self.lengths[1]}, most {self.lengths[2]}"
+            f"tokens: median {median}, 95% {most_but_few}, most {most}"
         )
         named = ", ".join(f"{count} {why}" for why, count in self.left_out.items() if count)
         if named:
@@ -145,7 +146,7 @@ def preflight(
         most_frequent=most_frequent,
         num_others=len(sound) - number,
         target=target,
-        lengths=(median, most_but_few, most),
+        token_lengths=(median, most_but_few, most),
         left_out={
             f"without a {target} label": examples.num_unlabeled,
             "that a consensus of judges does not keep": examples.num_not_kept,

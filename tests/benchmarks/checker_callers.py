@@ -1,0 +1,237 @@
+"""The checker and Math-Verify where rewards are computed: threads, event loops, Ray actors.
+
+    python -m tests.benchmarks.checker_callers [--smoke | --quick]
+
+Both grade the human-judged pairs of tests/answers by the same two calls, `parse` and `verify`, as a
+reward function does: here of `mclabel.answers.math_verify`, there of `math_verify` with its time
+limits (the default) and, where these do not work, without. Each pass has a process of its own,
+warm, in which nothing is known of the pairs. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mclabel.core.records import Verdict
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
+from tests.support.judged import Case, read_cases
+
+Grader = Callable[[Case], Verdict]
+OURS, THEIRS, UNLIMITED = "mclabel", "Math-Verify", "Math-Verify, no limit"
+WARM = Case(kind="", right=True, gold="2\\sin x\\cos x", answer="\\sin 2x")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What came of the pairs."""
+
+    pairs_per_s: float | None
+    """None if the checker raised an error on every pair."""
+    right: float
+    """Share of the pairs that are graded as people graded them; one without a verdict is not."""
+    false_positives: int
+    unknown: int
+    """Pairs without a verdict."""
+    raised: int
+    """Of these, pairs on which the checker raised an error."""
+    error: str = ""
+    """The first one."""
+
+
+def grade_all(name: str, every: int) -> Pass:
+    """Grade every `every`th pair, in this thread."""
+    logging.disable(logging.WARNING)
+    grade = GRADERS[name]()
+    _tried(grade, WARM)
+    cases = _cases(every)
+    start = time.perf_counter()
+    found = [_tried(grade, case) for case in cases]
+    return _pass(cases, found, time.perf_counter() - start)
+
+
+async def grade_all_in_loop(name: str, every: int) -> Pass:
+    """The same in an event loop, where each pair is a coroutine of its own."""
+    logging.disable(logging.WARNING)
+    grade = GRADERS[name]()
+
+    async def reward(case: Case) -> Verdict | Exception:
+        return _tried(grade, case)
+
+    await reward(WARM)
+    cases = _cases(every)
+    start = time.perf_counter()
+    found = await asyncio.gather(*map(reward, cases))
+    return _pass(cases, found, time.perf_counter() - start)
+
+
+def _ours() -> Grader:
+    from mclabel.answers.math_verify import parse, verdict
+
+    return lambda case: verdict(parse(f"${case.gold}$"), parse(_text(case)))
+
+
+def _theirs(seconds: int | None) -> Grader:
+    from math_verify import parse, verify
+
+    def grade(case: Case) -> Verdict:
+        gold, answer = (
+            parse(text, parsing_timeout=seconds) for text in (f"${case.gold}$", _text(case))
+        )
+        is_right = verify(gold, answer, timeout_seconds=seconds)
+        return Verdict.RIGHT if is_right else Verdict.WRONG
+
+    return grade
+
+
+GRADERS: dict[str, Callable[[], Grader]] = {
+    OURS: _ours,
+    THEIRS: lambda: _theirs(5),
+    UNLIMITED: lambda: _theirs(None),
+}
+
+
+def _thread(name: str, every: int) -> Pass:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(grade_all, name, every).result()
+
+
+def _loop(name: str, every: int) -> Pass:
+    return asyncio.run(grade_all_in_loop(name, every))
+
+
+def _alone(run: Callable[[str, int], Pass]) -> Callable[[str, int], Pass]:
+    """The same in a process of its own."""
+
+    def pass_of(name: str, every: int) -> Pass:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(run, name, every).result()
+
+    return pass_of
+
+
+def _in_actor(name: str, every: int) -> Pass:
+    import ray
+
+    class Reward:
+        def grade_all(self, name: str, every: int) -> Pass:
+            return grade_all(name, every)
+
+    return _of_actor(ray.remote(Reward), name, every)
+
+
+def _in_async_actor(name: str, every: int) -> Pass:
+    import ray
+
+    class Reward:
+        async def grade_all(self, name: str, every: int) -> Pass:
+            return await grade_all_in_loop(name, every)
+
+    return _of_actor(ray.remote(Reward), name, every)
+
+
+def _of_actor(kind: Any, name: str, every: int) -> Pass:
+    """What a new actor of a kind finds."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    actor = kind.remote()
+    found: Pass = ray.get(actor.grade_all.remote(name, every))
+    ray.kill(actor)
+    return found
+
+
+PLACES: dict[str, Callable[[str, int], Pass]] = {
+    "main thread": _alone(grade_all),
+    "thread": _alone(_thread),
+    "asyncio": _alone(_loop),
+    "Ray actor": _in_actor,
+    "async Ray actor": _in_async_actor,
+}
+
+
+def main() -> None:
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    need("math_verify", remedy="pip install '.[dev]'")
+    every = size.pick(smoke=60, quick=3, full=1)
+    table = Table(
+        title=f"{len(_cases(every)):,} human-judged pairs; pairs/s: median (least to most)",
+        title_justify="left",
+    )
+    for column in ("", "", "pairs/s", "right", "false positives", "unknown", "raised"):
+        table.add_column(column, justify="right" if column else "left")
+    figures: dict[str, dict[str, Any]] = {}
+    errors: set[str] = set()
+    num_passes = size.pick(smoke=1, quick=1, full=3)
+    for place, run in PLACES.items():
+        for name in GRADERS:
+            if name == UNLIMITED and figures[f"{place}, {THEIRS}"]["pairs_per_s"] is not None:
+                continue
+            passes = [run(name, every) for _ in range(num_passes)]
+            rates = sorted(one.pairs_per_s for one in passes if one.pairs_per_s is not None)
+            rate = round(statistics.median(rates), 1) if rates else None
+            found = passes[0]
+            counts = (found.false_positives, found.unknown, found.raised)
+            table.add_row(
+                place,
+                name,
+                f"{rate:,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})" if rates else "-",
+                f"{found.right:.1%}",
+                *(f"{count:,}" for count in counts),
+            )
+            figures[f"{place}, {name}"] = {**asdict(found), "pairs_per_s": rate}
+            errors |= {found.error} - {""}
+    console = Console(emoji=False, width=110)
+    console.print(table)
+    for error in sorted(errors):
+        console.print(f"raised: {error}", markup=False)
+    print(json.dumps({"places": figures}))
+
+
+def _cases(every: int) -> list[Case]:
+    return [*read_cases("cases.txt"), *read_cases("holdout.txt")][::every]
+
+
+def _text(case: Case) -> str:
+    return case.answer if case.is_completion else f"${case.answer}$"
+
+
+def _tried(grade: Grader, case: Case) -> Verdict | Exception:
+    try:
+        return grade(case)
+    except Exception as error:  # what a reward function would end with
+        return error
+
+
+def _pass(cases: Sequence[Case], found: Sequence[Verdict | Exception], seconds: float) -> Pass:
+    raised = [one for one in found if isinstance(one, Exception)]
+    judged = {Verdict.RIGHT: True, Verdict.WRONG: False}
+    verdicts = [None if isinstance(one, Exception) else judged.get(one) for one in found]
+    return Pass(
+        pairs_per_s=len(cases) / seconds if len(raised) < len(cases) else None,
+        right=sum(v is c.right for v, c in zip(verdicts, cases, strict=True)) / len(cases),
+        false_positives=sum(
+            v is True and not c.right for v, c in zip(verdicts, cases, strict=True)
+        ),
+        unknown=verdicts.count(None),
+        raised=len(raised),
+        error=f"{type(raised[0]).__name__}: {raised[0]}" if raised else "",
+    )
+
+
+if __name__ == "__main__":
+    from tests.benchmarks.checker_callers import main as run_main  # actors find it by this name
+
+    run_main()

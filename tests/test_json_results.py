@@ -1,0 +1,222 @@
+"""`--json`: verbs that end with figures print them as one object, as docs/formats.md says."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel.cli import main
+from mclabel.data.exchange import LABEL_STUDIO
+from tests.support.annotators import write_labelled
+from tests.support.broken_inputs import World
+
+ROOT = Path(__file__).parents[1]
+WITHOUT = {"completion", "submit label", "serve", "serve-search", "serve-rewards", "view"}
+"""Verbs that end without figures: a script, the log of another machine, servers."""
+PARTS = {
+    name: name for name in ("job", "engine", "inputs", "forecast", "opinions", "figures", "health")
+} | {"pilot": "job"}
+"""Fields that hold objects which the page lists on a line of their own."""
+NOISY = """
+import subprocess
+import click
+from mclabel.cli.output import console, json_option, result
+
+@click.command()
+@json_option
+def noisy():
+    subprocess.run(["echo", "child"], check=True)
+    assert result({"share": float("nan"), "num": 2})
+    print("print")
+    console.print("rich")
+
+noisy()
+"""
+NO_RAY = "ray.address=none"
+RL = (
+    *("problems.split=train", "problems.limit=8", "measured=arith", "measured.limit=2"),
+    *("measured.split=validation", "measuring.samples=1", "policy.max_tokens=60", "steps=1"),
+    *("problems_per_step=2", "group_size=2", "micro_batch=4", "credit=outcome"),
+)
+
+COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
+    "simulate": lambda w, out: ["simulate", "fixed", "--problems", "2", "--profile", "sharp"],
+    "label": lambda w, out: ["label", w["label.yaml"], f"out={out}"],
+    "label --dry-run": lambda w, out: [
+        *("label", w["label.yaml"], f"out={out}", "--dry-run", "--pilot", "2")
+    ],
+    "compact": lambda w, out: ["compact", w["run"]],
+    "regrade": lambda w, out: ["regrade", w["run"], "-o", out],
+    "train": lambda w, out: [
+        *("train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}", "validation=0"),
+        *(f"base={w['model']}", "head=token"),
+    ],
+    "train --preflight": lambda w, out: [
+        *("train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}", "--preflight")
+    ],
+    "export": lambda w, out: ["export", w["run"], "--to", "trl", "-o", out],
+    "export --to parquet": lambda w, out: ["export", w["run"], "--to", "parquet", "-o", out],
+    "export --to verifier-chains": lambda w, out: [
+        *("export", w["critic"], "--to", "verifier-chains", "--labels", w["arith"], "-o", out)
+    ],
+    "import": lambda w, out: ["import", w["trl.jsonl"], "--from", "trl", "-o", out],
+    "import --from label-studio": lambda w, out: [
+        *("import", w["studio"] + "/data.json", "--from", LABEL_STUDIO, "-o", out)
+    ],
+    "score": lambda w, out: ["score", w["prm"], w["solutions.jsonl"], "-o", out, NO_RAY],
+    "select": lambda w, out: [
+        *("select", w["solutions.jsonl"], "--rule", "uniform", "--budget", "1"),
+        *("-o", f"{out}.parquet"),
+    ],
+    "search": lambda w, out: ["search", w["search.yaml"], f"out={out}", NO_RAY],
+    "search --dry-run": lambda w, out: ["search", w["search.yaml"], f"out={out}", "--dry-run"],
+    "rl": lambda w, out: ["rl", "/dev/null", *RL, f"out={out}"],
+    "rl --dry-run": lambda w, out: [*("rl", "/dev/null", *RL, f"out={out}", "--dry-run")],
+    "judge": lambda w, out: ["judge", w["solutions.jsonl"], "-o", out, NO_RAY],
+    "combine": lambda w, out: ["combine", w["run"], w["judged"], "-o", out],
+    "eval best-of-n": lambda w, out: [
+        *("eval", "best-of-n", w["best.yaml"], f"out={out}", f"run={w['arith']}"),
+        *("samples=2", "scorers={prm: " + w["prm"] + "}"),
+    ],
+    "eval search": lambda w, out: ["eval", "search", w["searches.yaml"], f"out={out}", NO_RAY],
+    "eval labels": lambda w, out: ["eval", "labels", w["arith"]],
+    "eval processbench": lambda w, out: [
+        *("eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", w["prm"]),
+        *("--threshold", "0.5"),
+    ],
+    "eval processbench-golds": lambda w, out: [
+        *("eval", "processbench-golds", w["processbench_gsm8k.jsonl"], "-o", f"{out}.jsonl")
+    ],
+    "check": lambda w, out: ["check", "--gold", "1", "--answer", "1"],
+    "check --file": lambda w, out: ["check", "--file", w["pairs.jsonl"], "-o", f"{out}.jsonl"],
+    "show": lambda w, out: ["show", w["arith"]],
+    "labels": lambda w, out: ["labels", w["arith"]],
+    "report": lambda w, out: ["report", w["run"], "-o", f"{out}.html"],
+    "verify": lambda w, out: ["verify", w["run"]],
+    "doctor": lambda w, out: ["doctor"],
+}
+
+
+def documented() -> dict[str, set[str]]:
+    """Fields by verb, and by the name of what stands in some verbs' results."""
+    page = (ROOT / "docs/formats.md").read_text(encoding="utf-8")
+    section = page[page.index("## Results as JSON") :]
+    section = section[: section.index("\n#", 1)]
+    rows = re.findall(r"^\| `([^|]+)` \| (.+) \|$", section, re.MULTILINE)
+    return {name: set(re.findall(r"`(\w+)`", fields)) for name, fields in rows}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    found = World(tmp_path_factory.mktemp("world"))
+    assert run("judge", found["run"], "-o", found["judged"], NO_RAY).exit_code == 0
+    write_labelled(found.folder / "said", np.array([2, 3]), {"ana": np.array([1, 3])})
+    export = ("export", found["said"], "--to", LABEL_STUDIO, "-o", found["studio"])
+    assert run(*export).exit_code == 0
+    return found
+
+
+def refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def check_result(name: str, text: str) -> dict[str, Any]:
+    """See that a verb's output is one object, whose fields the page lists."""
+    found: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    listed = documented()
+    assert set(found) == listed[name]
+    for part in found.keys() & PARTS.keys():
+        if found[part] is not None:
+            assert set(found[part]) == listed[PARTS[part]], part
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_result_is_one_object_with_the_documented_fields(
+    name: str, world: World, tmp_path: Path
+) -> None:
+    if name.startswith("rl"):
+        pytest.importorskip("trl")
+    result = run(*COMMANDS[name](world, str(tmp_path / "out")), "--json")
+    assert result.exit_code == 0, result.output
+    check_result(name, result.stdout)
+
+
+def test_every_verb_with_figures_has_the_option_and_stands_on_the_page() -> None:
+    verbs = dict(_verbs(main))
+    have = {name for name, verb in verbs.items() if "as_json" in {p.name for p in verb.params}}
+    assert have == verbs.keys() - WITHOUT, "give it json_option and result (cli/output.py)"
+    shown = {name.split(" --")[0] for name in COMMANDS} | {"annotate", "quickstart"}
+    assert have == shown, "give it a command above"
+    others = {"annotate", "quickstart", *PARTS.values()}
+    assert documented().keys() == COMMANDS.keys() | others
+
+
+def test_a_verb_that_ends_with_a_code_prints_its_result_all_the_same(
+    world: World, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    stopped = run("label", world["label.yaml"], f"out={out}", "budget.max_tokens=1", "--json")
+    assert stopped.exit_code == 3 and "stopped by" in stopped.stderr
+    job = check_result("label", stopped.stdout)["job"]
+    assert job["stopped_by"] is not None and job["num_blocks_left"] == 1
+    next((out / "labels").iterdir()).write_bytes(b"torn")
+    damaged = run("verify", str(out), "--json")
+    assert damaged.exit_code == 1 and json.loads(damaged.stdout)["is_sound"] is False
+    wrong = run("label", world["label.yaml"], f"out={out}", "seed=x", "--json")
+    assert wrong.exit_code == 2 and wrong.stdout == "" and "seed" in wrong.stderr
+
+
+@pytest.mark.parametrize("words", [["score", "PRM", "FILE"], ["check", "--file", "FILE"]])
+def test_rows_on_standard_output_leave_no_room_for_a_result(words: list[str]) -> None:
+    result = run(*words, "--json")
+    assert result.exit_code == 2 and "--json needs -o OUT" in result.stderr
+
+
+def test_what_else_is_printed_goes_to_standard_error(tmp_path: Path) -> None:
+    """Also what child processes print, and what is printed after the result."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "noisy.py", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout, parse_constant=refuse) == {"share": None, "num": 2}
+    assert sorted(done.stderr.split()) == ["child", "print", "rich"]
+
+
+def test_people_who_have_ended_are_summed_up(world: World, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mclabel", *("annotate", world["arith"], "-o", tmp_path / "by"),
+         "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert any("Stop with" in line for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=120)
+    assert check_result("annotate", stdout)["num_done"] == 0
+
+
+def _verbs(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _verbs(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
