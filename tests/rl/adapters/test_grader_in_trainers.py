@@ -136,48 +136,76 @@ class Written:
         return "".join(map(chr, ids.tolist()))
 
 
-def test_verl_loads_it_and_its_managers_call_it() -> None:
-    pytest.importorskip("verl", exc_type=ImportError)
+def row_of_verl(text: str, gold: str) -> Any:
     import numpy as np
     import torch
-    from omegaconf import OmegaConf
     from tensordict import TensorDict
     from verl import DataProto
-    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
-    from verl.trainer.ppo.reward import get_custom_reward_fn
-    from verl.workers.reward_manager.naive import NaiveRewardManager as SerialManager
 
-    place = {"path": str(EXAMPLES / "verl_reward.py"), "name": "compute_score"}
-    config = OmegaConf.create({"reward": {"custom_reward_function": place}})
-    score = get_custom_reward_fn(config)
+    ids = torch.tensor([[ord(sign) for sign in text]])
+    ones = torch.ones(1, ids.shape[1] + 1, dtype=torch.long)
+    tensors = {"prompts": ids[:, :1], "responses": ids, "attention_mask": ones}
+    columns: dict[str, Any] = {
+        "data_source": "math",
+        "reward_model": {"ground_truth": gold},
+        "extra_info": {},
+    }
+    held = {name: np.array([value], dtype=object) for name, value in columns.items()}
+    return DataProto(batch=TensorDict(tensors, batch_size=1), non_tensor_batch=held)
 
-    def row(text: str, gold: str) -> Any:
-        ids = torch.tensor([[ord(sign) for sign in text]])
-        ones = torch.ones(1, ids.shape[1] + 1, dtype=torch.long)
-        tensors = {"prompts": ids[:, :1], "responses": ids, "attention_mask": ones}
-        columns: dict[str, Any] = {
-            "data_source": "math", "reward_model": {"ground_truth": gold}, "extra_info": {},
-        }  # fmt: skip
-        held = {name: np.array([value], dtype=object) for name, value in columns.items()}
-        return DataProto(batch=TensorDict(tensors, batch_size=1), non_tensor_batch=held)
 
-    rows = [row(text, gold) for text, gold, _ in CASES]
+def configured_for_verl(manager: str) -> Any:
+    verl = pytest.importorskip("verl", exc_type=ImportError)
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(str(Path(verl.__file__).parent / "trainer/config"), "1.3"):
+        return compose(
+            "ppo_trainer",
+            [
+                "actor_rollout_ref.model.path=unused",
+                "reward.num_workers=1",
+                f"reward.reward_manager.name={manager}",
+                f"reward.custom_reward_function.path={EXAMPLES / 'verl_reward.py'}",
+            ],
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["naive", "dapo", "gdpo", pytest.param("remote", marks=pytest.mark.ray)]
+)
+def test_managers_of_verl_call_it(name: str) -> None:
+    config = configured_for_verl(name)
+    import ray
+    from verl.trainer.ppo.reward import load_reward_manager
 
     async def scored() -> list[Any]:
-        manager = NaiveRewardManager(config, Written(), score)
+        manager = load_reward_manager(config, Written())
+        rows = [row_of_verl(text, gold) for text, gold, _ in CASES]
         return await asyncio.gather(*map(manager.run_single, rows))
 
-    found = asyncio.run(scored())
+    if name == "remote":
+        ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        found = asyncio.run(scored())
+    finally:
+        ray.shutdown()
     assert [one["reward_score"] for one in found] == RIGHT
     assert [one["reward_extra_info"]["unknown"] for one in found] == UNKNOWN
 
-    # In the main thread under verl's alarm: what it interrupts leaves the grader whole.
-    serial = SerialManager(Written(), 0, score, compute_score_timeout=60)
-    assert [float(serial(one).sum()) for one in rows] == RIGHT
-    hurried = SerialManager(Written(), 0, score, compute_score_timeout=0.01)
-    slow = r"\boxed{\int_0^1 (x^2 + \sin(x)^2 + \cos(x)^2) dx}"
-    assert float(hurried(row(slow, "4/3")).sum()) == 0
-    assert float(serial(row(slow, "4/3")).sum()) == 1
+
+def test_the_alarm_of_verl_leaves_the_grader_whole() -> None:
+    """The older manager calls it in the main thread, which an alarm may interrupt."""
+    config = configured_for_verl("naive")
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+    from verl.workers.reward_manager.naive import NaiveRewardManager
+
+    score = get_custom_reward_fn(config)
+    patient = NaiveRewardManager(Written(), 0, score, compute_score_timeout=300)
+    assert [float(patient(row_of_verl(text, gold)).sum()) for text, gold, _ in CASES] == RIGHT
+    slow = row_of_verl(r"\boxed{\int_0^1 (x^2 + \sin(x)^2 + \cos(x)^2) dx}", "4/3")
+    hurried = NaiveRewardManager(Written(), 0, score, compute_score_timeout=0.01)
+    assert float(hurried(slow).sum()) == 0
+    assert float(patient(slow).sum()) == 1
 
 
 def test_a_task_of_verifiers() -> None:
