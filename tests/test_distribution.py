@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, BUILT_BY = SETTINGS["project"], SETTINGS["build-system"]["requires"]
 
 
 def run(*command: object, cwd: Path, **variables: str) -> None:
@@ -48,7 +49,7 @@ def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> Non
     for name in tracked():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
-    run("pip", "install", "-q", "--target", tools, "hatchling", cwd=tmp_path)
+    run("pip", "install", "-q", "--target", tools, *BUILT_BY, cwd=tmp_path)
     run("hatchling", "build", "-d", built, cwd=source, PYTHONPATH=str(tools))
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     run("pip", "wheel", "-q", "--no-deps", "-w", tmp_path / "again", sdist, cwd=tmp_path)
@@ -67,6 +68,10 @@ def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> Non
     metadata = email.message_from_bytes(found[f"{info}/METADATA"])
     assert metadata["Version"] == PROJECT["version"]
     assert metadata["Description-Content-Type"] == "text/markdown"
+    description = str(metadata.get_payload())
+    links = re.findall(r"\]\(([^)]*)\)", description)
+    assert "# mclabel" in description and "pip install 'mclabel[run]'" in description
+    assert not [link for link in links if not link.startswith(("https://", "#"))], "lead nowhere"
     assert set(PROJECT["optional-dependencies"]) == set(metadata.get_all("Provides-Extra", []))
 
 

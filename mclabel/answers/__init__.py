@@ -11,6 +11,7 @@ from mclabel.answers.checker import Checker, default_checker, grade, grade_compl
 from mclabel.answers.equality import group_answers, group_many
 from mclabel.answers.extraction.extract import extract_answer, reference_answer
 from mclabel.answers.grade import CHECKER_VERSION, GUESS, Grade, answer_key
+from mclabel.answers.reward import verdict_on
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.workers.pool import PASSING
 
@@ -29,4 +30,5 @@ __all__ = [
     "group_answers",
     "group_many",
     "reference_answer",
+    "verdict_on",
 ]

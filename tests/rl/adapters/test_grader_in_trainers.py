@@ -1,0 +1,291 @@
+"""The examples in examples/trainers, called by the trainers themselves.
+
+Each needs its trainer, the grader and pytest, nothing else of what mclabel needs:
+`pytest --noconftest -o addopts= tests/rl/adapters/test_grader_in_trainers.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mclabel.answers import verdict_on
+from mclabel.core.errors import DataError
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "trainers"
+CASES = [
+    (r"A half, so \boxed{0.5}.", "1/2", "right"),
+    (r"It is \boxed{\frac{1}{3}}.", "1/2", "wrong"),
+    (r"\boxed{\int_0^1 x^2 dx}", "1/3", "right"),  # for which there is a worker
+    ("no idea", "4", "wrong"),
+    (r"\boxed{1}", "proof", "unknown"),
+    (r"\boxed{9**9**9**9}", "7", "unknown"),
+    (r"\boxed{9^{9^{9^{9}}}}", "7", "unknown"),
+    (r"\boxed{(2^{9999999})! \bmod 7}", "1", "unknown"),
+    (r"\boxed{__import__('os').system('touch pwned')}", "7", "unknown"),
+    ("1" * 100_000, "7", "unknown"),
+    ("so 3 and " * 12_000 + r"\boxed{7}", "7", "right"),
+    (r"\boxed{" * 5_000 + "7" + "}" * 5_000, "7", "right"),
+    (r"\boxed{" + "{" * 20_000, "7", "wrong"),
+]
+"""Completion, gold, verdict."""
+TEXTS, GOLDS, VERDICTS = (list(column) for column in zip(*CASES, strict=True))
+RIGHT = [float(verdict == "right") for verdict in VERDICTS]
+UNKNOWN = [float(verdict == "unknown") for verdict in VERDICTS]
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_one_verdict_from_any_thread() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(verdict_on, TEXTS * 4, GOLDS * 4, timeout=300)) == VERDICTS * 4
+    assert verdict_on("It is 5.", ["4", 5]) == "right"
+    assert verdict_on("It is 5.", {"ground_truth": "5"}) == "right"
+    assert verdict_on("It is 5.", None) == "unknown"
+    for data in ({"unit": "s"}, object(), [["5"]]):
+        with pytest.raises(DataError, match=r"gold=.+ must be a text, a number, or a list of them"):
+            verdict_on("It is 5.", data)
+
+
+@pytest.mark.parametrize("where", ["main thread", "other thread", "event loop"])
+def test_a_reward_function_of_trl(where: str) -> None:
+    reward = example("trl_reward").right_answer
+    expected = [None if unknown else right for right, unknown in zip(RIGHT, UNKNOWN, strict=True)]
+    chats = [[{"role": "assistant", "content": text}] for text in TEXTS]
+
+    async def on_loop() -> Any:
+        return reward(prompts=TEXTS, completions=chats, answer=GOLDS)
+
+    if where == "event loop":
+        found = asyncio.run(on_loop())
+    elif where == "other thread":
+        with ThreadPoolExecutor(1) as thread:
+            found = thread.submit(reward, TEXTS, GOLDS).result(timeout=300)
+    else:
+        found = reward(prompts=TEXTS, completions=TEXTS, answer=GOLDS, completion_ids=[], extra=1)
+    assert found == expected
+
+
+def test_trl_trains_with_it(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    from mclabel.domains.arith import bundled_model
+
+    model = str(bundled_model("policy"))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    trainer = GRPOTrainer(
+        model,
+        reward_funcs=example("trl_reward").right_answer,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_list([{"prompt": "What is 2 + 3?\n", "answer": "5"}] * 4),
+        args=GRPOConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=4,
+            num_generations=4,
+            max_completion_length=24,
+            max_steps=1,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            bf16=False,
+            use_cpu=True,
+        ),
+    )
+    trainer.train()
+    (logged,) = [row for row in trainer.state.log_history if "rewards/right_answer/mean" in row]
+    assert 0 <= logged["rewards/right_answer/mean"] <= 1
+
+
+def test_compute_score_of_verl() -> None:
+    score = example("verl_reward").compute_score
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(score, ["math"] * len(TEXTS), TEXTS, GOLDS, timeout=300))
+    assert [one["score"] for one in found] == RIGHT == [one["acc"] for one in found]
+    assert [one["unknown"] for one in found] == UNKNOWN
+
+
+class Written:
+    """A tokenizer whose ids are characters."""
+
+    def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
+        return "".join(map(chr, ids.tolist()))
+
+
+def row_of_verl(text: str, gold: str) -> Any:
+    import numpy as np
+    import torch
+    from tensordict import TensorDict
+    from verl import DataProto
+
+    ids = torch.tensor([[ord(sign) for sign in text]])
+    ones = torch.ones(1, ids.shape[1] + 1, dtype=torch.long)
+    tensors = {"prompts": ids[:, :1], "responses": ids, "attention_mask": ones}
+    columns: dict[str, Any] = {
+        "data_source": "math",
+        "reward_model": {"ground_truth": gold},
+        "extra_info": {},
+    }
+    held = {name: np.array([value], dtype=object) for name, value in columns.items()}
+    return DataProto(batch=TensorDict(tensors, batch_size=1), non_tensor_batch=held)
+
+
+def configured_for_verl(manager: str) -> Any:
+    verl = pytest.importorskip("verl", exc_type=ImportError)
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(str(Path(verl.__file__).parent / "trainer/config"), "1.3"):
+        return compose(
+            "ppo_trainer",
+            [
+                "actor_rollout_ref.model.path=unused",
+                "reward.num_workers=1",
+                f"reward.reward_manager.name={manager}",
+                f"reward.custom_reward_function.path={EXAMPLES / 'verl_reward.py'}",
+            ],
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["naive", "dapo", "gdpo", pytest.param("remote", marks=pytest.mark.ray)]
+)
+def test_managers_of_verl_call_it(name: str) -> None:
+    config = configured_for_verl(name)
+    import ray
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    async def scored() -> list[Any]:
+        manager = load_reward_manager(config, Written())
+        rows = [row_of_verl(text, gold) for text, gold, _ in CASES]
+        return await asyncio.gather(*map(manager.run_single, rows))
+
+    if name == "remote":
+        ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        found = asyncio.run(scored())
+    finally:
+        ray.shutdown()
+    assert [one["reward_score"] for one in found] == RIGHT
+    assert [one["reward_extra_info"]["unknown"] for one in found] == UNKNOWN
+
+
+def test_the_alarm_of_verl_leaves_the_grader_whole() -> None:
+    """The older manager calls it in the main thread, which an alarm may interrupt."""
+    config = configured_for_verl("naive")
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+    from verl.workers.reward_manager.naive import NaiveRewardManager
+
+    score = get_custom_reward_fn(config)
+    patient = NaiveRewardManager(Written(), 0, score, compute_score_timeout=300)
+    assert [float(patient(row_of_verl(text, gold)).sum()) for text, gold, _ in CASES] == RIGHT
+    slow = row_of_verl(r"\boxed{\int_0^1 (x^2 + \sin(x)^2 + \cos(x)^2) dx}", "4/3")
+    hurried = NaiveRewardManager(Written(), 0, score, compute_score_timeout=0.01)
+    assert float(hurried(slow).sum()) == 0
+    assert float(patient(slow).sum()) == 1
+
+
+def test_a_task_of_verifiers() -> None:
+    vf = pytest.importorskip("verifiers.v1")
+    from verifiers.v1.graph import MessageNode
+    from verifiers.v1.trace import AgentInfo, Trace, TraceTask
+
+    module = example("verifiers_task")
+
+    def given(text: str, gold: str) -> tuple[Any, Any]:
+        task = module.AnswerTask(module.AnswerData(prompt="?", answer=gold))
+        trace = Trace(
+            task=TraceTask(type="AnswerTask", data=task.data),
+            agent=AgentInfo(config=vf.AgentConfig()),
+            nodes=[MessageNode(message=vf.AssistantMessage(content=text), sampled=True)],
+        )
+        return task, trace
+
+    pairs = [given(text, gold) for text, gold, _ in CASES]
+
+    async def scored() -> None:
+        await asyncio.gather(*(task.score(trace) for task, trace in pairs))
+
+    asyncio.run(scored())
+    assert [trace.reward for _, trace in pairs] == RIGHT
+    assert [trace.metrics["unknown"] for _, trace in pairs] == UNKNOWN
+    tasks = list(module.AnswerTaskset(vf.TasksetConfig()))
+    assert [task.data.answer for task in tasks] == ["5", "1/6"]
+
+
+def test_a_rubric_of_verifiers() -> None:
+    pytest.importorskip("verifiers.legacy", reason="verifiers 0.3, which has rubrics, is missing")
+    from verifiers.types import AssistantMessage  # of which completions of real rollouts consist
+
+    rows = [{"question": "?", "answer": gold} for gold in GOLDS]
+    environment = example("verifiers_rubric").load_environment(rows)
+    states = [
+        {"completion": [AssistantMessage(content=text)], "trajectory": [], "prompt": "?",
+         "answer": gold, "input": {"answer": gold}, "task": "math", "info": {}}
+        for text, gold, _ in CASES
+    ]  # fmt: skip
+    asyncio.run(environment.rubric.score_group(states))
+    assert [state["reward"] for state in states] == RIGHT
+    assert [state["metrics"]["unknown"] for state in states] == UNKNOWN
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_scorer_of_inspect_ai(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    inspect_ai = pytest.importorskip("inspect_ai")
+    if backend == "trio":
+        pytest.importorskip("trio")
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    monkeypatch.setenv("INSPECT_ASYNC_BACKEND", backend)
+
+    def log_of(task: Any, outputs: dict[str, str]) -> Any:
+        def output(messages: Any, *_: Any) -> Any:
+            found = ModelOutput.from_content("mockllm/model", outputs[messages[-1].text])
+            found.usage = ModelUsage()  # else a tokenizer is downloaded to count
+            return found
+
+        model = get_model("mockllm/model", custom_outputs=output)
+        folder = str(tmp_path / "logs")
+        (log,) = inspect_ai.eval(task, model=model, log_dir=folder, display="none")
+        assert log.status == "success", log.error
+        return log
+
+    module = example("inspect_scorer")
+    outputs = {str(number): text for number, text in enumerate(TEXTS)}
+    samples = [Sample(input=str(k), target=[gold, "none"]) for k, gold in enumerate(GOLDS)]
+    log = log_of(inspect_ai.Task(dataset=samples, scorer=module.right_answer()), outputs)
+    scores = [sample.scores["right_answer"] for sample in log.samples]
+    values = ["unknown" if score.value != score.value else score.value for score in scores]
+    assert values == [{"right": "C", "wrong": "I"}.get(verdict, verdict) for verdict in VERDICTS]
+    accuracy = log.results.scores[0].metrics["accuracy"].value
+    assert math.isclose(accuracy, sum(RIGHT) / (len(CASES) - sum(UNKNOWN)))
+
+    first, second = (str(sample.input) for sample in module.answers().dataset)
+    log = log_of(module.answers(), {first: r"\boxed{6}", second: "It is 1/6."})
+    assert [sample.scores["right_answer"].value for sample in log.samples] == ["I", "C"]
