@@ -184,8 +184,9 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
         for name, text in lines:
             console.print(f"{name}: {text}", markup=False, highlight=False, soft_wrap=True)
 
-    planned, seen = plan(config), preview(config)
+    planned = plan(config)
     show(planned.lines())
+    seen = preview(config)  # which may find what the job lacks
     show(seen.lines())
     report = None
     if pilot is not None:
