@@ -17,6 +17,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.identity import semantic_config
 from mclabel.run.shards.catalog import read_catalog
+from mclabel.run.shards.manifest import differences
 from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -45,6 +46,23 @@ def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
     assert plain.identity == written.identity
     assert plain.identity["estimator"] == {"kind": "bisect"}
     assert plain.config["estimator"]["batch"] == 4  # on record all the same
+
+
+@pytest.mark.parametrize(
+    ("override", "shown"),
+    [
+        ("policy.template_variables={a: 1}", "  policy.template_variables: [] there, [['a', 1]]"),
+        ("policy.engine.num_steps=9", "  policy.engine.num_steps: None there, 9 here"),
+    ],
+)
+def test_what_one_record_lacks_is_a_difference_of_variables_and_engines(
+    override: str, shown: str
+) -> None:
+    plain, other = semantic_config(config()).config, semantic_config(config(override)).config
+    assert differences(plain, plain) == []
+    (line,) = differences(plain, other)
+    assert line.startswith(shown)
+    assert differences(other, plain)
 
 
 def test_a_run_is_one_of_other_steps_when_the_rules_of_steps_change(

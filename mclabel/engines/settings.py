@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from mclabel.core.settings import (
     MAX_AMOUNT,
     MAX_TOKENS,
+    ONE_VALUE,
     OPERATIONAL,
     Chosen,
     ComponentSettings,
@@ -148,6 +149,7 @@ class PolicySettings(Settings):
     template_variables: Annotated[
         dict[Annotated[str, Field(pattern=_IDENTIFIER, max_length=64)], _VariableField],
         Field(max_length=MAX_VARIABLES),
+        ONE_VALUE,
     ] = Field({})
     """Values that the model's chat template reads by name, such as {enable_thinking: false}."""
     template_date: Annotated[str, AfterValidator(_is_date)] = TEMPLATE_DATE

@@ -31,6 +31,7 @@ from mclabel.core.settings.bounds import (
 )
 from mclabel.core.settings.marks import (
     CONTENT,
+    ONE_VALUE,
     OPERATIONAL,
     RUNS_CODE,
     SENSITIVE,
@@ -51,6 +52,7 @@ __all__ = [
     "MAX_TOKENS",
     "MAX_TOTAL",
     "NESTED_FAULTS",
+    "ONE_VALUE",
     "OPERATIONAL",
     "RUNS_CODE",
     "SENSITIVE",

@@ -30,7 +30,7 @@ from mclabel.core.components import NotAllowed, component_name, component_names,
 from mclabel.core.errors import ConfigError
 from mclabel.core.faults import MUST, fault_text, faults_by_field, in_words, must_text
 from mclabel.core.settings.bounds import refuse_truth_as_number
-from mclabel.core.settings.marks import CONTENT, OPERATIONAL, Harmless
+from mclabel.core.settings.marks import CONTENT, ONE_VALUE, OPERATIONAL, Harmless
 from mclabel.core.settings.rules import check_rules
 
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
@@ -97,7 +97,7 @@ class Settings(BaseModel):
     def identity(self) -> dict[str, Any]:
         """The semantic fields that differ from their defaults, as JSON values."""
         return {
-            name: found
+            name: _recorded(info, found)
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
             and not _is_default(info, found := _plain(getattr(self, name), whole=False))
@@ -106,7 +106,7 @@ class Settings(BaseModel):
     def semantic(self) -> dict[str, Any]:
         """All semantic fields, also those at their defaults, as JSON values: for the record."""
         return {
-            name: _plain(getattr(self, name), whole=True)
+            name: _recorded(info, _plain(getattr(self, name), whole=True))
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
         }
@@ -357,6 +357,10 @@ def _plain(value: Any, *, whole: bool) -> Any:
             if whole or getattr(value, field.name) != field.default
         }
     return value
+
+
+def _recorded(info: FieldInfo, found: Any) -> Any:
+    return [[*pair] for pair in sorted(found.items())] if ONE_VALUE in info.metadata else found
 
 
 def _is_default(info: FieldInfo, found: Any) -> bool:

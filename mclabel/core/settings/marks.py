@@ -14,6 +14,10 @@ SENSITIVE = "sensitive"
 CONTENT = "content"
 """Marks a field that names a file of which the content counts, and not the place."""
 
+ONE_VALUE = "one value"
+"""Marks a mapping with keys of the user's own: it is recorded and compared as one value, as a key
+that one of two records lacks would be taken for a setting of another version."""
+
 
 @dataclass(frozen=True)
 class Harmless:

@@ -132,13 +132,15 @@ def other_configuration(
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Fields in which two whole configurations differ, a line each, with both values.
 
-    A field that one of them lacks comes from another version of mclabel and is ignored.
+    A field that one of them lacks comes from another version of mclabel and is ignored, but for
+    an engine's: of these only those are recorded that are not at their defaults.
     """
     theirs, ours = _flat(there), _flat_here(here)
+    compared = {key for key in theirs | ours if ".engine." in key} | (theirs.keys() & ours.keys())
     return [
-        _difference(key, theirs[key], ours[key])
-        for key in sorted(theirs.keys() & ours.keys())
-        if theirs[key] != ours[key]
+        _difference(key, theirs.get(key), ours.get(key))
+        for key in sorted(compared)
+        if theirs.get(key) != ours.get(key)
     ]
 
 
