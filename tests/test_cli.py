@@ -107,7 +107,7 @@ def test_bad_input_is_one_clear_message_and_writes_nothing(
 def test_an_engine_that_cannot_start_is_one_clear_message(
     config: str, overrides: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.engines.openai.START_S", 0.1)
+    monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 0.1)
     result = mclabel("label", config, "ray.address=none", *overrides)
     assert result.exit_code == 2
     assert message in result.output

@@ -136,6 +136,13 @@ class Completion:
     at_stop: bool = False
     """Whether a text ended it that the caller gave for this completion alone: then the policy has
     not ended the solution, and it can be continued."""
+    num_counted: int | None = None
+    """Number of sampled tokens, from a service that counts them and does not give their ids."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of sampled tokens."""
+        return len(self.ids) if self.num_counted is None else self.num_counted
 
 
 @dataclass(frozen=True, kw_only=True)

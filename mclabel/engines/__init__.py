@@ -10,6 +10,7 @@ from typing import cast
 
 from mclabel.core.boundary import Boundary
 from mclabel.core.components import derived_class
+from mclabel.core.errors import ConfigError
 from mclabel.engines.base import Engine, EngineStats, Policy, PolicyPreview
 from mclabel.engines.checked import CheckedEngine
 from mclabel.engines.resources import EngineResources
@@ -19,6 +20,7 @@ ENGINES: Mapping[str, str] = {
     "hf": "mclabel.engines.hf:HfEngine",
     "vllm": "mclabel.engines.vllm:VllmEngine",
     "openai": "mclabel.engines.openai:OpenAIEngine",
+    "hosted": "mclabel.engines.hosted:HostedEngine",
     "scripted": "mclabel.engines.scripted:ScriptedEngine",
 }
 """Name in a configuration, and where the class stands."""
@@ -38,18 +40,25 @@ __all__ = [
 ]
 
 
-def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
+def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True) -> Engine:
     """The engine of a policy, not started. A `partial` of this is sent to where it is to live.
 
     Args:
         policy: whose `engine` names it.
         seed: of the run.
+        continues: whether the engine must continue prefixes, and not only answer whole prompts.
 
     Raises:
-        ConfigError: it is no class of an engine.
+        ConfigError: it is no class of an engine, or one that does not continue prefixes.
         ComponentError: an engine of somebody's own cannot be made.
     """
     target: type[Engine] = derived_class(policy.engine, Engine)
+    if continues and not target.continues:
+        raise ConfigError(
+            f"policy.engine={policy.engine.kind}: only answers whole prompts, as critics ask them, "
+            "and this job must continue solutions from a prefix. Choose policy.engine=openai with "
+            "a server of vLLM, or policy.engine=vllm"
+        )
     if Boundary("engines", target).ours:
         return target(policy, seed=seed)
     return cast(Engine, CheckedEngine(target, policy, seed=seed))

@@ -195,6 +195,9 @@ class Engine(Policy):
     """
 
     Settings: ClassVar[type[EngineSettings]] = EngineSettings
+    continues: ClassVar[bool] = True
+    """Whether the engine continues a prefix. One that only answers whole prompts serves critics;
+    every other job refuses it before it begins."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Packages whose versions are recorded with labels, beside those that every job records. One
     that is not installed is left out."""

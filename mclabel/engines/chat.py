@@ -53,6 +53,22 @@ class ChatTemplateError(EngineError):
         self.reason = reason
 
 
+def chat_messages(
+    problem: str, *, system: str | None, turns: Sequence[tuple[str, str]]
+) -> list[dict[str, str]]:
+    """A chat up to the message that the policy is to write.
+
+    Args:
+        problem: what is asked now.
+        system: message that comes first, if any.
+        turns: what was asked and what was answered before, in order.
+    """
+    texts = [*(text for turn in turns for text in turn), problem]
+    roles = ("user", "assistant")
+    messages = [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
+    return [{"role": "system", "content": system}, *messages] if system else messages
+
+
 def render_chat(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Mapping[str, str]],

@@ -34,7 +34,7 @@ class CheckedEngine(Guard):
             )
         finally:
             self._num_live -= 1
-        self._num_tokens += len(found.ids)
+        self._num_tokens += found.num_tokens
         return found
 
     def _fault(
@@ -52,9 +52,9 @@ class CheckedEngine(Guard):
             room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
         if found.at_stop and not stop:
             return "gave at_stop=True, but was not asked to stop at a text"
-        if len(found.ids) > room:
+        if found.num_tokens > room:
             return (
-                f"gave {len(found.ids):,} ids after a prefix of {len(prefix):,}, must give "
+                f"gave {found.num_tokens:,} ids after a prefix of {len(prefix):,}, must give "
                 f"{room:,} at most (policy.max_tokens, and what the model takes)"
             )
         if (text := self.decode(found.ids)) != found.text:

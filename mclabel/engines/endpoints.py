@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING, Any
 from mclabel.core.errors import BadAnswer, EngineError, RequestFailed
 
 if TYPE_CHECKING:
-    from openai import APIStatusError, AsyncOpenAI
+    from openai import AsyncOpenAI
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 LONGEST_RETRY_AFTER_S = 300.0
+_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+"""OpenAI's names of errors of an account that has spent its money: the first comes with status 429,
+as a limit of the rate does."""
 MAX_SHOWN = 300  # characters of a server's words in a message
 
 BAD_TRIES = 3
@@ -53,6 +56,21 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         return None
     return min(max(asked, 0.0), LONGEST_RETRY_AFTER_S)
+
+
+def is_passing(status: int, error: Any) -> bool:
+    """Whether a server that answers so may take the same request later.
+
+    Args:
+        status: of its answer, an error's.
+        error: the object `error` in the answer, if it has one.
+    """
+    return (status in (408, 425, 429) or status >= 500) and not _lacks_credit(status, error)
+
+
+def _lacks_credit(status: int, error: Any) -> bool:
+    said = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
+    return status == 402 or bool(_NO_CREDIT & {one for one in said if isinstance(one, str)})
 
 
 def missing_key(api_key_env: str | None) -> str | None:
@@ -83,13 +101,16 @@ class _Endpoint:
 class Endpoints:
     """Servers of one model."""
 
-    def __init__(self, urls: Sequence[str], *, api_key_env: str | None, timeout_s: float) -> None:
+    def __init__(
+        self, urls: Sequence[str], *, api_key_env: str | None, timeout_s: float, limited_s: float
+    ) -> None:
         """Make a client of each server.
 
         Args:
             urls: base URLs.
             api_key_env: name of the environment variable that holds the key, if one is needed.
             timeout_s: of one request.
+            limited_s: how long a server that limits the rate is asked again, at the start, too.
 
         Raises:
             EngineError: the environment holds no key.
@@ -102,6 +123,7 @@ class Endpoints:
             )
         key = None if api_key_env is None else os.environ[api_key_env]
         self._key, self._key_env = key, api_key_env
+        self._limited_s = limited_s
         self._num_bad = 0
         """Requests since the last good answer that got none that can be used."""
         self._endpoints = [
@@ -171,13 +193,16 @@ class Endpoints:
             except (APIConnectionError, APIStatusError, BusyError) as error:
                 asked = None
                 if isinstance(error, APIStatusError):
-                    if not (error.status_code in (408, 425, 429) or error.status_code >= 500):
-                        raise self._refused(endpoint, error) from error
+                    if not is_passing(error.status_code, error.body):
+                        raise self.refusal(
+                            endpoint.url, error.status_code, error.body, error.response.text
+                        ) from error
                     asked = retry_after_s(error.response.headers)
                 endpoint.set_aside(asked, error)
                 failing_since = failing_since or time.monotonic()
                 # One that limits the rate, and answers others, will answer this request, too.
                 limits = isinstance(error, APIStatusError) and error.status_code == 429
+                retry_s = max(retry_s, self._limited_s) if limits else retry_s
                 since = max(failing_since, endpoint.answered_at if limits else 0.0)
                 if time.monotonic() - since >= retry_s:
                     raise self._gave_up(endpoint, error, retry_s) from error
@@ -202,7 +227,7 @@ class Endpoints:
         if not answers:
             raise next(result for result in results if isinstance(result, _UnreachableError))
         for url in {endpoint.url for endpoint in self._endpoints} - set(answers):
-            logger.warning("policy.engine=openai: %s does not answer; it is tried again later", url)
+            logger.warning("policy.engine: %s does not answer; it is tried again later", url)
         return answers
 
     async def close(self) -> None:
@@ -217,29 +242,47 @@ class Endpoints:
         words = "".join(c if c.isprintable() else " " for c in words)
         return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
 
-    def _refused(self, endpoint: _Endpoint, error: APIStatusError) -> EngineError:
-        answer = self.shown(error.response.text)
-        match error.status_code:
+    def refusal(self, url: str, status: int, error: Any, words: str) -> EngineError:
+        """The error of a request that would be refused again, and that of all if they would be.
+
+        Args:
+            url: of the server.
+            status: of its answer.
+            error: what the answer says of it, as of `is_passing`.
+            words: the whole answer.
+        """
+        kind: type[EngineError] = RefusedError
+        match status:
+            case _ if _lacks_credit(status, error):
+                kind = EngineError
+                why = (
+                    f"says that the account has no credit left: {self.shown(words)}. Add some or "
+                    "raise its limit, and run the command again"
+                )
             case 401 | 403 if self._key_env is None:
                 why = "wants a key. Set policy.engine.api_key_env to the variable that holds it"
-            case 401 | 403:
+            case 401:
+                kind = EngineError
                 why = f"refuses the key in {self._key_env}. Put a valid one into that variable"
+            case 403:
+                why = (
+                    f"refuses the key in {self._key_env}, or what is asked with it. Put a valid "
+                    f"one into that variable. Its answer: {self.shown(words)}"
+                )
             case 404:
                 why = (
                     "has no such address or model. Check policy.engine.endpoints (most end in /v1)"
-                    f" and policy.engine.model. Its answer: {answer}"
+                    f" and policy.engine.model. Its answer: {self.shown(words)}"
                 )
             case _:
-                why = f"refuses the request: {answer}"
-        return RefusedError(
-            f"policy.engine=openai: {endpoint.url} {why} (HTTP {error.status_code})"
-        )
+                why = f"refuses the request: {self.shown(words)}"
+        return kind(f"policy.engine: {url} {why} (HTTP {status})")
 
     def _gave_up(self, endpoint: _Endpoint, error: Exception, retry_s: float) -> EngineError:
         cause = error.__cause__ or error
         reason = self.shown(str(cause) or type(cause).__name__)
         return _UnreachableError(
-            f"policy.engine=openai: {endpoint.url} gave no answer within {retry_s:g} s: {reason}. "
+            f"policy.engine: {endpoint.url} gave no answer within {retry_s:g} s: {reason}. "
             "Check the address, that the server runs, and that the engine's node reaches it"
         )
 

@@ -9,111 +9,52 @@ shows by its prompt's ids, in every answer, that it read the very ids that were 
 
 from __future__ import annotations
 
-import operator
-import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
-from pydantic import Field
-
-from mclabel.core.errors import BadAnswer, ConfigError, EngineError
+from mclabel.core.errors import BadAnswer, EngineError
 from mclabel.core.records import Completion, FinishReason
-from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
-from mclabel.engines.base import NO_ROOM, EngineStats
-from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError, Slots, missing_key
-from mclabel.engines.loading import Keep, current_keep
+from mclabel.core.settings import OPERATIONAL
+from mclabel.engines.base import NO_ROOM
+from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.openai_answer import post, read_answer, served_models
-from mclabel.engines.openai_batch import BatchApiSettings, Batches
+from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-START_S = 20.0
-"""How long servers are waited for at the start."""
 PROBE_PREFIX = "Step 1: one and one"
 ROUND_TRIPS = ("a\n\nb", "  x = 1/2 \n", "\\boxed{½}\n", "Step 1: 3 · 4 = 12.\n")
 MAX_PROBLEMS = 20_000  # whose texts are kept for the chat endpoint
 NEEDS = "Use a server that does, such as vLLM's, or policy.engine=vllm, which runs the model itself"
 
-_NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
-
 _ENDS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}
 """How a server says that a completion ended."""
 
 
-class OpenAIEngine(ModelEngine):
+class OpenAIEngine(ServedEngine, ModelEngine):
     """Runs a policy on servers."""
 
-    class Settings(BatchApiSettings):
+    class Settings(ServerSettings):
         """OpenAI-compatible servers of one model, addressed by token ids."""
 
-        endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
-        """Base URLs of the servers, such as http://10.0.0.7:8000/v1. All must serve the same
-        model."""
         model: Annotated[str | None, OPERATIONAL] = None
         """Name of the model on the servers; null takes the only model that they serve."""
         api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
         """Endpoint to call. `chat` needs a server that supports continue_final_message and returns
         the token ids of the prompt."""
-        api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
-        """Name of the environment variable that holds the API key on every machine that runs an
-        engine; null sends no key. For security it must be passed on the command line; a file alone
-        cannot set it."""
-        per_request_seeds: Annotated[bool, OPERATIONAL] = False
-        """Whether to send a separate seed with each request, which makes completions reproducible
-        on servers that support it."""
-        timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
-        """Seconds to wait for the answer to one request before it counts as failed."""
-        retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)
-        """Seconds during which a failed request is retried while servers refuse or do not
-        answer."""
 
         @property
         def served_name(self) -> str | None:
             """The model that requests name."""
             return self.model
 
-        @rule
-        def _endpoints_are_urls(self) -> str | None:
-            for endpoint in self.endpoints:
-                parts = urlsplit(endpoint)
-                if parts.scheme not in ("http", "https") or not parts.hostname:
-                    return "endpoints must be URLs such as http://HOST:8000/v1"
-                if parts.username or parts.password or parts.query or parts.fragment:
-                    return (
-                        "endpoints must not contain a user, password or query. Name the "
-                        "environment variable of the key with api_key_env"
-                    )
-            return None
-
-        @rule
-        def _one_server_has_the_batches(self) -> str | None:
-            if self.batch and len(self.endpoints) > 1:
-                return (
-                    f"batch=true: needs one endpoint, but endpoints has {len(self.endpoints)}. A "
-                    "batch belongs to the server that made it: give that one alone"
-                )
-            return None
-
-        @rule
-        def _no_key_is_written(self) -> str | None:
-            name = self.api_key_env
-            if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
-                return (
-                    "api_key_env must be the name of an environment variable in capitals, such as "
-                    "OPENAI_API_KEY, never a key itself"
-                )
-            return None
-
     reads_weights: ClassVar[bool] = False
-    packages: ClassVar[tuple[str, ...]] = ("openai",)
 
     settings: Settings
 
@@ -121,24 +62,14 @@ class OpenAIEngine(ModelEngine):
         """Keep what the engine is to run; see `Engine`."""
         super().__init__(policy, seed=seed)
         self._served_model = self.settings.model
-        self._slots = Slots(self.settings.max_live)
-        self._endpoints: Endpoints | None = None
-        self._keep: Keep | None = None
-        self._batches: Batches | None = None
         self._end_ids: frozenset[int] = frozenset()
         self._max_context: float = inf
         self._problems: OrderedDict[tuple[int, ...], str] = OrderedDict()
-        self._num_live = self._num_sampled = self._num_prompt = 0
 
     @property
-    def place(self) -> str:
-        """The servers' addresses."""
-        return "at " + ", ".join(self.settings.endpoints)
-
-    def check_environment(self) -> None:
-        """See that the environment holds the key, if one is needed."""
-        if (fault := missing_key(self.settings.api_key_env)) is not None:
-            raise ConfigError(f"{fault}. Export it here, and on every node that runs an engine")
+    def api(self) -> str:
+        """What is asked: `completions` or `chat`."""
+        return self.settings.api
 
     async def start(self) -> None:
         """Load the tokenizer, and see that the servers serve the model exactly."""
@@ -153,23 +84,16 @@ class OpenAIEngine(ModelEngine):
         trust = policy.trust_remote_code
         ends = model_end_ids(text, folder, trust_remote_code=trust)
         self._end_ids = ends | frozenset(policy.stop_token_ids)
-        self._endpoints = Endpoints(
-            settings.endpoints, api_key_env=settings.api_key_env, timeout_s=settings.timeout_s
-        )
         own = model_max_context(folder, trust_remote_code=trust)
         self._max_context = min(policy.max_model_len or inf, own)
-        try:
-            served = await self._endpoints.ask_each(served_models, retry_s=START_S)
-            limits = [self._served_limit(url, models) for url, models in served.items()]
-            self._max_context = min([self._max_context, *limits])
-            await self._probe()
-            if settings.batch:
-                self._keep = current_keep() or self._keep  # it may be started again, for its turn
-                self._batches = Batches(self._endpoints, self._keep, settings)
-                await self._batches.start()
-        except BaseException:
-            await self.close()
-            raise
+        await super().start()
+
+    async def look(self, endpoints: Endpoints) -> None:
+        """See that the servers serve the model, and that one continues exactly."""
+        served = await endpoints.ask_each(served_models, retry_s=self.start_s)
+        limits = [self._served_limit(endpoints, url, models) for url, models in served.items()]
+        self._max_context = min([self._max_context, *limits])
+        await self._probe(endpoints)
 
     @property
     def max_context(self) -> float:
@@ -204,34 +128,14 @@ class OpenAIEngine(ModelEngine):
             tuple(prompt), tuple(prefix), room, seed if self.settings.per_request_seeds else None
         )
         body["stop"] += stop
-        batched = self._batches is not None
-        async with nullcontext() if batched else self._slots.taken(priority):
-            self._num_live += 1
-            try:
-                return await self._ask(body, (*prompt, *prefix), hash(tuple(prompt)), stop, seed)
-            finally:
-                self._num_live -= 1
-
-    def stats(self) -> EngineStats:
-        """A snapshot of the requests."""
-        settings = self.settings
-        return EngineStats(
-            num_live=self._num_live,
-            max_live=settings.batch_requests if settings.batch else settings.max_live,
-            num_waiting=self._slots.num_waiting,
-            num_sampled_tokens=self._num_sampled,
-            num_prefill_tokens=self._num_prompt,
-            num_signs=0 if self._batches is None else self._batches.num_signs,
-            counts_as_sampled=False,
+        context = (*prompt, *prefix)
+        return await self.ask(
+            body,
+            lambda answer: self._completion(answer, context, stop),
+            home=hash(tuple(prompt)),
+            priority=priority,
+            seed=seed,
         )
-
-    async def close(self) -> None:
-        """Close the connections. Batches go on at the server."""
-        if self._batches is not None:
-            await self._batches.close()
-            self._batches = None
-        if self._endpoints is not None:
-            await self._endpoints.close()
 
     # Requests
 
@@ -272,29 +176,6 @@ class OpenAIEngine(ModelEngine):
             "chat_template_kwargs": self.policy.template_variables,
         }
 
-    async def _ask(
-        self,
-        body: dict[str, Any],
-        context: tuple[int, ...],
-        home: int,
-        stop: Sequence[str],
-        seed: int,
-    ) -> Completion:
-        assert self._endpoints is not None, "start() first"
-        batches = self._batches
-
-        async def request(client: AsyncOpenAI) -> Completion:
-            if batches is None:
-                answer = await post(client, self.settings.api, body)
-                return self._completion(answer, context, stop)
-            try:
-                return self._completion(await batches.answer(body, seed), context, stop)
-            except (BadAnswer, BusyError):
-                batches.forget(body, seed)
-                raise
-
-        return await self._endpoints.ask(request, home=home, retry_s=self.settings.retry_s)  # type: ignore[no-any-return]
-
     def _completion(
         self, answer: dict[str, Any], context: tuple[int, ...], stop: Sequence[str] = ()
     ) -> Completion:
@@ -320,8 +201,7 @@ class OpenAIEngine(ModelEngine):
             ids = self._tokenised(found.text)
         elif finish_reason == "stop":
             ids, at_stop = ended_ids(ids, self._end_ids, self.policy.stop, stop, self.decode)
-        self._num_sampled += len(ids)
-        self._num_prompt += found.num_read - found.num_cached
+        self.count(found, len(ids))
         return Completion(
             ids=tuple(ids),
             text=self.decode(ids),
@@ -361,25 +241,23 @@ class OpenAIEngine(ModelEngine):
 
     # The start
 
-    def _served_limit(self, url: str, models: list[dict[str, Any]]) -> float:
+    def _served_limit(self, endpoints: Endpoints, url: str, models: list[dict[str, Any]]) -> float:
         """Tokens of a context at a server, and check that it serves the model."""
         names = [str(model.get("id")) for model in models]
         wanted = self._served_model
         if wanted is None and len(names) == 1:
             wanted = self._served_model = names[0]
         if wanted not in names:
-            assert self._endpoints is not None
-            known = self._endpoints.shown(", ".join(names) or "none")
+            known = endpoints.shown(", ".join(names) or "none")
             raise EngineError(
                 f"policy.engine.model={wanted!r}: {url} serves {known}. Set it to one of these"
             )
         limit = models[names.index(wanted)].get("max_model_len")
         return float(limit) if isinstance(limit, int) else inf
 
-    async def _probe(self) -> None:
+    async def _probe(self, endpoints: Endpoints) -> None:
         """One short completion, which shows whether the server can do what is needed."""
         prompt, prefix = self.prompt_ids(PROBE), self.encode(PROBE_PREFIX)
-        assert self._endpoints is not None
         body = self._body(prompt, prefix, 1, None)
         seen: list[dict[str, Any]] = []
 
@@ -388,7 +266,7 @@ class OpenAIEngine(ModelEngine):
             return self._completion(seen[-1], (*prompt, *prefix))
 
         try:
-            await self._endpoints.ask(request, home=0, retry_s=START_S)
+            await endpoints.ask(request, home=0, retry_s=self.start_s)
         except RefusedError as error:
             what = (
                 "token ids as a prompt, or one of the sampling parameters"

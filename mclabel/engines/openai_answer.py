@@ -21,14 +21,20 @@ class ServerAnswer:
     """One completion, as a server gives it."""
 
     text: str
+    """Empty where the server gives none."""
+    has_text: bool
+    refusal: str
+    """What the model says instead of an answer, of a service that tells it apart."""
     ids: tuple[int, ...] | None
     """Sampled tokens; None where the server gives none."""
     finish_reason: str
     """As the server says."""
     num_read: int
     """Tokens of the prompt."""
-    num_cached: int
-    """Of these, those that were found in a cache."""
+    num_cached: int | None
+    """Of these, those that were found in a cache; None where the server does not say."""
+    num_sampled: int | None
+    """Tokens of the answer by the server's count, thoughts that it keeps included."""
     prompt_ids: tuple[int, ...] | None
 
 
@@ -43,20 +49,21 @@ def json_object(content: bytes, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         shown = content[:_SHOWN].decode(errors="replace")
         raise BadAnswer(
-            f"policy.engine=openai: {path} does not return JSON but {shown!r}, as no "
+            f"policy.engine: {path} does not return JSON but {shown!r}, as no "
             "OpenAI-compatible server does. Check policy.engine.endpoints (most end in /v1)"
         ) from error
     if not isinstance(answer, dict):
-        raise _bad("is no object")
+        raise bad_answer("is no object")
     return answer
 
 
-def read_answer(answer: dict[str, Any], api: str) -> ServerAnswer:
+def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False) -> ServerAnswer:
     """The completion in an answer.
 
     Args:
         answer: to a request for one completion.
         api: that was asked, `completions` or `chat`.
+        may_lack_text: whether an answer without text and without ids is one.
 
     Raises:
         BadAnswer: it holds none; names the field.
@@ -65,28 +72,32 @@ def read_answer(answer: dict[str, Any], api: str) -> ServerAnswer:
     choice = choices[0] if isinstance(choices, list) and choices else None
     usage = answer.get("usage")
     if not isinstance(choice, dict):
-        raise _bad("has no choices")
+        raise bad_answer("has no choices")
     if not isinstance(usage, dict) or type(usage.get("prompt_tokens")) is not int:
-        raise _bad("has no usage.prompt_tokens")
+        raise bad_answer("has no usage.prompt_tokens")
     ids = _ids(choice.get("token_ids"), "choices[0].token_ids")
     name = "text" if api == "completions" else "message.content"
     message = choice if api == "completions" else choice.get("message")
     if not isinstance(message, dict):
-        raise _bad("has no choices[0].message")
+        raise bad_answer("has no choices[0].message")
     text = message.get("text" if api == "completions" else "content")
-    if not isinstance(text, str) and not (text is None and ids is not None):
-        raise _bad(f"has no text in choices[0].{name}")
+    if not isinstance(text, str) and not (text is None and (may_lack_text or ids is not None)):
+        raise bad_answer(f"has no text in choices[0].{name}")
     reason = choice.get("finish_reason")
     if not isinstance(reason, str):
-        raise _bad("has no choices[0].finish_reason")
+        raise bad_answer("has no choices[0].finish_reason")
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    refusal, sampled = message.get("refusal"), usage.get("completion_tokens")
     return ServerAnswer(
         text=text or "",
+        has_text=text is not None,
+        refusal=refusal if isinstance(refusal, str) else "",
         ids=ids,
         finish_reason=reason,
         num_read=usage["prompt_tokens"],
-        num_cached=cached if type(cached) is int else 0,
+        num_cached=cached if type(cached) is int else None,
+        num_sampled=sampled if type(sampled) is int and sampled >= 0 else None,
         prompt_ids=_ids(
             answer.get("prompt_token_ids", choice.get("prompt_token_ids")), "prompt_token_ids"
         ),
@@ -97,13 +108,18 @@ def _ids(value: Any, name: str) -> tuple[int, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
-        raise _bad(f"has no token ids in {name}")
+        raise bad_answer(f"has no token ids in {name}")
     return tuple(value)
 
 
-def _bad(fault: str) -> BadAnswer:
+def bad_answer(fault: str) -> BadAnswer:
+    """The error of an answer that lacks what it must have.
+
+    Args:
+        fault: a clause of which the answer is the subject.
+    """
     return BadAnswer(
-        f"policy.engine=openai: an answer of the server {fault}, as one of an OpenAI-compatible "
+        f"policy.engine: an answer of the server {fault}, as one of an OpenAI-compatible "
         "server has. Check policy.engine.endpoints"
     )
 
@@ -119,7 +135,7 @@ async def served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
     models = answer.get("data")
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         raise EngineError(
-            "policy.engine=openai: /models does not return a list of models, so this is not an "
+            "policy.engine: /models does not return a list of models, so this is not an "
             "OpenAI-compatible server. Check policy.engine.endpoints (most end in /v1)"
         )
     return models

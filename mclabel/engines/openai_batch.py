@@ -29,7 +29,14 @@ from pydantic import Field
 from mclabel.core.errors import EngineError, RequestFailed
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL
 from mclabel.engines import openai_batch_calls as calls
-from mclabel.engines.endpoints import BAD_TRIES, BusyError, Endpoints, RefusedError, Request
+from mclabel.engines.endpoints import (
+    BAD_TRIES,
+    BusyError,
+    Endpoints,
+    RefusedError,
+    Request,
+    is_passing,
+)
 from mclabel.engines.loading import Keep
 from mclabel.engines.openai_answer import json_object
 from mclabel.engines.openai_batch_files import Gathered, Records, new_name
@@ -78,13 +85,14 @@ def request_id(body: Mapping[str, Any], seed: int) -> str:
 class Batches:
     """Asks one server in batches, and remembers in the run what it has asked."""
 
-    def __init__(self, endpoints: Endpoints, keep: Keep | None, settings: Any) -> None:
+    def __init__(self, endpoints: Endpoints, keep: Keep | None, settings: Any, *, api: str) -> None:
         """Prepare to ask; `start` looks what earlier processes have asked.
 
         Args:
             endpoints: of the one server.
             keep: where the run's files are.
             settings: of the engine.
+            api: that is asked, `completions` or `chat`.
 
         Raises:
             EngineError: there is no run.
@@ -95,7 +103,7 @@ class Batches:
                 "command has none. Leave out policy.engine.batch"
             )
         self._endpoints, self._records, self._settings = endpoints, Records(keep), settings
-        self._url, self._address = settings.endpoints[0], calls.ADDRESSES[settings.api]
+        self._url, self._address = settings.endpoints[0], calls.ADDRESSES[api]
         self._gathered, self._gathered_at = Gathered(), 0.0
         self._answers = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         self._found: dict[str, tuple[int, int]] = {}
@@ -251,7 +259,7 @@ class Batches:
         batch_id = await self._call(calls.creating(name, file_id, self._address))
         await self._records.note_batch(name, batch_id)
         logger.info("batch %s: %d requests are sent (%s)", name, len(keys), batch_id)
-        await self._wait(name, batch_id, keys)
+        await self._wait(name, batch_id, keys, is_ours=True)
 
     async def _resume(self, name: str) -> None:
         """Wait for a batch of an earlier process, or of another worker."""
@@ -263,9 +271,9 @@ class Batches:
                 self._settle(name, keys, {})
                 return
             await self._records.note_batch(name, batch_id)
-        await self._wait(name, batch_id, keys)
+        await self._wait(name, batch_id, keys, is_ours=False)
 
-    async def _wait(self, name: str, batch_id: str, keys: list[str]) -> None:
+    async def _wait(self, name: str, batch_id: str, keys: list[str], *, is_ours: bool) -> None:
         """Wait until a batch has ended, and hand out what it brings."""
         settings, begun = self._settings, time.monotonic()
         while True:
@@ -281,14 +289,19 @@ class Batches:
                     "is asked twice"
                 )
             await asyncio.sleep(settings.batch_poll_s)
-        await self._take(name, batch, keys)
+        await self._take(name, batch, keys, is_ours=is_ours)
 
-    async def _take(self, name: str, batch: Mapping[str, Any], keys: list[str]) -> None:
+    async def _take(
+        self, name: str, batch: Mapping[str, Any], keys: list[str], *, is_ours: bool
+    ) -> None:
         """Hand out what a batch that has ended brings; what it leaves is asked again."""
         failures: dict[str, Exception] = {}
         for field in ("output_file_id", "error_file_id"):
             if file_id := batch.get(field):
                 await self._call(partial(self._download, name, str(file_id), failures))
+        if not is_ours:  # what an account lacked then, it may have now
+            passing = (BusyError, RequestFailed)
+            failures = {key: one for key, one in failures.items() if isinstance(one, passing)}
         keys = [key for key in keys if self._sent.get(key) == name]  # others are in a later batch
         status, shown = batch.get("status"), f"{batch.get('id')} at {self._url}"
         num_found = sum(key in self._found for key in keys)
@@ -349,12 +362,11 @@ class Batches:
         self._found |= found
 
     def _failure(self, status: int, body: Any) -> Exception:
-        words = self._endpoints.shown(json.dumps(body))
-        if status in (408, 425, 429) or status >= 500:
-            return BusyError(f"in a batch: {words} (HTTP {status})")
-        return RefusedError(
-            f"policy.engine=openai: {self._url} refuses the request: {words} (HTTP {status})"
-        )
+        words = json.dumps(body)
+        error = body.get("error", body) if isinstance(body, dict) else body
+        if is_passing(status, error):
+            return BusyError(f"in a batch: {self._endpoints.shown(words)} (HTTP {status})")
+        return self._endpoints.refusal(self._url, status, error, words)
 
     async def _call(self, request: Request) -> Any:
         """What the server answers to a request of the API itself, tried again while it is busy.

@@ -86,7 +86,7 @@ async def listed(client: AsyncOpenAI, after: str | None, limit: int) -> list[dic
     raw = await client.batches.with_raw_response.list(limit=limit, **page)
     batches = json_object(raw.http_response.content, "/batches").get("data") or []
     if not isinstance(batches, list) or not all(isinstance(one, dict) for one in batches):
-        raise BadAnswer("policy.engine=openai: /batches does not return a list of batches")
+        raise BadAnswer("policy.engine: /batches does not return a list of batches")
     return batches
 
 
@@ -152,5 +152,5 @@ def _lost_connection() -> type[Exception]:
 def _text(row: Mapping[str, Any], field: str, path: str) -> str:
     value = row.get(field)
     if not isinstance(value, str) or not value:
-        raise BadAnswer(f"policy.engine=openai: {path} does not return {field}")
+        raise BadAnswer(f"policy.engine: {path} does not return {field}")
     return value

@@ -10,7 +10,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from mclabel.core.errors import EngineError
-from mclabel.engines.chat import TEMPLATE_DATE, ChatTemplateError, Variable, render_chat
+from mclabel.engines.chat import (
+    TEMPLATE_DATE,
+    ChatTemplateError,
+    Variable,
+    chat_messages,
+    render_chat,
+)
 from mclabel.engines.control import ControlTokens
 from mclabel.engines.hub import POLICY, fetch_model, named
 from mclabel.engines.pretrained import (
@@ -148,12 +154,7 @@ class PolicyText:
         self, problem: str, earlier: Sequence[tuple[str, str]] = ()
     ) -> list[dict[str, str]]:
         """The prompt as a chat, up to the message that the policy is to write."""
-        turns = [*(turn for one in (*self._few_shot, *earlier) for turn in one), problem]
-        roles = ("user", "assistant")
-        messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
-        if self._system:
-            messages.insert(0, {"role": "system", "content": self._system})
-        return messages
+        return chat_messages(problem, system=self._system, turns=(*self._few_shot, *earlier))
 
     def marked(self, ids: Sequence[int]) -> str:
         """The text of ids for a reader, with ⟦…⟧ around each control token."""

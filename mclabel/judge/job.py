@@ -108,7 +108,8 @@ def judge_words(config: JudgeConfig) -> str:
     for key, policy in _policies(config).items():
         asked = policy.model
         if not runs_model(policy):
-            asked = f"the engine {policy.engine.kind}, which does not run judge.{key}.model"
+            kind, served = policy.engine.kind, policy.engine.served_name
+            asked = served or f"the engine {kind}, which does not run judge.{key}.model"
         words += f". It asks {asked}"
     return words
 
@@ -130,7 +131,7 @@ def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
     policies = {}
     for name, policy in _policies(config).items():
         with settings_of(f"judge.{name}"):
-            policies[name] = prepare_policy(policy).settings
+            policies[name] = prepare_policy(policy, continues=False).settings
     settings: JudgeSettings = target.settled(
         config.judge.model_copy(update=policies), recorded.get("judge", {})
     )
@@ -197,7 +198,7 @@ def _earlier(
         name = f"judge.{key}.engine.model"
         changed += differences({name: theirs[key]}, {name: served[key]})
     if changed:
-        lines = "\n".join(changed)
+        lines = "\n".join(dict.fromkeys(changed))  # some models are in both
         raise ConfigError(
             f"answers={config.answers!r}: its answers are another model's, or were sampled with "
             f"other settings:\n{lines}\nGive the same values, or leave answers out to ask anew"

@@ -40,19 +40,24 @@ class PreparedPolicy:
         return own.replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
 
-def prepare_policy(policy: PolicySettings) -> PreparedPolicy:
+def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> PreparedPolicy:
     """Look up all that the settings name: examples, and the model's commit.
 
+    Args:
+        policy: as it was configured.
+        continues: whether the engine must continue prefixes, as of `make_engine`.
+
     Raises:
-        ConfigError: the file of examples holds none, or this machine lacks what the engine needs.
+        ConfigError: the file of examples holds none, this machine lacks what the engine needs, or
+            the engine does not continue prefixes.
         EngineError: the model cannot be had.
     """
     policy = with_examples(policy)
-    engine = make_engine(policy)
+    engine = make_engine(policy, continues=continues)
     engine.check_environment()
     if (commit := engine.model_commit()) not in (None, policy.revision):
         policy = policy.model_copy(update={"revision": commit})
-        engine = make_engine(policy)
+        engine = make_engine(policy, continues=continues)
     return PreparedPolicy(settings=policy, engine=engine)
 
 

@@ -29,9 +29,9 @@ def engine_of(*overrides: str) -> EngineSettings:
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_every_engine_is_found_and_loads_nothing_when_it_is_made(kind: str) -> None:
-    more = [SERVER] if kind == "openai" else []
+    more = {"openai": [SERVER], "hosted": [SERVER, "policy.engine.model=x"]}.get(kind, [])
     policy = config_of(f"policy.engine={kind}", *more).policy
-    engine = make_engine(policy, seed=3)
+    engine = make_engine(policy, seed=3, continues=kind != "hosted")
     assert (policy.engine.kind, engine.policy, engine.seed) == (kind, policy, 3)
     assert engine.settings is policy.engine
     assert type(engine).Settings is type(policy.engine)

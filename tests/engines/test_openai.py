@@ -25,7 +25,7 @@ SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 100}
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses a hundredth as long."""
     monkeypatch.setattr("mclabel.engines.endpoints.FIRST_PAUSE_S", 0.005)
-    monkeypatch.setattr("mclabel.engines.openai.START_S", 0.2)
+    monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 0.2)
 
 
 def sample(
@@ -101,7 +101,7 @@ def test_stop_texts_stay_and_end_the_completion() -> None:
 def test_limits_failures_and_lost_connections_are_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mclabel.engines.openai.START_S", 60.0)
+    monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 60.0)
     with Server() as server:
         probe = sample(server.url, retry_s=60.0)
         server.faults += [(429, {"Retry-After": "0.01"}), (503, {}), "drop", (500, {}), "abort"]

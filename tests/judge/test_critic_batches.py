@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from mclabel.engines import openai_batch_calls as calls
 from mclabel.engines.openai_batch import Batches
 from mclabel.engines.openai_batch_files import Records
 from mclabel.judge.opinions import OpinionRun
+from tests.judge.test_critic_hosted import hosted
 from tests.judge.test_judge_job import NUM_ROWS, TRANSFORMERS, answered, check, critic, run, write
 from tests.support.batch_server import BatchServer
+from tests.support.hosted_server import KEY, HostedServer
 from tests.support.in_child import run_command
 
 ENGINE = "judge.policy.engine"
@@ -26,7 +29,6 @@ BATCH = (
 )
 ONE_BLOCK = ("block_solutions=24",)
 """All requests come at once, however slow the machine is."""
-KEY = "sk-secret-0123456789"
 
 
 def batch_server(**server: Any) -> BatchServer:
@@ -146,9 +148,24 @@ def test_an_answer_that_gets_lost_makes_no_second_batch(source: Path, tmp_path: 
         assert len(server.batches) == 1 and is_paid_once(server)
 
 
+@pytest.fixture(params=["openai", "hosted"])
+def either(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> tuple[BatchServer, Callable[..., list[str]]]:
+    """A server of batches for an engine, and what makes the command of a critic that asks it."""
+    if request.param == "openai":
+        return batch_server(), critic
+    monkeypatch.setenv("HOSTED_KEY", KEY)
+    return HostedServer(answered), hosted
+
+
 @pytest.mark.parametrize("place", ["upload", "asked", "created", "noted", "polled", "read"])
 def test_stopped_at_any_step_each_request_is_paid_once(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    either: tuple[BatchServer, Callable[..., list[str]]],
+    place: str,
 ) -> None:
     """A step raises once it is done, and the job ends there."""
 
@@ -171,8 +188,8 @@ def test_stopped_at_any_step_each_request_is_paid_once(
         return stopping
 
     creating = calls.creating
-    out = tmp_path / "out"
-    with batch_server() as server, monkeypatch.context() as patch:
+    out, (server, asking) = tmp_path / "out", either
+    with server, monkeypatch.context() as patch:
         match place:
             case "upload" | "polled":
                 stop(calls, {"upload": "upload", "polled": "retrieve"}[place])
@@ -182,7 +199,7 @@ def test_stopped_at_any_step_each_request_is_paid_once(
                 patch.setattr(calls, "creating", stop_after_creation)
             case "read":
                 stop(Batches, "_download")
-        command = critic(server, source, out, *BATCH, *ONE_BLOCK)
+        command = asking(server, source, out, *BATCH, *ONE_BLOCK)
         done = run(*command)
         assert done.exit_code == 2 and "stopped here" in done.output
         patch.undo()
@@ -192,17 +209,21 @@ def test_stopped_at_any_step_each_request_is_paid_once(
 
 
 @pytest.mark.slow
-def test_killed_ten_times_each_request_is_paid_once(source: Path, tmp_path: Path) -> None:
+def test_killed_ten_times_each_request_is_paid_once(
+    source: Path, tmp_path: Path, either: tuple[BatchServer, Callable[..., list[str]]]
+) -> None:
+    server, asking = either
     rng, out, shown = random.Random(0), tmp_path / "out", tmp_path / "shown.txt"
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mclabel.jobs", "openai", *TRANSFORMERS])
-    with batch_server() as server:
+    with server:
         more = (f"{ENGINE}.batch_requests=4", "journal_s=0.05", f"{ENGINE}.batch_poll_s=0.05")
-        command = (critic(server, source, out, *BATCH, *more), str(shown))
+        command = (asking(server, source, out, *BATCH, *more), str(shown))
         num_kills = 0
         for _ in range(10):
             seen = server.num_calls
-            job = context.Process(target=run_command, args=command)
+            key = {"HOSTED_KEY": KEY}
+            job = context.Process(target=run_command, args=command, kwargs=key)
             job.start()
             deadline = time.monotonic() + 240
             last = seen + rng.randint(2, 8)

@@ -109,7 +109,7 @@ def test_one_malformed_answer_is_a_failed_vote(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     output = " ".join(done.output.split())
     assert "4 solutions judged: an error in 2, unknown 1" in output
-    assert "answers could not be had, most often: judge.policy.engine=openai: an answer" in output
+    assert "answers could not be had, most often: judge.policy.engine: an answer" in output
     opinion = OpinionRun.read(str(out)).opinions["2"]
     assert not opinion.is_known and "has no choices" in opinion.reason
 
@@ -196,6 +196,7 @@ def test_a_run_that_is_read_anew_asks_nothing(tmp_path: Path) -> None:
         ("judge.policy.temperature=0.3", "judge.policy.temperature: 1.0 there, 0.3 here"),
         ("judge.policy.top_p=1", "judge.policy.top_p: 0.9 there, 1.0 here"),
         ("judge.policy.stop=[X]", "judge.policy.stop"),
+        ("judge.policy.template_variables={a: 1}", "judge.policy.template_variables: [] there"),
         ("seed=7", "seed: 0 there, 7 here"),
         ("judge.policy.engine.model=other", "judge.policy.engine.model: 'policy' there, 'other'"),
     ],

@@ -110,9 +110,11 @@ class BatchServer(Server):
                 continue
             reply = self._reply(request, row["body"], row["url"].endswith("/chat/completions"))
             assert isinstance(reply.body, bytes)
-            answer = {"status_code": 200, "request_id": "r", "body": json.loads(reply.body)}
-            good.append({"custom_id": row["custom_id"], "response": answer, "error": None})
-            self.paid[row["custom_id"]] += 1
+            answer = {"status_code": reply.status, "request_id": "r"}
+            answer["body"] = json.loads(reply.body)
+            found = good if reply.status == 200 else bad
+            found.append({"custom_id": row["custom_id"], "response": answer, "error": None})
+            self.paid[row["custom_id"]] += reply.status == 200
         error = {"code": f"batch_{state}", "message": "not executed in time"}
         bad += [
             {"custom_id": row["custom_id"], "response": None, "error": error}

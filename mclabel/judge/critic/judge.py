@@ -55,7 +55,7 @@ class CriticJudge(Judge):
         """Prepare to judge; see `Judge`."""
         super().__init__(settings, seed=seed)
         with settings_of(POLICY):
-            self._engine: Engine = make_engine(settings.policy, seed=seed)
+            self._engine: Engine = make_engine(settings.policy, seed=seed, continues=False)
         self._policy = GatedPolicy(self._engine)
         self._adjusting: asyncio.Task[None] | None = None
 
@@ -161,7 +161,7 @@ class CriticJudge(Judge):
             max_tokens=max_tokens,
             text=found.text,
             finish_reason=found.finish_reason,
-            num_tokens=len(found.ids),
+            num_tokens=found.num_tokens,
         )
 
     def state(self) -> RunnerState:

@@ -1,0 +1,212 @@
+"""The `hosted` engine: a chat service that answers messages with a text, such as OpenAI's own.
+
+It serves critics, who need whole answers. Such a service takes no token ids and gives none, has a
+tokenizer that nobody sees, and refuses parameters that it does not know, so only those of OpenAI's
+chat completions are sent, and `parameters` adds or leaves out what a model wants otherwise. The
+ids of this engine are the bytes of texts in UTF-8; tokens are counted by the service (`usage`), as
+they are paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from mclabel.core.errors import BadAnswer, ConfigError, EngineError
+from mclabel.core.records import Completion, FinishReason
+from mclabel.core.settings import ONE_VALUE, OPERATIONAL, rule
+from mclabel.engines.chat import chat_messages
+from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError
+from mclabel.engines.openai_answer import ServerAnswer, bad_answer, post, read_answer
+from mclabel.engines.served import ServedEngine, ServerSettings
+from mclabel.engines.settings import PolicySettings
+from mclabel.engines.text import PROBE
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_ENDS: Mapping[str, FinishReason] = {
+    "stop": "stop",
+    "eos": "stop",  # Together
+    "length": "length",
+    "model_length": "length",  # Mistral
+}
+"""How a service says that an answer ended, whole or cut."""
+_BUSY_ENDS = ("abort", "insufficient_system_resource")  # vLLM, DeepSeek
+_LENGTHS = ("max_completion_tokens", "max_tokens")
+_OWN = frozenset({"model", "messages", "n", "stream", "stream_options", *_LENGTHS})
+"""Parameters that `parameters` must leave alone."""
+_NOT_TAKEN = ("template", "template_variables", "top_k", "stop_token_ids", "max_model_len")
+"""Settings of a policy that mean nothing to a service."""
+
+
+class HostedEngine(ServedEngine):
+    """Asks a chat service for whole answers."""
+
+    class Settings(ServerSettings):
+        """A hosted chat service, such as OpenAI's API or a compatible one. For critics only."""
+
+        model: str = Field(min_length=1)
+        """Name of the model at the service; required. Opinions of another model are not mixed with
+        its own."""
+        length_parameter: Annotated[Literal["max_completion_tokens", "max_tokens"], OPERATIONAL] = (
+            "max_completion_tokens"
+        )
+        """Parameter that limits the tokens of an answer; some services know only max_tokens."""
+        parameters: Annotated[dict[str, Any], ONE_VALUE] = Field({}, max_length=64)
+        """Additional parameters of each request, such as {reasoning_effort: low}. null leaves one
+        out that is sent otherwise, such as {temperature: null} for a model that takes only its own
+        temperature."""
+
+        @property
+        def served_name(self) -> str | None:
+            """The model that requests name."""
+            return self.model
+
+        @rule
+        def _own_parameters_stay(self) -> str | None:
+            if taken := sorted(_OWN & self.parameters.keys()):
+                return (
+                    f"parameters: {', '.join(taken)} is set by mclabel itself. Set the model with "
+                    "model, the number of tokens with judge.max_tokens and length_parameter"
+                )
+            return None
+
+    continues: ClassVar[bool] = False
+
+    settings: Settings
+
+    def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
+        """Keep what the engine is to run; see `Engine`.
+
+        Raises:
+            ConfigError: the policy has settings that a service does not take.
+        """
+        super().__init__(policy, seed=seed)
+        if useless := [f"policy.{name}" for name in _NOT_TAKEN if getattr(policy, name)]:
+            raise ConfigError(
+                f"{', '.join(useless)}: mean nothing to policy.engine=hosted, which sends messages "
+                "to a service. Remove them; parameters that the service has beside OpenAI's go "
+                "into policy.engine.parameters"
+            )
+
+    @property
+    def api(self) -> str:
+        """Messages are what a service takes."""
+        return "chat"
+
+    async def look(self, endpoints: Endpoints) -> None:
+        """Ask each address for one short answer: not every service lists its models."""
+        body = self._body(PROBE, self.policy.room(0, 0, inf), self.seed)
+
+        async def request(client: AsyncOpenAI) -> Completion:
+            return self._completion(await post(client, self.api, body))
+
+        try:
+            await endpoints.ask_each(request, retry_s=self.start_s)
+        except RefusedError as error:
+            remedy = self._remedy(error.__cause__)
+            raise EngineError(f"{error}. {remedy}" if remedy else str(error)) from error
+
+    # The text side
+
+    def prompt_ids(self, problem: str) -> tuple[int, ...]:
+        """The bytes of a prompt. The messages around it are not counted: nothing is limited."""
+        return self.encode(problem)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The bytes of a text; what UTF-8 cannot hold becomes a question mark."""
+        return tuple(text.encode(errors="replace"))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of bytes."""
+        return bytes(ids).decode(errors="replace")
+
+    async def sample(
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> Completion:
+        """A whole answer to a prompt; see `Policy`. `failed` with the reason if there is none."""
+        if prefix or stop:
+            raise EngineError(
+                "policy.engine=hosted: cannot continue a solution from a prefix. Choose "
+                "policy.engine=openai with a server of vLLM, or policy.engine=vllm"
+            )
+        room = self.policy.room(0, 0, inf, max_tokens)
+        body = self._body(self.decode(prompt), room, seed)
+        home = hash(tuple(prompt))
+        return await self.ask(body, self._completion, home=home, priority=priority, seed=seed)
+
+    # Requests
+
+    def _body(self, problem: str, room: int, seed: int) -> dict[str, Any]:
+        policy, settings = self.policy, self.settings
+        body: dict[str, Any] = {
+            "model": settings.model,
+            "messages": chat_messages(problem, system=policy.system, turns=policy.examples),
+            settings.length_parameter: room,
+            "temperature": policy.temperature,
+            "top_p": policy.top_p,
+            "stop": list(policy.stop) or None,
+            "seed": seed if settings.per_request_seeds else None,
+            **settings.parameters,
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+    def _completion(self, answer: dict[str, Any]) -> Completion:
+        """The completion in an answer, `failed` where the service keeps it to itself."""
+        found = read_answer(answer, self.api, may_lack_text=True)
+        if found.num_sampled is None:
+            raise bad_answer("has no usage.completion_tokens")
+        if found.finish_reason in _BUSY_ENDS:
+            raise BusyError(f"an answer ended with {found.finish_reason!r}")
+        finish_reason = _ENDS.get(found.finish_reason, "failed")
+        why = _withheld(found, finish_reason)
+        if finish_reason == "failed" and not why:
+            raise BadAnswer(
+                f"policy.engine: an answer ended with {found.finish_reason!r}, must be stop, "
+                "length or content_filter"
+            )
+        self.count(found, found.num_sampled)
+        assert self._endpoints is not None
+        ids = self.encode(self._endpoints.shown(why) if why else found.text)
+        return Completion(
+            ids=ids,
+            text=self.decode(ids),
+            finish_reason="failed" if why else finish_reason,
+            num_counted=found.num_sampled,
+        )
+
+    def _remedy(self, cause: BaseException | None) -> str:
+        """What to do about a request that is refused at the start."""
+        if getattr(cause, "status_code", None) not in (400, 422):
+            return ""
+        name = getattr(cause, "param", None)
+        if name == self.settings.length_parameter:
+            other = _LENGTHS[1 - _LENGTHS.index(name)]
+            return f"Set policy.engine.length_parameter={other}"
+        shown = name if isinstance(name, str) and name.isidentifier() else "NAME"
+        return (
+            f"policy.engine.parameters={{{shown}: null}} leaves a parameter out, another value "
+            "there replaces it"
+        )
+
+
+def _withheld(found: ServerAnswer, finish_reason: FinishReason) -> str:
+    """Why the service gives no answer; empty if it gives one."""
+    if found.refusal:
+        return f"the model refuses to answer: {found.refusal}"
+    if found.finish_reason == "content_filter":
+        return "the service's content filter keeps the answer back (finish_reason content_filter)"
+    if not found.has_text and finish_reason != "length":
+        return f"the answer has no text (finish_reason {found.finish_reason})"
+    return ""

@@ -1,0 +1,213 @@
+"""What engines have in common that ask servers: addresses, a key, retries, batches, counts."""
+
+from __future__ import annotations
+
+import operator
+import re
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from mclabel.core.errors import BadAnswer, ConfigError
+from mclabel.core.records import Completion
+from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
+from mclabel.engines.base import Engine, EngineStats
+from mclabel.engines.endpoints import BusyError, Endpoints, Slots, missing_key
+from mclabel.engines.loading import Keep, current_keep
+from mclabel.engines.openai_answer import ServerAnswer, post
+from mclabel.engines.openai_batch import BatchApiSettings, Batches
+from mclabel.engines.settings import PolicySettings
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
+
+
+class ServerSettings(BatchApiSettings):
+    """Settings of engines that ask OpenAI-compatible servers of one model."""
+
+    endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
+    """Base URLs of the servers, such as http://10.0.0.7:8000/v1. All must serve the same
+    model."""
+    api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
+    """Name of the environment variable that holds the API key on every machine that runs an
+    engine; null sends no key. For security it must be passed on the command line; a file alone
+    cannot set it."""
+    per_request_seeds: Annotated[bool, OPERATIONAL] = False
+    """Whether to send a separate seed with each request, which makes completions reproducible
+    on servers that support it."""
+    timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
+    """Seconds to wait for the answer to one request before it counts as failed."""
+    retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)
+    """Seconds during which a failed request is retried while servers refuse or do not
+    answer."""
+
+    @rule
+    def _endpoints_are_urls(self) -> str | None:
+        for endpoint in self.endpoints:
+            parts = urlsplit(endpoint)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                return "endpoints must be URLs such as http://HOST:8000/v1"
+            if parts.username or parts.password or parts.query or parts.fragment:
+                return (
+                    "endpoints must not contain a user, password or query. Name the "
+                    "environment variable of the key with api_key_env"
+                )
+        return None
+
+    @rule
+    def _one_server_has_the_batches(self) -> str | None:
+        if self.batch and len(self.endpoints) > 1:
+            return (
+                f"batch=true: needs one endpoint, but endpoints has {len(self.endpoints)}. A "
+                "batch belongs to the server that made it: give that one alone"
+            )
+        return None
+
+    @rule
+    def _no_key_is_written(self) -> str | None:
+        name = self.api_key_env
+        if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+            return (
+                "api_key_env must be the name of an environment variable in capitals, such as "
+                "OPENAI_API_KEY, never a key itself"
+            )
+        return None
+
+
+class ServedEngine(Engine):
+    """Base of engines that ask servers. One says how it asks, and what it reads in an answer."""
+
+    packages: ClassVar[tuple[str, ...]] = ("openai",)
+    start_s: ClassVar[float] = 20.0
+    """How long servers that do not answer are waited for at the start."""
+
+    settings: ServerSettings
+
+    def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
+        """Keep what the engine is to run; see `Engine`."""
+        super().__init__(policy, seed=seed)
+        self._slots = Slots(self.settings.max_live)
+        self._endpoints: Endpoints | None = None
+        self._keep: Keep | None = None
+        self._batches: Batches | None = None
+        self._num_live = self._num_sampled = self._num_prompt = 0
+        self._num_cached: int | None = None
+
+    @property
+    @abstractmethod
+    def api(self) -> str:
+        """What is asked: `completions` or `chat`."""
+
+    @abstractmethod
+    async def look(self, endpoints: Endpoints) -> None:
+        """See that the servers can do what is needed.
+
+        Raises:
+            EngineError: they cannot.
+        """
+
+    @property
+    def place(self) -> str:
+        """The servers' addresses."""
+        return "at " + ", ".join(self.settings.endpoints)
+
+    def check_environment(self) -> None:
+        """See that the environment holds the key, if one is needed."""
+        if (fault := missing_key(self.settings.api_key_env)) is not None:
+            raise ConfigError(f"{fault}. Export it here, and on every node that runs an engine")
+
+    async def start(self) -> None:
+        """Connect, see what the servers can do, and read what was asked in batches."""
+        settings = self.settings
+        self._endpoints = Endpoints(
+            settings.endpoints,
+            api_key_env=settings.api_key_env,
+            timeout_s=settings.timeout_s,
+            limited_s=settings.retry_s,
+        )
+        try:
+            await self.look(self._endpoints)
+            if settings.batch:
+                self._keep = current_keep() or self._keep  # it may be started again, for its turn
+                self._batches = Batches(self._endpoints, self._keep, settings, api=self.api)
+                await self._batches.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def ask(
+        self,
+        body: dict[str, Any],
+        read: Callable[[dict[str, Any]], Completion],
+        *,
+        home: int,
+        priority: int,
+        seed: int,
+    ) -> Completion:
+        """What the servers answer to a request, directly or in a batch.
+
+        Args:
+            body: of the request.
+            read: the completion in an answer.
+            home: requests with one number go to one endpoint, while it lives.
+            priority: lower is asked first.
+            seed: makes a request differ in a batch from others with the same body.
+
+        Raises:
+            EngineError: there is no answer that can be used.
+        """
+        assert self._endpoints is not None, "start() first"
+        batches = self._batches
+
+        async def request(client: AsyncOpenAI) -> Completion:
+            if batches is None:
+                return read(await post(client, self.api, body))
+            try:
+                return read(await batches.answer(body, seed))
+            except (BadAnswer, BusyError):
+                batches.forget(body, seed)
+                raise
+
+        async with nullcontext() if batches is not None else self._slots.taken(priority):
+            self._num_live += 1
+            try:
+                return await self._endpoints.ask(  # type: ignore[no-any-return]
+                    request, home=home, retry_s=self.settings.retry_s
+                )
+            finally:
+                self._num_live -= 1
+
+    def count(self, found: ServerAnswer, num_sampled: int) -> None:
+        """Count the tokens of an answer."""
+        self._num_sampled += num_sampled
+        self._num_prompt += found.num_read - (found.num_cached or 0)
+        if found.num_cached is not None:
+            self._num_cached = (self._num_cached or 0) + found.num_cached
+
+    def stats(self) -> EngineStats:
+        """A snapshot of the requests."""
+        settings = self.settings
+        return EngineStats(
+            num_live=self._num_live,
+            max_live=settings.batch_requests if settings.batch else settings.max_live,
+            num_waiting=self._slots.num_waiting,
+            num_sampled_tokens=self._num_sampled,
+            num_prefill_tokens=self._num_prompt,
+            num_cached_tokens=self._num_cached,
+            num_signs=0 if self._batches is None else self._batches.num_signs,
+            counts_as_sampled=False,
+        )
+
+    async def close(self) -> None:
+        """Close the connections. Batches go on at the server."""
+        if self._batches is not None:
+            await self._batches.close()
+            self._batches = None
+        if self._endpoints is not None:
+            await self._endpoints.close()

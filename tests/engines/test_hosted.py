@@ -1,0 +1,83 @@
+"""The `hosted` engine itself; tests/judge/test_critic_hosted.py has critics that ask it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mclabel.core.errors import ConfigError, EngineError
+from mclabel.core.records import Completion
+from mclabel.engines import Engine, PolicySettings, make_engine
+from mclabel.engines.hosted import HostedEngine
+from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
+
+
+class Whole(Engine):
+    """Of somebody's own: it answers nothing, in nine tokens."""
+
+    continues = False
+
+    def prompt_ids(self, problem: str) -> tuple[int, ...]:
+        return ()
+
+    encode = prompt_ids
+
+    def decode(self, ids: Any) -> str:
+        return ""
+
+    async def sample(self, prompt: Any, prefix: Any, **how: Any) -> Completion:
+        return Completion(ids=(), text="", finish_reason="stop", num_counted=9)
+
+
+def settings(server: HostedServer, **policy: Any) -> PolicySettings:
+    engine = {"kind": "hosted", "model": MODEL, "endpoints": [server.url], "retry_s": 5.0}
+    engine |= {"api_key_env": "HOSTED_KEY", "per_request_seeds": True}
+    return PolicySettings.model_validate({"engine": engine, **policy})
+
+
+def test_messages_go_out_and_the_service_counts_the_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOSTED_KEY", KEY)
+
+    async def run(server: HostedServer) -> Completion:
+        example = {"problem": "1 + 2?", "solution": "3"}
+        policy = settings(server, few_shot=[example], stop=["END"], temperature=0.5)
+        engine = HostedEngine(policy)
+        await engine.start()
+        try:
+            prompt = engine.prompt_ids("2 + ½?")
+            assert engine.decode(prompt) == "2 + ½?"
+            for prefix, stop in (((65,), ()), ((), ("x",))):
+                with pytest.raises(EngineError, match="cannot continue a solution from a prefix"):
+                    await engine.sample(prompt, prefix, seed=0, stop=stop)
+            before = engine.stats()
+            found = await engine.sample(prompt, (), seed=7, max_tokens=60)
+            after = engine.stats()
+        finally:
+            await engine.close()
+        assert after.num_sampled_tokens - before.num_sampled_tokens == found.num_tokens
+        assert after.num_prefill_tokens - before.num_prefill_tokens == 7 - 1  # one of the cache
+        assert (before.num_cached_tokens, after.num_cached_tokens) == (1, 2)
+        return found
+
+    with HostedServer(lambda prompt: "It is 2½ .") as server:
+        found = asyncio.run(run(server))
+        body = server.bodies[-1]
+    assert (found.text, found.num_tokens) == ("It is 2½ .", NUM_THOUGHTS + 4)
+    assert [one["content"] for one in body.pop("messages")] == ["1 + 2?", "3", "2 + ½?"]
+    assert body == {
+        **{"model": MODEL, "max_completion_tokens": 60, "temperature": 0.5, "top_p": 1.0},
+        **{"stop": ["END"], "seed": 7},
+    }
+
+
+def test_an_engine_of_ones_own_that_answers_whole_prompts_serves_critics_alone() -> None:
+    policy = PolicySettings.model_validate({"engine": f"{__name__}:Whole"})
+    with pytest.raises(ConfigError, match="only answers whole prompts"):
+        make_engine(policy)
+    engine = make_engine(policy, continues=False)
+    assert asyncio.run(engine.sample((), (), seed=0)).num_tokens == 9
+    assert engine.stats().num_sampled_tokens == 9

@@ -1,0 +1,221 @@
+"""A critic at a hosted service: a strict server of ours after OpenAI's documented API."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mclabel.judge.opinions import OpinionRun
+from tests.judge.test_judge_job import NUM_ROWS, answered, check, run, write
+from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
+from tests.support.scripted_jobs import write_config
+
+ENGINE = "judge.policy.engine"
+CRITIC = (
+    *("judge=critic", f"{ENGINE}=hosted", f"{ENGINE}.model={MODEL}"),
+    *("judge.max_tokens=60", "judge.least_votes=2", "judge.most_votes=4"),
+    *("block_solutions=2", f"{ENGINE}.api_key_env=HOSTED_KEY"),
+)
+NUM_TOKENS = NUM_THOUGHTS + len(answered("").split(" "))
+"""Of each answer."""
+
+
+@pytest.fixture(autouse=True)
+def has_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTED_KEY", KEY)
+    monkeypatch.setattr("mclabel.engines.endpoints.FIRST_PAUSE_S", 0.005)
+
+
+def hosted(server: HostedServer, source: Path, out: Path, *more: str) -> list[str]:
+    endpoint = f"{ENGINE}.endpoints=['{server.url}']"
+    return ["judge", str(source), "-o", str(out), *CRITIC, endpoint, *more]
+
+
+def shown(arguments: list[str], exit_code: int = 0) -> str:
+    """What a command prints, in one line."""
+    done = run(*arguments)
+    assert done.exit_code == exit_code, done.output
+    return " ".join(done.output.split())
+
+
+def test_a_critic_asks_a_hosted_service(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
+    told = ("judge.policy.system=Be strict.", f"{ENGINE}.parameters={{reasoning_effort: low}}")
+    with HostedServer(answered) as server:
+        command = hosted(server, source, out, *told)
+        num_tokens = 2 * NUM_ROWS * NUM_TOKENS
+        said = f"24 solutions judged: an error in 18, unknown 0, {num_tokens} tokens"
+        printed = shown(command)
+        assert f"The judge is critic. It asks {MODEL}" in printed and said in printed
+        assert len(server.bodies) == 2 * NUM_ROWS + 1  # and one to see that the service can do it
+        assert said in shown(command) and len(server.bodies) == 2 * NUM_ROWS + 1
+        body = server.bodies[-1]
+    assert body.keys() == {
+        *("model", "messages", "max_completion_tokens", "temperature", "top_p"),
+        "reasoning_effort",
+    }
+    assert [one["role"] for one in body["messages"]] == ["system", "user"]
+    assert body["messages"][0]["content"] == "Be strict."
+    assert {one.num_tokens for one in check(out).opinions.values()} == {2 * NUM_TOKENS}
+    recorded = json.loads((out / "run.json").read_text())["config"]["judge"]["policy"]
+    assert recorded["engine"] == {"model": MODEL, "parameters": [["reasoning_effort", "low"]]}
+    assert not any(KEY.encode() in path.read_bytes() for path in out.rglob("*") if path.is_file())
+
+
+def test_opinions_of_two_models_or_parameters_are_not_mixed(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
+    with HostedServer(answered) as server:
+        command = hosted(server, source, out)
+        shown(command)
+        asked = len(server.bodies)
+        for change in (f"{ENGINE}.model=other", f"{ENGINE}.parameters={{temperature: null}}"):
+            assert change.partition("=")[0] in shown([*command, change], exit_code=2)
+            reused = hosted(server, source, tmp_path / "b", "--answers", str(out), change)
+            assert "its answers are another model's" in shown(reused, exit_code=2)
+        assert len(server.bodies) == asked
+
+
+def test_an_answer_that_is_kept_back_is_an_unknown_vote_whose_tokens_are_paid(
+    tmp_path: Path,
+) -> None:
+    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
+    withheld: dict[str, dict[str, Any]] = {
+        "row 0,": {"content": None, "refusal": "I will not."},
+        "row 1,": {"content": "I looked", "finish_reason": "content_filter"},
+        "row 2,": {"content": None},
+    }
+
+    def answer(prompt: str) -> str | dict[str, Any]:
+        row = re.search(r"row \d,", prompt)
+        return withheld.get(row[0] if row else "", answered(prompt))
+
+    with HostedServer(answer) as server:
+        assert "unknown 3" in shown(hosted(server, source, out))
+    opinions = OpinionRun.read(str(out)).opinions
+    reasons = [opinions[str(number)].reason for number in (1, 2, 3)]
+    assert reasons[0] == "the model refuses to answer: I will not."
+    assert "content filter" in reasons[1] and "has no text" in reasons[2]
+    assert opinions["1"].num_tokens == 8 * (NUM_THOUGHTS + 1)  # four votes, each asked twice
+    assert opinions["4"].num_tokens == 2 * NUM_TOKENS
+
+
+def test_a_cut_answer_is_asked_for_once_more_with_more_tokens(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
+    with HostedServer(answered) as server:
+        shown(hosted(server, source, out, f"judge.max_tokens={NUM_TOKENS - 1}"))
+        budgets = [body["max_completion_tokens"] for body in server.bodies[1:]]
+    assert budgets == [NUM_TOKENS - 1] * 2 + [2 * (NUM_TOKENS - 1)] * 2
+    answers = OpinionRun.read(str(out)).opinions["1"].answers
+    assert [one.finish_reason for one in answers] == ["length"] * 2 + ["stop"] * 2
+
+
+@pytest.mark.parametrize(
+    ("server", "more", "message"),
+    [
+        (
+            {},
+            [f"{ENGINE}.parameters={{top_k: 5}}"],
+            r"Unrecognized request argument.*HTTP 400.*judge\.policy\.engine\.parameters=\{top_k: ",
+        ),
+        ({"fixed": ("temperature",)}, [], r"Unsupported value.*parameters=\{temperature: null\}"),
+        (
+            {},
+            [f"{ENGINE}.length_parameter=max_tokens"],
+            "Set judge.policy.engine.length_parameter=max_completion_tokens",
+        ),
+        (
+            {},
+            [f"{ENGINE}.model=gpt-none"],
+            r"Check .*engine\.model\. Its answer: .*`gpt-none`",
+        ),
+        ({}, [f"{ENGINE}.parameters={{n: 2}}"], "parameters: n is set by mclabel itself"),
+        ({}, ["judge.policy.top_k=5"], r"judge\.policy\.top_k: mean nothing to .*engine=hosted"),
+    ],
+)
+def test_what_a_service_refuses_is_said_with_the_remedy(
+    tmp_path: Path, server: dict[str, Any], more: list[str], message: str
+) -> None:
+    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
+    with HostedServer(answered, **server) as running:
+        assert re.search(message, shown(hosted(running, source, out, *more), exit_code=2))
+        assert len(running.bodies) <= 1
+
+
+def test_null_leaves_a_parameter_out(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
+    with HostedServer(answered, fixed=("temperature", "top_p")) as server:
+        none = f"{ENGINE}.parameters={{temperature: null, top_p: null}}"
+        shown(hosted(server, source, out, none))
+    check(out, 2)
+
+
+@pytest.mark.parametrize("batch", ["false", "true"])
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ((429, "insufficient_quota"), "says that the account has no credit left"),
+        ((402, "invalid_request_error"), "says that the account has no credit left"),
+        ((401, "invalid_api_key"), "refuses the key in HOSTED_KEY"),
+    ],
+)
+def test_an_account_that_cannot_pay_stops_the_job_at_once(
+    tmp_path: Path, error: tuple[int, str], message: str, batch: str
+) -> None:
+    """Nothing is waited for, and no opinion is written that would be unknown for it."""
+    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
+    more = (f"{ENGINE}.batch={batch}", f"{ENGINE}.batch_gather_s=0.1")
+    with HostedServer(answered) as server:
+        command = hosted(server, source, out, *more, f"{ENGINE}.batch_poll_s=0.005")
+
+        def ask(prompt: str) -> str:
+            server.errors.append(error)  # the request after this one
+            return answered(prompt)
+
+        server.answers = ask
+        assert message in shown(command, exit_code=2)
+        server.answers = answered
+        server.errors.clear()
+        shown(command)
+    check(out, 2)
+
+
+def test_a_limit_of_the_rate_is_waited_for_at_the_start_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 0.0)
+    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
+    with HostedServer(answered) as server:
+        server.errors += [(429, "rate_limit_exceeded")] * 3
+        shown(hosted(server, source, out))
+        assert len(server.bodies) == 3 + 1 + 2 * 4
+    check(out, 4)
+
+
+def test_a_wrong_key_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTED_KEY", "sk-wrong-1")
+    source = write(tmp_path / "in.jsonl", 2)
+    with HostedServer(answered) as server:
+        said = shown(hosted(server, source, tmp_path / "out"), exit_code=2)
+    assert "refuses the key in HOSTED_KEY" in said and "sk-wrong-1" not in said
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    with HostedServer(answered) as server:
+        engine = {"kind": "hosted", "model": MODEL, "endpoints": [server.url]}
+        for key in ("policy.engine", "completers"):
+            value = json.dumps(
+                engine if key == "policy.engine" else [{"model": "m", "engine": engine}]
+            )
+            out = f"out={tmp_path / 'out'}"
+            command = ["label", str(write_config(tmp_path)), f"{key}={value}", out, *more]
+            said = shown(command, exit_code=2)
+            assert "engine=hosted: only answers whole prompts" in said
+            assert "Choose policy.engine=openai with a server of vLLM" in said
+        assert not server.bodies
