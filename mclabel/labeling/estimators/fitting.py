@@ -18,7 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from mclabel.labeling.estimators.base import Knowledge, RunLearner
 from mclabel.labeling.estimators.paths import ProblemPaths
@@ -27,8 +27,6 @@ GROWTH = 1.5
 """Growth factor of the evidence after which it is fitted again."""
 MAX_PROBLEMS = 2000
 """Largest number of problems of an answer class, the latest, that are fitted."""
-PILOT_DISCOUNT = 0.1
-"""Factor of the least gain a token during the pilot."""
 ADAPTATION = 0.05
 """Largest relative change of the least gain a token after one problem."""
 
@@ -62,6 +60,9 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     See `RunLearner`.
     """
+
+    pilot_discount: ClassVar[float] = 0.1
+    """Factor of the least gain a token during the pilot."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
     def min_gain_per_token(self) -> float:
         """The least gain a token of the next problem, rounded to six digits as it is stored."""
         learned = self._knowledge.num_solutions > 0
-        return float(f"{self._min_gain if learned else self._min_gain * PILOT_DISCOUNT:.6g}")
+        return float(f"{self._min_gain if learned else self._min_gain * self.pilot_discount:.6g}")
 
     def record(
         self, problem: ProblemPaths, estimator: HoldsEvidence[E], *, num_tokens: int

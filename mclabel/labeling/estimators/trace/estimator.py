@@ -266,6 +266,8 @@ class TraceEstimator(Estimator):
 class TraceLearner(FittingLearner[TraceRates, Observed]):
     """Learns the rates of a run; see `FittingLearner`."""
 
+    pilot_discount = 1.0  # what costs nothing shows enough for a first fit
+
     def read(self, content: str) -> TraceRates:
         """Read what `TraceRates.to_json` wrote."""
         return TraceRates.from_json(content)
