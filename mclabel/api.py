@@ -259,19 +259,17 @@ def grade(
         ConfigError: there is no such checker, or its settings are wrong.
         DataError: `completion` is not a text, or `gold` is not an answer.
     """
-    from mclabel.checkers import GradeItem, make_checker
-    from mclabel.checkers.base import CheckerField
-    from mclabel.core.config.load import check_config
+    from mclabel.checkers import GradeItem, chosen_settings, make_checker
 
-    class Chosen(Settings):
-        checker: CheckerField
-
-    chosen = check_config(Chosen, {"checker": _component("checkers", checker)}).checker
+    chosen = make_checker(chosen_settings(_component("checkers", checker)))
     known = gold_of(gold)
     problem = Problem(id="", text="", answer=known.answer, answer_is_json=known.is_json)
     item = GradeItem(problem=problem, completion=text_of(completion, "completion"))
+    found = chosen.grade_now(item)
+    if found is not None:
+        return found
     with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has an event loop already
-        (found,) = thread.submit(asyncio.run, _grades(make_checker(chosen), item)).result()
+        (found,) = thread.submit(asyncio.run, _grades(chosen, item)).result()
     return found
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import re
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,6 +255,65 @@ def test_a_checker_that_is_defined_again_is_the_new_one(monkeypatch: pytest.Monk
     assert mc.grade("4", 0, checker=is_even).verdict is mc.Verdict.RIGHT
     monkeypatch.setitem(globals(), "is_even", never)
     assert mc.grade("4", 0, checker=is_even).verdict is mc.Verdict.WRONG
+
+
+def thread_of(completion: str) -> bool:
+    """Says right in the main thread, where no event loop runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return threading.current_thread() is threading.main_thread()
+    return False
+
+
+async def waits(completion: str) -> bool:
+    """Needs an event loop."""
+    await asyncio.sleep(0)
+    return True
+
+
+def test_a_grade_needs_a_thread_and_an_event_loop_only_for_what_awaits() -> None:
+    assert mc.grade("4", 0, checker=thread_of).verdict is mc.Verdict.RIGHT
+    assert mc.grade("4", 0, checker=waits).verdict is mc.Verdict.RIGHT
+
+
+@pytest.mark.parametrize(
+    "checker", ["math", {"kind": "math", "rules": {"units_optional": False}}], ids=["name", "keys"]
+)
+def test_a_grade_of_numbers_takes_few_calls(checker: Any) -> None:
+    """Of Python functions; a class of settings made anew, or an event loop, takes thousands."""
+    calls = 0
+
+    def count(*event: Any) -> None:
+        nonlocal calls
+        calls += event[1] == "call"
+
+    mc.grade("The answer is 72.", "72", checker=checker)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        found = mc.grade("The answer is 72.", "72", checker=checker)
+    finally:
+        sys.setprofile(before)
+    assert found.verdict is mc.Verdict.RIGHT
+    assert calls < 150
+
+
+def test_a_grade_that_needs_a_worker_comes_in_threads_loops_and_forks() -> None:
+    pairs = [(rf"\boxed{{\cos {n}x}}", rf"1-2\sin^2 \frac{{{n}x}}{{2}}") for n in range(2, 7)]
+
+    async def cell() -> mc.Grade:
+        return mc.grade(*pairs[0])
+
+    assert asyncio.run(cell()).verdict is mc.Verdict.RIGHT
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(lambda pair: mc.grade(*pair).verdict, pairs[1:4]))
+    assert found == [mc.Verdict.RIGHT] * 3
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if mc.grade("The answer is 72.", "72").verdict is mc.Verdict.RIGHT else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert mc.grade(*pairs[4]).verdict is mc.Verdict.RIGHT
 
 
 def test_it_works_where_an_event_loop_runs() -> None:

@@ -121,7 +121,8 @@ class Checker:
             return None, _TRUNCATED if truncated else _NO_ANSWER
         if not found.is_guess:
             return found.answer, self.grade(found.answer, gold, rules=rules)
-        return found.answer, self._graded(found, self._begin_found(found, gold, rules), gold, rules)
+        begun = self._begin_found(found, gold, rules)
+        return found.answer or None, self._graded(found, begun, gold, rules)
 
     async def grade_completions(
         self,
@@ -156,7 +157,7 @@ class Checker:
             if isinstance(grade, Future):
                 proof = await asyncio.wrap_future(grade)
                 grade = self._end(proof, found.answer, gold, rules)
-            graded.append((found.answer, self._graded(found, grade, gold, rules)))
+            graded.append((found.answer or None, self._graded(found, grade, gold, rules)))
         return graded
 
     def unparsed_gold(self, gold: str) -> str | None:
@@ -215,6 +216,8 @@ class Checker:
     def _begin_found(
         self, found: Found, gold: str, rules: GradeRules | None
     ) -> Grade | Future[Proof]:
+        if not found.answer:
+            return _IN_WORDS
         if found.is_guess and not (rules or self.rules).grade_guesses:
             return _NOT_GRADED
         return self._begin(found.answer, gold, rules)
@@ -223,7 +226,9 @@ class Checker:
         self, found: Found, grade: Grade | Future[Proof], gold: str, rules: GradeRules | None
     ) -> Grade:
         grade = self._ended(found.answer, gold, grade, rules)
-        return guessed(grade) if found.is_guess and grade is not _NOT_GRADED else grade
+        if not found.is_guess or grade is _NOT_GRADED or grade is _IN_WORDS:
+            return grade
+        return guessed(grade)
 
     def _ended(
         self, answer: str, gold: str, found: Grade | Future[Proof], rules: GradeRules | None
@@ -321,6 +326,7 @@ def _changed(rules: GradeRules) -> dict[str, object]:
 
 _NO_ANSWER = Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")
 _NOT_GRADED = Grade(verdict=Verdict.UNKNOWN, reason=GUESS, layer="extract")
+_IN_WORDS = Grade(verdict=Verdict.UNKNOWN, reason="in_words", layer="extract")
 _TRUNCATED = Grade(verdict=Verdict.WRONG, reason="truncated", layer="extract")
 _PROVED = {
     True: Grade(verdict=Verdict.RIGHT, reason="equal", layer="sympy"),

@@ -18,7 +18,7 @@ from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.workers.guard import refusal
 from mclabel.core.records import Verdict
 
-CHECKER_VERSION = "6"
+CHECKER_VERSION = "7"
 """Stored with every shard: a change of any verdict raises it."""
 
 
@@ -97,10 +97,17 @@ def _compare(ours: Read, theirs: Read, gold: str, rules: GradeRules) -> tuple[bo
     if (
         same is False
         and not (ours.literal and theirs.literal)
-        and says_more(left, right, comparison.same)
+        and (says_more(left, right, comparison.same) or _is_none_and_zero(ours, theirs))
     ):
         return None, False
     return same, asked
+
+
+def _is_none_and_zero(ours: Read, theirs: Read) -> bool:
+    """Whether one is 0 and the other the word "none", which says no solution or a count of 0."""
+    word, number = (ours, theirs) if theirs.literal else (theirs, ours)
+    is_none = word.key.lower() in ("none", "there are none")
+    return is_none and number.literal is not None and number.literal.value == 0
 
 
 def read(answer: str) -> Read:

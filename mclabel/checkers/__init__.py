@@ -17,6 +17,7 @@ from mclabel.checkers.base import (
     here,
     recorded_checker,
 )
+from mclabel.checkers.chosen import chosen_settings
 from mclabel.checkers.guarded import make_checker
 
 CHECKERS: Mapping[str, str] = {
@@ -32,6 +33,7 @@ __all__ = [
     "CheckerSettings",
     "Grade",
     "GradeItem",
+    "chosen_settings",
     "here",
     "make_checker",
     "recorded_checker",

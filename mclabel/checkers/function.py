@@ -76,14 +76,27 @@ class FunctionChecker(Checker):
         """Grade completions one after the other; see `Checker`."""
         return [await self._grade(item, aside) for item in items]
 
+    def grade_now(self, item: GradeItem) -> Grade | None:
+        """Grade one completion in the caller's thread; None if the function is a coroutine's."""
+        call = partial(self._call(item), **self._arguments)
+        if inspect.iscoroutinefunction(call.func):
+            return None
+        try:
+            return self._graded(call())
+        except Exception as error:  # whatever the user's code raises: it did not decide
+            return raised_grade(error, self._file)
+
     async def _grade(self, item: GradeItem, aside: Aside) -> Grade:
         call = partial(self._call(item), **self._arguments)
         try:
             found = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
-            if self._reward is not None:
-                return reward_grade(found, self._right_from)
+            return self._graded(found)
         except Exception as error:  # whatever the user's code raises: it did not decide
             return raised_grade(error, self._file)
+
+    def _graded(self, found: Any) -> Grade:
+        if self._reward is not None:
+            return reward_grade(found, self._right_from)
         if isinstance(found, Grade):
             return found
         if found is None or isinstance(found, bool):

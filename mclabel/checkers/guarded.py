@@ -36,7 +36,7 @@ MAX_REASON = 500
 """Characters of a reason."""
 
 
-def make_checker(settings: CheckerSettings) -> Checker:
+def make_checker(settings: CheckerSettings) -> GuardedChecker:
     """Make the checker that settings name.
 
     Raises:
@@ -94,15 +94,35 @@ class GuardedChecker(Checker):
         try:
             grades: Sequence[Grade] = await self._returned("grade", asked)
         except Exception as error:  # whatever a checker raises: it did not decide
-            cause = error.__cause__ if isinstance(error, ComponentError) else error
-            if not isinstance(cause, Exception) or isinstance(cause, MclabelError):
-                raise  # has a message for the user
+            cause = _cause(error)
             if len(items) > 1:
                 return [grade for item in items for grade in await self.grade([item], aside)]
             grades = [raised_grade(cause, self._file)]
         for grade in grades:
             self._count(grade)
         return grades
+
+    def grade_now(self, item: GradeItem) -> Grade | None:
+        """Grade one completion in the caller's own thread, without an event loop.
+
+        Its failures are not counted.
+
+        Returns:
+            The grade; None if only `grade` can give it, since the checker awaits something.
+
+        Raises:
+            ComponentError: the checker gives something else than a grade.
+        """
+        now: Callable[[GradeItem], Grade | None] | None
+        now = getattr(self._checker, "grade_now", None)
+        if now is None:
+            return None
+        must: Any = Any if self._around.ours else Grade | None
+        try:
+            found: Grade | None = self._around.call("grade", now, item, must=must)
+        except Exception as error:  # whatever a checker raises: it did not decide
+            return raised_grade(_cause(error), self._file)
+        return found
 
     def _watched(self, method: str, aside: Aside) -> Aside:
         """Runs the checker's functions elsewhere, each of which must return."""
@@ -146,6 +166,14 @@ class GuardedChecker(Checker):
                 "checker=…)), and run the same command again: what was sampled is kept, and the "
                 "mended checker grades it"
             )
+
+
+def _cause(error: Exception) -> Exception:
+    """What a checker raised, unless that has a message for the user, which is raised."""
+    cause = error.__cause__ if isinstance(error, ComponentError) else error
+    if not isinstance(cause, Exception) or isinstance(cause, MclabelError):
+        raise error
+    return cause
 
 
 def _ungraded(found: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:

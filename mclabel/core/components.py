@@ -243,6 +243,7 @@ def _is_of(module: str, allowed: Iterable[str] | None) -> bool:
     return any(module == one or module.startswith(f"{one}.") for one in allowed or ())
 
 
+@cache
 def _built_in(kind: str) -> Mapping[str, str]:
     found: Mapping[str, str] = _imported(BUILT_IN[kind])
     return found

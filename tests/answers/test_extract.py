@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import asyncio
 import signal
+from fractions import Fraction
 from typing import NoReturn
 
 import pytest
 
-from mclabel.answers import GradeRules, extract_answer, grade_completion, reference_answer
+from mclabel.answers import (
+    Grade,
+    GradeRules,
+    default_checker,
+    extract_answer,
+    grade_completion,
+    reference_answer,
+)
 from mclabel.answers.extraction.extract import Found, find_answer
+from mclabel.answers.reading.numerals import number_in_words
+from mclabel.checkers import here
 from mclabel.core.records import Verdict
 
 
@@ -96,6 +107,44 @@ def test_a_guess_is_graded_both_ways_or_not_at_all(gold: str) -> None:
     assert found.reason == ("guess_equal" if gold == "2" else "guess_different")
     unsure = grade_completion(text, gold, rules=GradeRules(grade_guesses=False))
     assert unsure[0] == "2" and (unsure[1].verdict, unsure[1].reason) == (Verdict.UNKNOWN, "guess")
+
+
+@pytest.mark.parametrize("gold", ["1/6", "12", "2"])
+@pytest.mark.parametrize(
+    "text",
+    ["It is one sixth of 12.", "There were 12. A dozen or so are left.", "He was third, or so"],
+)
+def test_words_that_may_be_another_number_are_unknown_whatever_the_gold(
+    text: str, gold: str
+) -> None:
+    """Only for some golds would raise or lower every value."""
+    unknown = Grade(verdict=Verdict.UNKNOWN, reason="in_words", layer="extract")
+    assert grade_completion(text, gold) == (None, unknown)
+    assert grade_completion(text, gold, rules=GradeRules(grade_guesses=False)) == (None, unknown)
+    together = default_checker().grade_completions([(text, gold)], aside=here)
+    assert asyncio.run(together) == [(None, unknown)]
+    assert extract_answer(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("one hundred and twenty", 120),
+        ("two million three hundred thousand and five", 2_300_005),
+        ("a hundred and a half", Fraction(201, 2)),
+        ("three twenty-fifths", Fraction(3, 25)),
+        ("minus two and three quarters", Fraction(-11, 4)),
+        ("two point five", Fraction(5, 2)),
+        ("none left", 0),
+        ("twenty fifth", None),
+        ("twenty twelve", None),
+        ("third", None),
+        ("hundred", None),
+        ("minus minus two", None),
+    ],
+)
+def test_a_number_in_words(text: str, number: Fraction | int | None) -> None:
+    assert number_in_words(text) == number
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
         main, ["regrade", str(tmp_path / "out"), "-o", str(tmp_path / "maths"), "checker=math"]
     )
     assert result.exit_code == 0, result.output
-    assert f"checker {module}:ends_right" in result.output and "then, math 6 now" in result.output
+    assert f"checker {module}:ends_right" in result.output and "then, math 7 now" in result.output
     maths = rows(tmp_path / "maths")
     assert all(row.solution.prediction is not None for row in maths)
     assert (

@@ -1,4 +1,4 @@
-"""Reads the tables of human-judged cases (`cases.txt`, `classes.txt`, `holdout.txt`)."""
+"""Reads the tables of human-judged cases, such as `cases.txt` and `holdout.txt`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class Case:
 
     kind: str
     right: bool
+    open: bool = False
+    """The text does not say enough for any verdict, so that it must be unknown."""
     gold: str
     answer: str
     """A whole completion in the kinds that begin with "completion"."""
@@ -32,6 +34,8 @@ class Case:
         return checker.grade(self.answer, self.gold)
 
     def agrees(self, grade: Grade) -> bool:
+        if self.open:
+            return grade.verdict is Verdict.UNKNOWN
         return (grade.verdict is Verdict.RIGHT) == self.right
 
 
@@ -41,11 +45,12 @@ def read_cases(name: str) -> Iterator[Case]:
     for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
             kind = line[2:]
-        elif kind and line[:2] in ("= ", "! "):
+        elif kind and line[:2] in ("= ", "! ", "? "):
             gold, _, answer = line[2:].partition(" ;;")
             yield Case(
                 kind=kind,
                 right=line[0] == "=",
+                open=line[0] == "?",
                 gold=gold,
                 answer=answer.strip().replace("⏎", "\n"),
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from mclabel.answers.reading.words import is_open, number_word, same_words
+from mclabel.answers.reading.numerals import number_in_words, tells_number
+from mclabel.answers.reading.words import is_open, same_words
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
@@ -274,10 +275,11 @@ def same_text(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
         if coefficient == 1 and words.words[0] in _INITIALS.get(mono, ()):
             return True
     exact = None if value is None else value.rational
-    counted = [int(w) if w.isdecimal() else number_word(w) for w in words.words]
-    if exact is not None and exact in counted and is_open(words.words):
-        return None
-    return False
+    if exact is None:
+        return False
+    if exact in [int(w) if w.isdecimal() else number_in_words(w) for w in words.words]:
+        return None if is_open(words.words) else False
+    return None if tells_number(" ".join(words.words)) else False
 
 
 def vector_entries(form: Form, size: int) -> list[Form] | None:

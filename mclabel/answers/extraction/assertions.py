@@ -12,15 +12,13 @@ import re
 from itertools import pairwise
 
 from mclabel.answers.extraction.conclusions import is_denied
-from mclabel.answers.reading.words import NUMBER_WORDS, is_number_word
+from mclabel.answers.extraction.sentence import Sentence
+from mclabel.answers.reading.numerals import is_number_word
 
 _MAX_SENTENCE = 500
-_TOKEN = re.compile(
-    r"[A-Za-z]++(?:['’-][A-Za-z]++)*+|"
-    r"[-−]?+[$€£]?+(?:\d++(?:,\d{3})*+(?:\.\d++)?+|\.\d++)(?:/\d++)?+[%°]?+|\S"
-)
 _BOUNDARIES = (". ", "\n", "! ", "? ", ".** ", "\\] ", ".) ")
 """Ends of sentences, one of which is a displayed formula."""
+_TITLES = ("Mr", "Mrs", "Ms", "Dr")
 _DIVISION, _QUOTIENT = re.compile(r"(?<=\d)/(?=[A-Za-z])"), re.compile(r"\d/\d")
 _FRACTION = re.compile(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}")
 _CIRCLE = re.compile(r"\^(?:\{\\circ\}|\\circ(?![a-z]))")
@@ -72,11 +70,6 @@ _BELONGING = frozenset(
 """Before a number that belongs to something else: `in the 2 baskets`, `a 42 kg bag`."""
 _SCALES = frozenset("hundred thousand million billion".split())
 _RELATIVE = frozenset("more fewer less times".split())
-_DIGITS = frozenset("0123456789")
-_NUMBER_WORDS = NUMBER_WORDS - {"one"}
-_DENYING = frozenset("not cannot never neither nor without except".split())
-_MAX_DENYING = 4
-"""Words before a number in which one may deny it."""
 _ARE = frozenset("are were be".split())
 _JOINTS = frozenset(("and", ",", "or"))
 _ASSIGNED = re.compile(
@@ -85,32 +78,6 @@ _ASSIGNED = re.compile(
 )
 _BETWEEN = re.compile(r"\s*+(?:[,;]\s*+(?:and|or)?+|and|or)\s*+")
 _DELIMITERS = re.compile(r"\$|\\[()\[\]]")
-
-
-class _Sentence:
-    """The words, numbers and signs of a sentence, with where they stand."""
-
-    def __init__(self, text: str) -> None:
-        self.tokens: list[str] = _TOKEN.findall(text)
-        self.words = [token.lower() for token in self.tokens]
-        self.numbers = [
-            i
-            for i, word in enumerate(self.words)
-            if word[-1] in _DIGITS
-            or word in _NUMBER_WORDS
-            or (len(word) > 1 and (word[-1] in "%°" or ("-" in word and is_number_word(word))))
-        ]
-
-    def word(self, i: int) -> str:
-        """A word in lower case; empty beyond the ends."""
-        return self.words[i] if 0 <= i < len(self.words) else ""
-
-    def is_denied(self, i: int) -> bool:
-        """Whether a word right before a number denies it."""
-        return any(
-            word in _DENYING or word.endswith(("n't", "n’t"))
-            for word in self.words[max(0, i - _MAX_DENYING) : i]
-        )
 
 
 def _plain(sentence: str) -> str:
@@ -125,6 +92,8 @@ def _plain(sentence: str) -> str:
 def last_sentence(text: str) -> str:
     """The last sentence of a text, bounded, but for pleasantries that follow it."""
     text = text[-2 * _MAX_SENTENCE :].rstrip()
+    for title in _TITLES:
+        text = text.replace(f"{title}. ", f"{title} ")
     end = len(text)
     for _ in range(_MAX_PLEASANTRIES):
         low = max(0, end - _MAX_SENTENCE)
@@ -180,7 +149,7 @@ def asserted(sentence: str) -> str | None:
         return None if left.endswith(("!", "<", ">")) else _given(right)
     if _RECKONED.search(text):
         return None
-    read = _Sentence(text)
+    read = Sentence(text)
     if not read.numbers:
         return None
     several = _listed(read)
@@ -232,20 +201,20 @@ def _given(right: str) -> str | None:
     right = _DIVISION.sub(" per ", right)
     if _RECKONED.search(_QUOTIENT.sub(" ", right)):
         return None
-    sentence = _Sentence(right)
-    if sentence.numbers[:1] != [0] or sentence.numbers[1:2] == [1]:
+    sentence = Sentence(right)
+    if sentence.numbers[:1] != [0] or sentence.numbers[1:2] == [1] or 0 in sentence.unclear:
         return None
     if any(_role(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
         return None
     return _value(sentence, 0)
 
 
-def _listed(sentence: _Sentence) -> str | None:
+def _listed(sentence: Sentence) -> str | None:
     """`5 and 3` of `The roots are 5 and 3.`"""
     places = sentence.numbers
     first = next((i for i in places if sentence.word(i - 1) in _ARE), places[-1])
     last = places[-1]
-    if first == last:
+    if first == last or sentence.unclear:
         return None
     rest = [*range(first, len(sentence.tokens))]
     while rest and sentence.tokens[rest[-1]] in ".!":
@@ -259,7 +228,7 @@ def _listed(sentence: _Sentence) -> str | None:
     return " ".join(sentence.tokens[first : last + 1]).replace(" ,", ",")
 
 
-def _of_main_clause(sentence: _Sentence) -> list[int]:
+def _of_main_clause(sentence: Sentence) -> list[int]:
     """The numbers of what the sentence concludes, without those of subordinate clauses."""
     places = sentence.numbers
     if len(places) == 1:
@@ -279,8 +248,10 @@ def _of_main_clause(sentence: _Sentence) -> list[int]:
     return kept
 
 
-def _role(sentence: _Sentence, i: int) -> str:
+def _role(sentence: Sentence, i: int) -> str:
     """What a number is in its sentence: of the `verb`, the `subject`, `belongs`, or `other`."""
+    if i in sentence.unclear:
+        return "other"
     if sentence.word(i + 1) in _RELATIVE and len(sentence.numbers) > 1:
         return "other"
     j = i - 1
@@ -306,7 +277,7 @@ def _role(sentence: _Sentence, i: int) -> str:
     return "other"
 
 
-def _goes_on(sentence: _Sentence, told: int) -> bool:
+def _goes_on(sentence: Sentence, told: int) -> bool:
     """Whether a clause with another number follows, or any after a number in words."""
     later = range(told + 1, len(sentence.words))
     if not sentence.tokens[told][-1:].isalpha():
@@ -320,22 +291,22 @@ def _goes_on(sentence: _Sentence, told: int) -> bool:
     return any(sentence.word(i) in _SUBORDINATE or sentence.word(i) in ",;(" for i in later)
 
 
-def _is_joint(sentence: _Sentence, j: int) -> bool:
+def _is_joint(sentence: Sentence, j: int) -> bool:
     """Whether a word is the "of" in "a total of 5" or the "with" in "is left with 5"."""
     word, before = sentence.word(j), sentence.word(j - 1)
     return (word == "of" and before in _SUMMED) or (word == "with" and before in _WITH)
 
 
-def _needs(sentence: _Sentence, j: int) -> bool:
+def _needs(sentence: Sentence, j: int) -> bool:
     """Whether an infinitive says what is to be done, and not what for: `needs to pay 5`."""
     return sentence.word(j) in _BEFORE_INFINITIVE
 
 
-def _is_listed(sentence: _Sentence, comma: int) -> bool:
+def _is_listed(sentence: Sentence, comma: int) -> bool:
     return comma - 1 in sentence.numbers
 
 
-def _value(sentence: _Sentence, i: int) -> str:
+def _value(sentence: Sentence, i: int) -> str:
     """A number as it is written, with the word behind it where that scales or measures it."""
     token = sentence.tokens[i].rstrip(",")
     follows = sentence.word(i + 1)

@@ -34,6 +34,7 @@ from mclabel.answers.extraction.phrases import (
     predicate,
     prose_of,
 )
+from mclabel.answers.reading.numerals import tells_fraction, tells_number
 
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _RUN_ON = re.compile(
@@ -67,7 +68,7 @@ class Found(NamedTuple):
     """The answer of a text."""
 
     answer: str
-    """As the text writes it."""
+    """As the text writes it; empty if it is in words that are not understood."""
     is_guess: bool = False
     """It is only the last number of a text that marks and asserts nothing."""
 
@@ -81,7 +82,7 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
             looks like.
     """
     found = None if truncated else find_answer(text)
-    return None if found is None else found.answer
+    return None if found is None else found.answer or None
 
 
 def stated_answer(text: str) -> str | None:
@@ -109,10 +110,10 @@ def find_answer(text: str) -> Found | None:
     if not end:
         return _find(_without_run_on(text))
     found = _find(_without_run_on(rest)) if rest.strip() else None
-    if found is not None:
+    if found is not None and found.answer:
         return found
     answer = _marked(thought)
-    return None if answer is None else Found(answer)
+    return found if answer is None else Found(answer)
 
 
 def _own_turn(text: str) -> str:
@@ -164,7 +165,16 @@ def _find(text: str) -> Found | None:
     if answer is not None:
         return Found(answer)
     answer = last_number(text) or closing_formula(text, among_others=True)
-    return None if answer is None else Found(answer, is_guess=True)
+    if answer is None:
+        return Found("", is_guess=True) if tells_number(sentence) else None
+    return Found("" if _tells_otherwise(sentence) else answer, is_guess=True)
+
+
+def _tells_otherwise(sentence: str) -> bool:
+    """Whether the last sentence tells a number in words, so that the last in digits is no guess."""
+    if tells_fraction(sentence):  # one sixth of 12
+        return True
+    return not any(c.isdigit() for c in sentence) and tells_number(sentence, places=False)
 
 
 def _marked(text: str) -> str | None:
@@ -230,7 +240,7 @@ def _tagged(text: str) -> tuple[int, str] | None:
     end = len(text) if end < 0 else end
     inside = text[opening + len(_TAG) : end]
     found = _find(inside)
-    answer = clean(inside) if found is None else found.answer
+    answer = found.answer if found is not None and found.answer else clean(inside)
     return (end, answer) if answer else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mclabel.answers.reading.words import fraction_words, number_word
+from mclabel.answers.reading.numerals import number_in_words
 from mclabel.answers.values.forms import (
     Approximated,
     Closed,
@@ -170,4 +170,4 @@ def _rounds(exact: Literal, stated: Literal) -> bool:
 
 
 def _spells_number(text: str) -> bool:
-    return text[0].isalpha() and (number_word(text) is not None or fraction_words(text) is not None)
+    return text[0].isalpha() and number_in_words(text) is not None

@@ -9,6 +9,7 @@ from itertools import pairwise
 from mclabel.answers.effort import spend
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.groups import read_group, read_matrix
+from mclabel.answers.reading.numerals import leading_number, number_in_words
 from mclabel.answers.reading.relations import read_relation, read_union
 from mclabel.answers.reading.remarks import read_remarked, read_tending
 from mclabel.answers.reading.scalars import (
@@ -21,13 +22,7 @@ from mclabel.answers.reading.scalars import (
     read_ratio,
 )
 from mclabel.answers.reading.splitting import enclosed, is_balanced, split
-from mclabel.answers.reading.words import (
-    SPECIAL,
-    fraction_words,
-    is_wordy,
-    number_word,
-    plain_words,
-)
+from mclabel.answers.reading.words import SPECIAL, is_wordy, plain_words
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Approximated,
@@ -114,6 +109,9 @@ def read_form(text: str, depth: int = 0) -> Form:
         return Special(special)
     if depth >= MAX_DEPTH or len(text) > MAX_LENGTH:
         return Opaque(text)
+    numeral = _numeral(text, depth)
+    if numeral is not None:
+        return numeral
     try:
         form = _read(text, lambda piece: read_form(piece, depth + 1))
     except NotClosed:
@@ -129,14 +127,15 @@ def _clean(text: str) -> str:
     return text[about.end() :] if about else text
 
 
+def _numeral(text: str, depth: int) -> Form | None:
+    """A number in words, whose "and" joins no list: `two and a half`, with what it counts."""
+    number = number_in_words(text) if text[0].isalpha() else None
+    if number is not None:
+        return Number(Literal(number))
+    return _counted(text, depth) if " and " in text else None
+
+
 def _words(text: str) -> Form | None:
-    count = number_word(text)
-    if count is None and text[0].isalpha():
-        part = fraction_words(text)
-        if part is not None:
-            return Number(Literal(part))
-    if count is not None:
-        return Number(Literal(Fraction(count)))
     return Words(plain_words(text), text) if is_wordy(text) else None
 
 
@@ -150,13 +149,16 @@ def _told(text: str, depth: int) -> Form | None:
 
 
 def _counted(text: str, depth: int) -> Form | None:
-    """`five apples`."""
-    first, _, rest = text.partition(" ")
-    count = number_word(first)
-    if count is None or not rest:
+    """`five apples`, `two and a half hours`; not `two of them`, nor `half past three`."""
+    counted = leading_number(text) if text[0].isalpha() else None
+    if counted is None or counted[1].partition(" ")[0].lower() in _NOT_COUNTED:
         return None
-    form = read_form(f"{count} {rest}", depth + 1)
+    form = read_form(f"{counted[0]} {counted[1]}", depth + 1)
     return form if isinstance(form, Quantity) else None
+
+
+_NOT_COUNTED = frozenset("of in out past to as or and more less fewer times plus minus".split())
+"""Words behind a number that make something else of it."""
 
 
 def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kinds in order)

@@ -1,9 +1,8 @@
-"""Answers in words: names, number words, and the phrases that stand for a set or for infinity."""
+"""Answers in words: names, and the phrases that stand for a set or for infinity."""
 
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 _PHRASES = {
     "no solution": (
@@ -48,22 +47,6 @@ _PHRASES = {
 SPECIAL = {phrase: name for name, phrases in _PHRASES.items() for phrase in phrases.split("|")}
 """Lower-case phrases and what they stand for."""
 
-_UNITS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_SMALL = {
-    **{word: n for n, word in enumerate(_UNITS)},
-    **{word: 10 * n for n, word in enumerate(_TENS, 2)},
-}
-_PARTS = {
-    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6,
-    "eighth": 8, "tenth": 10,
-}  # fmt: skip
-NUMBER_WORDS = frozenset(_SMALL)
-"""Words below a hundred, in lower case."""
-_LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+")
 _FILLERS = frozenset(
     "a an the it is its it's that they are be by on in at to of for so he she his her there was "
@@ -115,39 +98,6 @@ _SHORT = frozenset(
     "dan joe jim kim leo max meg mia pat ray ron sam sue tim tom zoe rob ben eve ian lee ned roy "
     "ted van win tie none true".split()
 )
-
-
-def number_word(text: str) -> int | None:
-    """`forty-two` as 42; None for anything that is no number in words below a billion."""
-    words = [w for w in re.split(r"[\s-]+", text.lower().strip()) if w != "and"]
-    if not words or len(words) > 12:
-        return None
-    total = current = 0
-    for word in words:
-        if word in _SMALL:
-            current += _SMALL[word]
-        elif word == "hundred" and words[0] != "hundred":
-            current *= 100
-        elif word in _LARGE and current:
-            total, current = total + current * _LARGE[word], 0
-        else:
-            return None
-    return total + current
-
-
-def is_number_word(word: str) -> bool:
-    """Whether one word in lower case is a number: `twelve`, `twenty-one`."""
-    return all(part in NUMBER_WORDS for part in word.split("-"))
-
-
-def fraction_words(text: str) -> Fraction | None:
-    """`a half`, `two thirds`; None of anything else."""
-    top, _, bottom = text.lower().replace("-", " ").rpartition(" ")
-    part = _PARTS.get(bottom) or _PARTS.get(bottom.removesuffix("s"))
-    if part is None:
-        return None
-    count = 1 if top in ("", "a", "one") else number_word(top)
-    return None if count is None else Fraction(count, part)
 
 
 def is_open(words: tuple[str, ...]) -> bool:

@@ -171,7 +171,9 @@ _MULTIPLIERS = {
 }  # fmt: skip
 _STOP = frozenset("and or to plus minus times if when not no is are".split())
 _PLACES = frozenset(
-    "ten tenth hundredth thousandth half halve third quarter fourth fifth sixth eighth".split()
+    "ten tenth hundredth thousandth millionth half halve third quarter fourth fifth sixth seventh "
+    "eighth ninth eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth "
+    "eighteenth nineteenth twentieth thirtieth fortieth fiftieth".split()
 )
 """Multiples and parts of one, which are no things."""
 _POWER = r"\^\s*+(?:\{\s*+-?\d\s*+\}|-?\d)"

@@ -1,0 +1,209 @@
+"""Numbers in words: `twenty-one`, `one hundred and twenty`, `two and a half`, `three quarters`.
+
+A number is read from a list of words at a place, by a fixed number of looks at what follows, so
+that reading a sentence takes time in proportion to its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+).split()
+_TENS = {
+    word: 10 * n
+    for n, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
+}
+_SMALL = {**{word: n for n, word in enumerate(_UNITS)}, **_TENS}
+_LARGE = {"billion": 10**9, "million": 10**6, "thousand": 10**3}
+_ORDINALS = {
+    **{
+        word: n
+        for n, word in enumerate(
+            "third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+            "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth".split(),
+            3,
+        )
+    },
+    **{f"{word[:-1]}ieth": n for word, n in _TENS.items()},
+    **{"hundredth": 100, "thousandth": 10**3, "millionth": 10**6},
+}
+_PARTS = {"half": 2, "quarter": 4, **_ORDINALS}
+_PLURALS = {"halves": 2, **{f"{word}s": n for word, n in _PARTS.items() if word != "half"}}
+_SIGNS = frozenset(("minus", "negative"))
+_ARTICLES = frozenset(("a", "an"))
+NUMBER_WORDS = frozenset(_SMALL)
+"""Words below a hundred, in lower case."""
+PARTS = frozenset((*_PARTS, *_PLURALS))
+SCALES = frozenset(("hundred", "dozen", *_LARGE))
+BEGINNINGS = NUMBER_WORDS | _SIGNS | _ARTICLES | {"half", "none"}
+"""Words with which a number may begin."""
+_TELLING = frozenset(
+    (*NUMBER_WORDS, *PARTS, *SCALES, *(f"{word}s" for word in SCALES))
+) | frozenset("none nothing first second once twice double triple single couple pair".split())
+_REMAINING = frozenset(("left", "remain", "remains", "remaining"))
+_FIRST = frozenset(("first", "second"))
+MAX_WORDS = 14
+"""Of a number, in words that hyphens do not join."""
+_WORD, _LETTERS = re.compile(r"[^\s-]+"), re.compile(r"[a-z]+")
+
+
+def number_in_words(text: str) -> Fraction | None:
+    """A text that is a number in words and nothing else; None of any other."""
+    words = split_words(text)
+    found = number_at(words, 0)
+    return found[0] if found is not None and found[1] == len(words) else None
+
+
+def leading_number(text: str) -> tuple[Fraction, str] | None:
+    """The number in words that begins a text, and what stands behind it after a space."""
+    pieces = [match for match, _ in zip(_WORD.finditer(text), range(MAX_WORDS + 1), strict=False)]
+    words = [piece[0].lower() for piece in pieces]
+    found = number_at(words, 0)
+    if found is None or found[1] >= len(words):
+        return None
+    value, end = found
+    start = pieces[end].start()
+    return (value, text[start:]) if text[start - 1].isspace() and is_clear(words, end) else None
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text in lower case, those that hyphens join apart."""
+    return _WORD.findall(text.lower())
+
+
+def is_number_word(word: str) -> bool:
+    """Whether one word in lower case is a number: `twelve`, `twenty-one`."""
+    return all(part in NUMBER_WORDS for part in word.split("-"))
+
+
+def tells_number(text: str, *, places: bool = True) -> bool:
+    """Whether any of the words of a text may tell a number: `twelve`, `third`, `dozens`.
+
+    Args:
+        text: in any case.
+        places: whether `first` and `second` count.
+    """
+    words = {*_LETTERS.findall(text.lower())}
+    if "no" in words and not words.isdisjoint(_REMAINING):  # there are no apples left
+        return True
+    return not (_TELLING if places else _TELLING - _FIRST).isdisjoint(words)
+
+
+def tells_fraction(text: str) -> bool:
+    """Whether a text tells a number in words that is not whole: `half`, `one sixth`."""
+    words = _LETTERS.findall(text.lower())
+    found = (number_at(words, at) for at, word in enumerate(words) if word in BEGINNINGS)
+    return any(one is not None and one[0].denominator > 1 for one in found)
+
+
+def is_clear(words: Sequence[str], end: int) -> bool:
+    """Whether a number ends where it was read to its end: `twenty` of `twenty fifth` does not."""
+    follows = words[end] if end < len(words) else ""
+    return follows not in _TELLING or follows in ("single", "pair", "double", "first")
+
+
+def number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
+    """The number that begins at a place, and the place behind it; None if none does.
+
+    Args:
+        words: in lower case, those that hyphens join apart.
+        at: index of its first word.
+    """
+    if _word(words, at) in _SIGNS:
+        found = number_at(words, at + 1) if _word(words, at + 1) not in _SIGNS else None
+        return None if found is None else (-found[0], found[1])
+    if _word(words, at) == "none" and _word(words, at + 1) in ("left", "remaining"):
+        return Fraction(0), at + 2
+    fraction = _fraction(words, at)
+    if fraction is not None:
+        return fraction
+    if _word(words, at) in _ARTICLES and _word(words, at + 1) == "dozen":
+        return Fraction(12), at + 2
+    whole = _cardinal(words, at)
+    if whole is None:
+        return None
+    value, end = whole
+    if _word(words, end) == "and":
+        rest = _fraction(words, end + 1)
+        if rest is not None and rest[0] < 1:
+            return value + rest[0], rest[1]
+    if _word(words, end) == "point":
+        return _decimal(words, end + 1, value)
+    return Fraction(value), end
+
+
+def _word(words: Sequence[str], at: int) -> str:
+    return words[at] if at < len(words) else ""
+
+
+def _fraction(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
+    """`half`, `a third`, `two thirds`, `three twenty-fifths`."""
+    word = _word(words, at)
+    if word in ("half", "quarter"):
+        return Fraction(1, _PARTS[word]), at + 1
+    count = (1, at + 1) if word in _ARTICLES else _cardinal(words, at)
+    if count is None:
+        return None
+    top, place = count
+    tens = _TENS.get(_word(words, place), 0)
+    parts = _PARTS if top == 1 else _PLURALS
+    bottom = parts.get(_word(words, place + bool(tens)))
+    if bottom is None or (tens and bottom > 9):
+        return None
+    return Fraction(top, tens + bottom), place + bool(tens) + 1
+
+
+def _cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
+    """`twelve`, `a hundred`, `one thousand five hundred and six`."""
+    total, end, below = 0, at, 10**12
+    while (block := _below_thousand(words, end)) is not None:
+        count, behind = block
+        scale = _LARGE.get(_word(words, behind), 1)
+        if scale >= below:
+            break
+        total, end, below = total + count * scale, behind + (scale > 1), scale
+        if scale == 1:
+            break
+        joint = _word(words, end) == "and"
+        if joint and (_fraction(words, end + 1) or _below_thousand(words, end + 1) is None):
+            break
+        end += joint
+    return (total, end) if end > at else None
+
+
+def _below_thousand(words: Sequence[str], at: int) -> tuple[int, int] | None:
+    word = _word(words, at)
+    if word in _ARTICLES:
+        scaled = _word(words, at + 1) == "hundred" or _word(words, at + 1) in _LARGE
+        count = (1, at + 1) if scaled else None
+    else:
+        count = _below_hundred(words, at)
+    if count is None or _word(words, count[1]) != "hundred" or count[0] == 0:
+        return count
+    value, end = 100 * count[0], count[1] + 1
+    joint = _word(words, end) == "and"
+    if joint and _fraction(words, end + 1):
+        return value, end
+    rest = _below_hundred(words, end + joint)
+    return (value, end) if rest is None or not rest[0] else (value + rest[0], rest[1])
+
+
+def _below_hundred(words: Sequence[str], at: int) -> tuple[int, int] | None:
+    value = _SMALL.get(_word(words, at))
+    if value is None:
+        return None
+    unit = _SMALL.get(_word(words, at + 1), 0) if value >= 20 else 0
+    return (value + unit, at + 2) if 0 < unit < 10 else (value, at + 1)
+
+
+def _decimal(words: Sequence[str], at: int, whole: int) -> tuple[Fraction, int] | None:
+    """`two point five`: digits one by one behind the point."""
+    value, end, place = Fraction(whole), at, Fraction(1, 10)
+    while end - at < MAX_WORDS and _SMALL.get(_word(words, end), 10) < 10:
+        value, end, place = value + _SMALL[words[end]] * place, end + 1, place / 10
+    return (value, end) if end > at else None
