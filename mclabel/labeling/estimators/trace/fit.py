@@ -30,10 +30,12 @@ TO_WIDE, TO_POOLED = 4.0, 12.0
 """Weights of the wide and of the pooled rates, in observations a cell."""
 NEIGHBOUR = 0.3
 """Weight of what was seen at the next bins of steps to go."""
-RATES_HOLD = 5
-"""Times the weight of the rates towards which it is fitted, for how often steps err and repair."""
-STEPS_HOLD = 10
-"""The same for what is seen of the steps themselves."""
+MOVES_HOLD = STEPS_HOLD = 100
+"""Times the weight of the rates towards which it is fitted: for how often steps err and repair, and
+for what is seen of the steps themselves. Held less, states come to mean another thing, such as
+whether a step repeats, which explains what is seen as well."""
+ENDS_HOLD = 1000
+"""The same for ends and answers on the way: what they show is what right and wrong mean."""
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
@@ -163,8 +165,7 @@ def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRa
             STEPS_HOLD * strength,
         )
         steps[what] = fitted[0, :, 0]
-    # The end and the answers on the way say what right and wrong mean: they hold more.
-    certain = 10 * strength
+    certain = ENDS_HOLD * strength
     end = found.end + certain * towards.end
     commitment = found.commitment + certain * towards.commitment
     return ClassRates(
@@ -191,7 +192,7 @@ def _fit_moves(found: Floats, towards: Floats, strength: float) -> Floats:
     moves = np.zeros(shape)
     for before in (UNSOUND, SOUND):
         seen, prior = counts[:, before].sum((0, 1)), target[:, before].sum((0, 1)) / NUM_LEVELS
-        often = (seen + RATES_HOLD * strength * prior) / (seen.sum() + RATES_HOLD * strength)
+        often = (seen + MOVES_HOLD * strength * prior) / (seen.sum() + MOVES_HOLD * strength)
         for after in (UNSOUND, SOUND):
             wanted = target[:, before, :, after]
             wanted = wanted / wanted.sum(1, keepdims=True)
