@@ -16,6 +16,7 @@ from mclabel.labeling.estimators.trace.agreement import (
     of_solutions,
 )
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
+from mclabel.labeling.estimators.trace.fit import fit_rates
 
 
 def path(keys: str, outcome: Outcome, number: int = 0, *, sampled: bool = True) -> SolutionPath:
@@ -45,7 +46,7 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
     mine = path("abxyW-abcdz", Outcome.RIGHT)
     right, wrong = path("abcdz", Outcome.RIGHT, 1), path("abxyz", Outcome.WRONG, 2)
     chosen = path("abcdz", Outcome.RIGHT, 3, sampled=False)
-    found = of_solutions([mine, right, wrong, chosen], [0, 1, 2, 3], [mine, right, wrong, chosen])
+    found = of_solutions([mine, right, wrong, chosen], [mine, right, wrong, chosen])
     ways = [one.index(1) if 1 in one else None for one in seen(found, "way")]
     # The answer, words, and the last step, which the outcome knows, are not compared.
     assert ways == [FIRST, FIRST, FIRST, FIRST, None, None, BACK, AGAIN, OTHERWISE, FIRST, None]
@@ -62,7 +63,7 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
 
 
 def test_a_solution_alone_is_compared_with_itself_only() -> None:
-    found = of_solutions([path("abab", Outcome.RIGHT)], [0, 0], [path("abab", Outcome.RIGHT)] * 2)
+    found = of_solutions([path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2)
     assert [np.argmax(one) for one in seen(found, "way")[:3]] == [FIRST, FIRST, BACK]
     # Of two copies one is a sample of the other.
     assert seen(found, "held by right")[:2] == [(1, 0), (1, 0)]
@@ -70,7 +71,7 @@ def test_a_solution_alone_is_compared_with_itself_only() -> None:
 
 def test_a_rollout_counts_up_to_where_it_leaves() -> None:
     mine = path("abcde", Outcome.WRONG)
-    found = of_solutions([mine], [0], [mine])
+    found = of_solutions([mine], [mine])
     add_rollout(found, mine, 0, 1, content("bcxe"))
     add_rollout(found, mine, 0, 2, content("c"))
     assert seen(found, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]
@@ -95,3 +96,25 @@ def test_where_solutions_part_from_the_others_they_are_wrong() -> None:
     *right, wrong = estimator.judge([Counts()] * 1000)
     assert wrong.first_error == 2 and wrong.is_decided
     assert {one.first_error for one in right} == {None}
+
+
+def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:
+    """500 solutions hold the same steps, with 8 completions of each, and 1,024 of one.
+
+    The products of their chances are far below the least float, those of their numbers above the
+    greatest.
+    """
+    ends = (Outcome.RIGHT, Outcome.WRONG)
+    paths = [path("abcz", ends[n % 2], n) for n in range(500)]
+    estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
+    asked = [(n, ends[n % 2]) for n in range(500) for _ in range(8)]
+    asked += [(0, ends[n % 2]) for n in range(1016)]
+    for n, end in asked:
+        prefix = paths[n].prefixes[0]
+        estimator.record(RecordedRollout(prefix=prefix, outcome=end, asked=False))
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        judged = estimator.judge([Counts()] * 50_000)
+        fitted = fit_rates({"": [estimator.evidence()]})
+    # What all hold is no error, so that it can only be at the end.
+    assert [one.first_error for one in judged] == [None, 3] * 250
+    assert all(np.isfinite(one.moves).all() for one in fitted.classes.values())

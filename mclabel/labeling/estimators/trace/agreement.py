@@ -12,6 +12,7 @@ at a point to which many come; a repair leaves a way that few take for one that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -24,6 +25,7 @@ from mclabel.labeling.estimators.paths import SolutionPath
 Floats = NDArray[np.float64]
 
 FIRST, AGAIN, OTHERWISE, BACK = range(4)
+_HELD_BY = {Outcome.RIGHT: "held by right", Outcome.WRONG: "held by wrong"}
 SOURCES = {
     # Of each kind of move: carried, recovered, error, sound.
     "way": (
@@ -50,13 +52,12 @@ before it, how many take it next.
 
 
 def of_solutions(
-    paths: Sequence[SolutionPath], chain_of: Sequence[int], samples: Sequence[SolutionPath]
+    paths: Sequence[SolutionPath], samples: Sequence[SolutionPath]
 ) -> dict[str, Floats]:
-    """What solutions show of one another.
+    """What solutions show of one another, in time linear in their steps.
 
     Args:
-        paths: one of each chain.
-        chain_of: of each sample, its chain.
+        paths: the first solution of each chain.
         samples: all solutions of the problem.
 
     Returns:
@@ -64,12 +65,14 @@ def of_solutions(
     """
     width = max((path.num_steps for path in paths), default=1)
     found = {what: np.zeros((width, len(one[0]), len(paths))) for what, one in SOURCES.items()}
-    ways = [_Way(sample) for sample in samples]
+    others = _Samples()
+    for sample in samples:
+        others.add(sample, 1)
     for chain, path in enumerate(paths):
-        own = chain_of.index(chain)
-        others = [way for n, way in enumerate(ways) if n != own and samples[n].sampled]
-        for step, what, kind in _seen(path, others):
-            found[what][step, kind, chain] += 1
+        others.add(path, -1)
+        for step, what, kind, count in _seen(path, others):
+            found[what][step, kind, chain] += count
+        others.add(path, 1)
     return found
 
 
@@ -85,24 +88,37 @@ def leaves_its_way(before: Sequence[str], keys: Sequence[str]) -> bool:
     return any(after.get(last, key) != key and key != before[0] for last, key in pairwise(told))
 
 
-class _Way:
-    """What a solution holds, and what follows what in it."""
+class _Samples:
+    """Numbers of solutions that hold a step, and that take it after another."""
 
-    def __init__(self, path: SolutionPath) -> None:
-        self.held_by = {Outcome.RIGHT: "held by right", Outcome.WRONG: "held by wrong"}.get(
-            path.outcome
-        )
-        self.keys: set[str] = set()
-        self.after: dict[str | None, set[str]] = {}
-        last: str | None = None
-        for _, key in comparable(path):
-            self.keys.add(key)
-            self.after.setdefault(last, set()).add(key)
-            last = key
+    def __init__(self) -> None:
+        self.ended: Counter[str] = Counter()
+        """By `held by right` and `held by wrong`."""
+        self.holding: Counter[tuple[str, str]] = Counter()
+        """The same, of those that hold a step of this content."""
+        self.coming: Counter[str | None] = Counter()
+        """Those that come to a step of this content; None is the problem."""
+        self.taking: Counter[tuple[str | None, str]] = Counter()
+        """Those that take the second after the first."""
+
+    def add(self, path: SolutionPath, by: int) -> None:
+        """Add a solution, or take it out: by 1 or -1. One that was not sampled shows nothing."""
+        if not path.sampled:
+            return
+        keys = [key for _, key in comparable(path)]
+        pairs = set(zip([None, *keys], keys, strict=False))
+        if (source := _HELD_BY.get(path.outcome)) is not None:
+            self.ended[source] += by
+            for key in set(keys):
+                self.holding[source, key] += by
+        for last in {last for last, _ in pairs}:
+            self.coming[last] += by
+        for pair in pairs:
+            self.taking[pair] += by
 
 
-def _seen(path: SolutionPath, others: Sequence[_Way]) -> Iterator[tuple[int, str, int]]:
-    """Each thing that is seen: the step, the source, and what it shows."""
+def _seen(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int, int]]:
+    """Each thing that is seen: the step, the source, what it shows, and how often."""
     held: set[str] = set()
     after: dict[str | None, str] = {}
     last: str | None = None
@@ -116,18 +132,25 @@ def _seen(path: SolutionPath, others: Sequence[_Way]) -> Iterator[tuple[int, str
             way = FIRST
         else:
             way = AGAIN if taken == key else OTHERWISE
-        yield step, "way", way
-        here = [other.after[last] for other in others if last in other.after]
+        yield step, "way", way, 1
         if key not in held:
-            yield from ((step, o.held_by, int(key not in o.keys)) for o in others if o.held_by)
+            for source, count in others.ended.items():
+                yield from _shares(step, source, others.holding[source, key], count)
+        come, take = others.coming[last], others.taking[last, key]
         if way == FIRST and last is not None:
-            yield from ((step, "follows", int(key not in one)) for one in here)
-        if way == OTHERWISE:
-            yield from ((step, "turns to", int(key not in one)) for one in here)
-            yield from ((step, "turns from", int(taken not in one)) for one in here)
+            yield from _shares(step, "follows", take, come)
+        if way == OTHERWISE and taken is not None:
+            yield from _shares(step, "turns to", take, come)
+            yield from _shares(step, "turns from", others.taking[last, taken], come)
         held.add(key)
         after[last] = key
         last = key
+
+
+def _shares(step: int, source: str, count: int, of: int) -> Iterator[tuple[int, str, int, int]]:
+    """How many of these do, and how many do not."""
+    yield step, source, 0, count
+    yield step, source, 1, of - count
 
 
 def comparable(path: SolutionPath) -> Iterator[tuple[int, str]]:

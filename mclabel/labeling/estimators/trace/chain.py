@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.labeling.estimators.posterior.arithmetic import combine, total
+from mclabel.labeling.estimators.posterior.arithmetic import combine, exp, log, total
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -117,7 +117,10 @@ def to_go_bins(num_steps: Ints, width: int) -> Ints:
 
 
 def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
-    """Likelihood of counts, up to a constant, under shares that vary from prefix to prefix.
+    """Likelihood of counts under shares that vary from prefix to prefix, up to a factor.
+
+    The factor depends on counts and spread alone. It keeps the likelihood of hundreds of
+    completions, or of other solutions, within the range of floats: see `log_factors`.
 
     Args:
         counts: [..., kind]
@@ -128,10 +131,17 @@ def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
     for kind in range(counts.shape[-1]):
         mine, start = counts[..., kind], shares[..., kind] * spread
         for drawn in range(int(mine.max(initial=0))):
-            found = found * np.where(drawn < mine, start + drawn, 1.0)
-        # Each factor is of the order of the spread; all states have as many of them.
-        found = found / spread**mine
+            found = found * np.where(drawn < mine, (start + drawn) / (spread + drawn), 1.0)
     return found
+
+
+def log_factors(counts: Floats, spread: float) -> Floats:
+    """Logarithms of the factors by which `likelihoods` is too low, [...], of counts [..., kind]."""
+    number = counts.sum(-1)
+    drawn = np.arange(number.max(initial=0))
+    rising = np.append(0.0, np.cumsum(np.log(spread + drawn)))
+    found = rising[counts.astype(np.intp)].sum(-1) - rising[number.astype(np.intp)]
+    return np.asarray(found)
 
 
 def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
@@ -147,7 +157,8 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
         steps, chains = np.nonzero(counts.sum(1))
         seen = counts[steps, :, chains][:, None, None]  # [place, 1, 1, 3]
         shares = np.moveaxis(rates.shares[name][:, :, bins[steps, chains]], 2, 0)
-        found[steps, :, :, chains] *= likelihoods(seen, shares, rates.spread[name])
+        likely = likelihoods(seen, shares, rates.spread[name])
+        found[steps, :, :, chains] *= _at_most_1(likely, (1, 2))
     right, wrong = rates.commitment.T[:, None, None, :, None]
     stated = evidence.commitments[:, :, None, None]
     found *= np.where(stated[:, 0] > 0, right, 1.0) * np.where(stated[:, 1] > 0, wrong, 1.0)
@@ -157,10 +168,17 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     both = np.repeat(found[:, None], 2, axis=1)
     for name, counts in evidence.steps.items():
         steps, chains = np.nonzero(counts.sum(1))
-        seen = counts[steps, :, chains][:, None]  # [place, 1, kind]
-        likely = likelihoods(seen, rates.steps[name], rates.step_spread[name])
+        # Each way of counts once: they are as large as the number of solutions.
+        seen, which = np.unique(counts[steps, :, chains], axis=0, return_inverse=True)
+        likely = likelihoods(seen[:, None], rates.steps[name], rates.step_spread[name])
+        likely = _at_most_1(likely, 1)[which.reshape(-1)]  # [place, move]
         both[steps, :, :, :, chains] *= likely.reshape(-1, 2, 1, 2)
-    return np.asarray(both / np.maximum(both.max((1, 2, 3), keepdims=True), _TINY))
+    return _at_most_1(both, (1, 2, 3))
+
+
+def _at_most_1(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
+    """Likelihoods over the greatest along these axes: only their ratios count."""
+    return np.asarray(likely / np.maximum(likely.max(axis, keepdims=True), _TINY))
 
 
 def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
@@ -185,10 +203,10 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     shown = after[0, SOUND::2]  # [level, chain]
     root = _root(evidence, rates)
     start = np.zeros((NUM_STATES, count))
-    whole = root * shown.prod(1)
-    for chain in range(count):
-        others = root * np.delete(shown, chain, axis=1).prod(1)
-        start[SOUND::2, chain] = others / np.maximum(others.sum(), _TINY)
+    # Logarithms, as the product over thousands of chains leaves the range of floats.
+    each = log(np.maximum(shown, _TINY))
+    whole = log(np.maximum(root, _TINY))[:, None] + np.cumsum(each, axis=1)[:, -1:]
+    start[SOUND::2] = _chances(whole - each)
     mass = np.maximum(total(start[SOUND::2] * shown), _TINY)
     before = np.empty((width + 1, NUM_STATES, count))
     unbroken = np.empty((width + 1, NUM_STATES, count))
@@ -212,13 +230,19 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     errors = total(gone * to[:, SOUND, UNSOUND::2], axis=1)
     none = total(unbroken[-1, SOUND::2])
     return TraceBeliefs(
-        root=whole / np.maximum(whole.sum(), _TINY),
+        root=_chances(whole)[:, 0],
         states=np.where(there, before[1:] * after[1:], 0.0).reshape(width, NUM_LEVELS, 2, count),
         moves=pairs,
         first_error=np.concatenate([errors, none[None]]),
         before=before[:-1],
         to=to,
     )
+
+
+def _chances(logs: Floats) -> Floats:
+    """Chances of levels, [level, chain], from their logarithms up to a constant."""
+    found = exp(logs - logs.max(0))
+    return found / total(found)
 
 
 def _moved(matrix: Floats, states: Floats) -> Floats:

@@ -329,7 +329,7 @@ class _Table:
         self._counts: dict[tuple[int, int], Floats] = {}
         """By prefix and completer, [3]."""
         self._left = [_left(path) for path in self.paths]
-        self._steps = of_solutions(self.paths, self.chain_of, problem.paths)
+        self._steps = of_solutions(self.paths, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:
         spent, count = self._spent[rollout.completer]

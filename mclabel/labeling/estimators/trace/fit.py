@@ -19,6 +19,7 @@ from mclabel.labeling.estimators.trace.chain import (
     TraceEvidence,
     infer,
     likelihoods,
+    log_factors,
     to_go_bins,
 )
 from mclabel.labeling.estimators.trace.rates import TraceRates, wide_rates
@@ -226,13 +227,15 @@ def _fit_shares(
     near[:-1] += NEIGHBOUR * cells[1:]
     mixed = np.moveaxis(near, 0, 2) + strength * target
     shares = mixed / mixed.sum(-1, keepdims=True)
+    # What is alike in all but the weights is weighed together.
+    alike, which = np.unique(np.column_stack([bins, counts]), axis=0, return_inverse=True)
+    together = np.zeros((len(alike), *weights.shape[1:]))
+    np.add.at(together, which.reshape(-1), weights)
+    bins, counts = alike[:, 0], alike[:, 1:]
     there = np.moveaxis(shares[:, :, bins.astype(np.intp)], 2, 0)  # [place, level, state, 3]
     fits = []
     for one in SPREADS:
-        likely = likelihoods(counts[:, None, None], there, one)
-        rising = np.ones(len(counts))
-        for drawn in range(int(number.max())):
-            rising *= np.where(drawn < number, (one + drawn) / one, 1.0)
-        logs = np.log(np.maximum(likely / rising[:, None, None], 1e-300))
-        fits.append(float((weights * logs).sum()))
+        likely = np.log(np.maximum(likelihoods(counts[:, None, None], there, one), 1e-300))
+        logs = likely + log_factors(counts, one)[:, None, None]
+        fits.append(float((together * logs).sum()))
     return shares, SPREADS[int(np.argmax(fits))]
