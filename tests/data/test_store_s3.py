@@ -146,8 +146,9 @@ def test_a_store_that_is_gone_is_a_clear_stop(s3: FlakyS3, monkeypatch: pytest.M
 
 @pytest.fixture
 def unknown(s3: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> FlakyS3:
-    """As in a process that has not reached any bucket yet."""
+    """As in a process that has not reached any bucket yet, and that gives up sooner."""
     monkeypatch.setattr(contact, "_answered", set())
+    monkeypatch.setitem(contact._RETRIES, "retry_timeout", timedelta(seconds=1))
     return s3
 
 
@@ -161,7 +162,11 @@ def test_a_store_that_never_answered_fails_at_first_contact(unknown: FlakyS3, fa
     for part in (f"at {unknown.url} ", "Nothing was written", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY"):
         assert part in message
     assert "Committed blocks" not in message
-    assert f"retry_timeout: {contact.FIRST_S}s" in message  # of the request that failed
+    assert "retry_timeout: 1s" in message  # of the request that failed
+
+
+def test_a_wrong_name_costs_seconds() -> None:
+    assert contact._RETRIES["retry_timeout"] == timedelta(seconds=contact.FIRST_S)
     assert contact.FIRST_S <= 5
 
 

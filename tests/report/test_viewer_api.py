@@ -6,15 +6,15 @@ import http.client
 import json
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from mclabel.cli import main
 from mclabel.core.records import Outcome
 from mclabel.report.viewer.selection import MAX_PART, MAX_PART_STEPS
 from mclabel.run.kinds import find_runs, run_identity
@@ -304,13 +304,11 @@ def test_a_run_under_way_grows(tmp_path: Path) -> None:
         assert viewer.get("rollouts", id="solution-1", step=0)["total"] == 4
 
 
-def view(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mclabel", "view", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def refused(*arguments: str) -> str:
+    """What `mclabel view` says and ends with."""
+    result = CliRunner().invoke(main, ["view", *arguments])
+    assert result.exit_code == 2
+    return " ".join(result.output.split())
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:
@@ -319,16 +317,13 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        result = view(str(run), "--port", port)
-        assert result.returncode == 2 and f"--port {port}: cannot be listened on" in result.stderr
+        assert f"--port {port}: cannot be listened on" in refused(str(run), "--port", port)
     (tmp_path / "empty").mkdir()
-    result = view(str(tmp_path / "empty"))
-    assert result.returncode == 2 and "is not a run: it holds neither" in result.stderr
+    assert "is not a run: it holds neither" in refused(str(tmp_path / "empty"))
     path = next((run / "labels").iterdir())
     stored = pq.read_table(path)
     metadata = {**json.loads(stored.schema.metadata[METADATA_KEY]), "schema_version": 99}
     pq.write_table(
         stored.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()}), path
     )
-    result = view(str(run))
-    assert result.returncode == 2 and "schema version 99" in result.stderr
+    assert "schema version 99" in refused(str(run))
