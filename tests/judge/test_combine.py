@@ -307,13 +307,13 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
     assert len(found) == 16 and {row.solution.id for row in found if row.is_kept} == agreeing
     result = invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl"))
     assert result.exit_code == 0, result.output
-    assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 16
-    assert "16 not kept" in " ".join(result.output.split())
+    assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 8
+    assert "8 not kept" in " ".join(result.output.split())
     preflight = ("head=likelihood", "--preflight", f"labels=[{out}]", f"out={tmp_path / 'prm'}")
     (tmp_path / "train.yaml").write_text("base: arith:policy\n")
     result = invoke("train", str(tmp_path / "train.yaml"), *preflight)
     assert result.exit_code == 0, result.output
-    assert "16 that a consensus of judges does not keep" in " ".join(result.output.split())
+    assert "8 that a consensus of judges does not keep" in " ".join(result.output.split())
 
 
 def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> None:

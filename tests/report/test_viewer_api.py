@@ -32,7 +32,7 @@ from tests.support.shown import (
     twin_run,
     write_run,
 )
-from tests.support.viewer_process import ViewerProcess
+from tests.support.viewer_process import ViewerHere, ViewerProcess
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_what_is_found_is_summed_up(plain: ViewerProcess) -> None:
 def test_steps_without_a_value_and_late_errors_are_counted_apart(tmp_path: Path) -> None:
     late = solution(9, [f"{i}\n" for i in range(20)], [4] * 15 + [0] * 5, outcome=Outcome.WRONG)
     write_run(tmp_path / "late", [late], None)
-    with ViewerProcess(twin_run(tmp_path / "twins"), str(tmp_path / "late")) as viewer:
+    with ViewerHere(twin_run(tmp_path / "twins"), str(tmp_path / "late")) as viewer:
         viewer.wait_for(3)
         assert sum(viewer.get("summary")["values"]) == 4
         assert viewer.get("summary", run=1)["errors"] == {"12": 1}
@@ -121,7 +121,7 @@ def test_steps_without_a_value_and_late_errors_are_counted_apart(tmp_path: Path)
 def test_labels_of_what_is_found_are_given_in_parts(tmp_path: Path) -> None:
     steps = [f"{i}\n" for i in range(15)]
     rows = [solution(n, steps, [4] * 15) for n in range(MAX_PART + 500)]
-    with ViewerProcess(write_run(tmp_path / "run", rows, None)) as viewer:
+    with ViewerHere(write_run(tmp_path / "run", rows, None)) as viewer:
         viewer.wait_for(len(rows))
         seen: list[str] = []
         parts = 0
@@ -189,7 +189,7 @@ def test_the_reason_on_record_is_given_with_a_rollout_and_an_answer(tmp_path: Pa
     rollouts = [replace(one, prediction=None) for one in rollouts_of(row)]
     rollouts[1] = replace(rollouts[1], reason="the checker raised KeyError at <b>x</b>.py:3: 'a'")
     rollouts[3] = replace(rollouts[3], reason="too_short")
-    with ViewerProcess(write_run(tmp_path / "run", [row], rollouts)) as viewer:
+    with ViewerHere(write_run(tmp_path / "run", [row], rollouts)) as viewer:
         viewer.wait_for(1)
         found = viewer.get("rollouts", id="solution-1", step=0)
     raised = "the checker raised KeyError at <b>x</b>.py:3: 'a'"
@@ -261,7 +261,7 @@ def test_it_listens_on_this_machine_alone(plain: ViewerProcess) -> None:
 
 
 def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:
-    with ViewerProcess(hostile_run(tmp_path / "run")) as viewer:
+    with ViewerHere(hostile_run(tmp_path / "run")) as viewer:
         viewer.wait_for(len(HOSTILE))
         number = list(HOSTILE).index("long line")
         status, _, body = viewer.ask(f"/api/solution?id=solution-{number}", cookie=viewer.cookie)
@@ -278,7 +278,7 @@ def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:
 
 
 def test_many_steps_are_given_part_by_part(tmp_path: Path) -> None:
-    with ViewerProcess(long_run(tmp_path / "run", 250)) as viewer:
+    with ViewerHere(long_run(tmp_path / "run", 250)) as viewer:
         viewer.wait_for(2)
         whole = viewer.get("solution", id="solution-0")
         assert (whole["num_steps"], len(whole["steps"])) == (250, 100)
@@ -295,7 +295,7 @@ def test_many_steps_are_given_part_by_part(tmp_path: Path) -> None:
 def test_a_run_under_way_grows(tmp_path: Path) -> None:
     run = tmp_path / "run"
     claim(Store(str(run), create=True), "run.json", Semantic.of(CONFIG), {}, run=run.name)
-    with ViewerProcess(str(run)) as viewer:
+    with ViewerHere(str(run)) as viewer:
         assert viewer.get("state")["counts"]["total"] == 0
         for number in range(2):
             row = solution(number, ["a\n", "b"], [4, 4])
