@@ -70,7 +70,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("scripted")
     problems = [
         {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i), "level": i % 3}
-        for i in range(24)
+        for i in range(12)
     ]
     source = f"problems.source={write_rows(root / 'problems.jsonl', problems)}"
     for rollouts in (4, 12):
@@ -230,7 +230,7 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
         ("processbench:missing.jsonl", "missing.jsonl: no such file"),
         ("run:nowhere", "nowhere: no such folder"),
         ("exact", "its problem carries no program"),
-        ("processbench:OTHER", "holds labels for none of the 96 solutions"),
+        ("processbench:OTHER", "holds labels for none of the 48 solutions"),
     ],
 )
 def test_truths_that_are_none(scripted: Path, tmp_path: Path, truth: str, message: str) -> None:

@@ -23,7 +23,7 @@ from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import commit_block, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact_store
-from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, s3_environment
+from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, retry_soon, s3_environment
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 PAGE = 20
@@ -62,9 +62,7 @@ def test_create_read_list_delete(s3: FlakyS3) -> None:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again after milliseconds, as often as ever."""
-    backoff = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(seconds=1)}
-    monkeypatch.setitem(store_module._RETRIES, "backoff", {**backoff, "base": 2})
+    retry_soon(monkeypatch)
 
 
 @pytest.mark.usefixtures("soon")

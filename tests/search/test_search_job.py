@@ -65,7 +65,7 @@ def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
     settings = SearchSettings.model_validate(
         {"search": {"kind": method, "every": every, **SIZES}, "scorer": "exact", "seed": every}
     )
-    for found in found_by(settings):
+    for found in found_by(settings, num_problems=2 if method == "beam" else 1):
         assert found.weights
         for name in found.weights:
             entry = found.tree.nodes[name]
