@@ -65,7 +65,7 @@ def assert_told(ended: tuple[int, str], case: Case, name: str = "own") -> None:
 def label(folder: Path, *overrides: str) -> Sequence[str]:
     problems = folder / "problems.jsonl"
     if not problems.exists():
-        write_problems(folder, 6)
+        write_problems(folder, 2)
     base = scripted_overrides(problems, folder / "out", "ray.address=none")
     return ["label", str(write_config(folder)), *base, "estimator.rollouts=2", *overrides]
 
@@ -142,7 +142,7 @@ def test_a_broken_component_is_named_and_a_mended_one_goes_on(
         code, printed = run(*command)
         assert code == 0, printed
         if job is estimate:
-            assert len(list(read_labels(Store(str(tmp_path / "out"))))) == 24
+            assert len(list(read_labels(Store(str(tmp_path / "out"))))) == 8
 
 
 @pytest.mark.parametrize(
