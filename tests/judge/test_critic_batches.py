@@ -15,7 +15,7 @@ from mclabel.engines import openai_batch_calls as calls
 from mclabel.engines.openai_batch import Batches
 from mclabel.engines.openai_batch_files import Records
 from mclabel.judge.opinions import OpinionRun
-from tests.judge.test_judge_job import TRANSFORMERS, answered, check, critic, run, write
+from tests.judge.test_judge_job import NUM_ROWS, TRANSFORMERS, answered, check, critic, run, write
 from tests.support.batch_server import BatchServer
 from tests.support.in_child import run_command
 
@@ -24,7 +24,6 @@ BATCH = (
     f"{ENGINE}.batch=true",
     *(f"{ENGINE}.batch_gather_s=0.1", f"{ENGINE}.batch_poll_s=0.005", f"{ENGINE}.retry_s=5"),
 )
-NUM_ROWS = 24
 ONE_BLOCK = ("block_solutions=24",)
 """All requests come at once, however slow the machine is."""
 KEY = "sk-secret-0123456789"
@@ -36,7 +35,7 @@ def batch_server(**server: Any) -> BatchServer:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write(tmp_path / "in.jsonl", NUM_ROWS)
+    return write(tmp_path / "in.jsonl")
 
 
 def is_paid_once(server: BatchServer) -> bool:
@@ -62,7 +61,7 @@ def test_a_critic_asks_in_batches(
         assert is_paid_once(server)
         assert sizes(server) == [20, 20, 8]
         assert len(server.bodies) == 1  # to see that the server can do it
-    found = check(out, NUM_ROWS)
+    found = check(out)
     with batch_server() as server:
         assert run(*critic(server, source, tmp_path / "one", f"{ENGINE}.retry_s=5")).exit_code == 0
         assert found.opinions == OpinionRun.read(str(tmp_path / "one")).opinions
@@ -78,7 +77,7 @@ def test_expired_and_cancelled_batches_are_used_and_the_rest_is_asked_again(
         done = run(*critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK))
         assert done.exit_code == 0, done.output
         assert sizes(server) == [48, 38, 33] and is_paid_once(server)
-    check(tmp_path / "out", NUM_ROWS)
+    check(tmp_path / "out")
     assert "is expired: 10 of its 48 requests have answers" in caplog.text
     assert "other 33 are asked again in a new batch (71 since the start)" in caplog.text
 
@@ -121,7 +120,7 @@ def test_batches_that_bring_nothing_stop_the_job_which_can_go_on(
         assert run(*command).exit_code == 0
         assert is_paid_once(server)
         assert len(server.batches) == num_before + (ending[0] != "never")
-    check(tmp_path / "out", NUM_ROWS)
+    check(tmp_path / "out")
     assert not list((tmp_path / "out" / "batches").iterdir())
 
 
@@ -189,7 +188,7 @@ def test_stopped_at_any_step_each_request_is_paid_once(
         patch.undo()
         assert run(*command).exit_code == 0
         assert is_paid_once(server) and len(server.batches) == 1
-    check(out, NUM_ROWS)
+    check(out)
 
 
 @pytest.mark.slow
@@ -216,4 +215,4 @@ def test_killed_ten_times_each_request_is_paid_once(source: Path, tmp_path: Path
         done = run(*command[0])
         assert done.exit_code == 0, done.output
         assert num_kills == 10 and is_paid_once(server)
-    check(out, NUM_ROWS)
+    check(out)

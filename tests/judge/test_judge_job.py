@@ -22,7 +22,7 @@ from mclabel.run.verify.run import verify
 from tests.support.in_child import run_command
 from tests.support.openai_server import Server
 
-NUM_ROWS = 8
+NUM_ROWS = 24
 CRITIC = (
     *("judge=critic", "judge.policy.model=arith:policy", "judge.policy.engine=openai"),
     *("judge.max_tokens=60", "judge.least_votes=2"),
@@ -85,19 +85,19 @@ def check(out: Path, count: int = NUM_ROWS) -> OpinionRun:
 
 
 def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
+    source, out = write(tmp_path / "in.jsonl", 8), tmp_path / "out"
     with Server(answer=answered, max_model_len=2000) as server:
         result = run(*critic(server, source, out))
         assert result.exit_code == 0, result.output
         assert "8 solutions judged: an error in 6, unknown 0" in " ".join(result.output.split())
-        assert len(server.bodies) == 2 * NUM_ROWS + 1  # and one to see that the server can do it
+        assert len(server.bodies) == 2 * 8 + 1  # and one to see that the server can do it
         again = run(*critic(server, source, out))
-        assert again.exit_code == 0 and len(server.bodies) == 2 * NUM_ROWS + 1
+        assert again.exit_code == 0 and len(server.bodies) == 2 * 8 + 1
         anew = run(*critic(server, source, tmp_path / "anew", "--answers", str(out)))
         assert anew.exit_code == 0, anew.output
-        assert len(server.bodies) == 2 * NUM_ROWS + 2, "its answers are on record"
-    check(tmp_path / "anew")
-    found = check(out)
+        assert len(server.bodies) == 2 * 8 + 2, "its answers are on record"
+    check(tmp_path / "anew", 8)
+    found = check(out, 8)
     assert found.claim == "where" and found.judge == "critic"
     metadata = json.loads((out / "run.json").read_text())["config"]
     assert metadata["judge"]["policy"]["model"].startswith("weights:")
