@@ -49,7 +49,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def evaluate(world: Path, *overrides: str, code: int = 0) -> str:
-    source = problems(world / "b.jsonl", 15, 25)
+    source = problems(world / "b.jsonl", 15, 13)
     return run(
         "eval", "best-of-n", "/dev/null", f"out={world}/best", source, *SCRIPTED,
         "samples=6", f"exclude=[{world}/labels]",
@@ -63,7 +63,7 @@ def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world
     assert "5 problems left out (trained on)." in output
     report = json.loads((world / "best" / "best_of_n.json").read_text())
     result = report["result"]
-    assert (report["num_excluded"], result["num_problems"], result["num_samples"]) == (5, 20, 6)
+    assert (report["num_excluded"], result["num_problems"], result["num_samples"]) == (5, 8, 6)
     assert set(result["accuracy"]) == {
         "random", "majority", "pass", "vote:prm", "vote:orm", "orm",
         "prm:last", "prm:min", "prm:product", "prm:mean",

@@ -65,133 +65,106 @@ def assert_told(ended: tuple[int, str], case: Case, name: str = "own") -> None:
 def label(folder: Path, *overrides: str) -> Sequence[str]:
     problems = folder / "problems.jsonl"
     if not problems.exists():
-        write_problems(folder, 6)
+        write_problems(folder, 2)
     base = scripted_overrides(problems, folder / "out", "ray.address=none")
     return ["label", str(write_config(folder)), *base, "estimator.rollouts=2", *overrides]
 
 
-@pytest.mark.parametrize(
-    ("source", "case"),
-    [
-        *((broken(table.JUDGE, case), case) for case in table.JUDGES),
-        (table.SYNC_JUDGE, Case("is no coroutine", "", "", ("judge", "async def judge"))),
-    ],
-    ids=lambda one: one.name if isinstance(one, Case) else "",
-)
-def test_a_broken_judge(
-    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
-) -> None:
-    module(source)
-    write_run(tmp_path / "run", arith_rows(6))
-    job = ["judge", str(tmp_path / "run"), "-o", str(tmp_path / "out"), "judge=own:Own"]
-    assert_told(run(*job), case, "own:Own: ")
-    module(table.JUDGE)
-    code, printed = run(*job)
-    assert code == 0, printed
+def judge(folder: Path) -> Sequence[str]:
+    write_run(folder / "run", arith_rows(6))
+    return ["judge", str(folder / "run"), "-o", str(folder / "out"), "judge=own:Own"]
 
 
-@pytest.mark.parametrize("case", table.ESTIMATORS, ids=lambda case: case.name)
-def test_a_broken_estimator(
-    case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
-) -> None:
-    module(broken(table.ESTIMATOR, case))
-    job = label(tmp_path, "estimator.kind=own:Own")
-    assert_told(run(*job), case, "own:Own: ")
-    module(table.ESTIMATOR)
-    code, printed = run(*job)
-    assert code == 0, printed
-    assert len(list(read_labels(Store(str(tmp_path / "out"))))) == 24
+def estimate(folder: Path) -> Sequence[str]:
+    return label(folder, "estimator.kind=own:Own")
 
 
-@pytest.mark.parametrize(
-    ("source", "case"),
-    [
-        *((broken(table.ENGINE, case), case) for case in table.ENGINES),
-        (table.SYNC_SAMPLE, Case("is no coroutine", "", "", ("sample", "async def sample"))),
-    ],
-    ids=lambda one: one.name if isinstance(one, Case) else "",
-)
-def test_a_broken_engine(
-    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
-) -> None:
-    module(source)
-    job = label(tmp_path, "policy.engine=own:Own")
-    assert_told(run(*job), case, "own:Own: ")
-    module(table.ENGINE)
-    code, printed = run(*job)
-    assert code == 0, printed
+def sample(folder: Path) -> Sequence[str]:
+    return label(folder, "policy.engine=own:Own")
 
 
-@pytest.mark.parametrize(
-    ("source", "case"),
-    [
-        *((broken(table.CHECKER, case), case) for case in table.CHECKERS),
-        (table.SYNC_GRADE, Case("is no coroutine", "", "", ("grade", "async def grade"))),
-    ],
-    ids=lambda one: one.name if isinstance(one, Case) else "",
-)
-def test_a_broken_checker(
-    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
-) -> None:
-    module(source)
-    job = label(tmp_path, "checker=own:Own", "estimator.rollouts=8")
-    assert_told(run(*job), case, "own:Own")
-    module(table.CHECKER)
-    code, printed = run(*job)
-    assert code == 0, printed
+def grade(folder: Path) -> Sequence[str]:
+    return label(folder, "checker=own:Own", "estimator.rollouts=8")
 
 
-@pytest.mark.parametrize(
-    ("source", "case"),
-    [
-        *((broken(table.READER, case), case) for case in table.READERS),
-        (table.ASYNC_ROWS, Case("is a coroutine", "", "", ("rows", "coroutine", "(def)"))),
-    ],
-    ids=lambda one: one.name if isinstance(one, Case) else "",
-)
-def test_a_broken_reader(
-    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
-) -> None:
-    module(source)
-    job = label(tmp_path, "problems.source=own:Own")
-    assert_told(run(*job), case, "own:Own: ")
-    module(table.READER)
-    code, printed = run(*job)
-    assert code == 0, printed
+def read(folder: Path) -> Sequence[str]:
+    return label(folder, "problems.source=own:Own")
 
 
-@pytest.mark.parametrize(
-    ("source", "case"),
-    [
-        *((broken(table.FORMAT, case), case) for case in table.FORMATS),
-        (table.ASYNC_WRITE, Case("is a coroutine", "", "", ("write", "coroutine", "(def)"))),
-    ],
-    ids=lambda one: one.name if isinstance(one, Case) else "",
-)
-def test_a_broken_format_is_not_written(
-    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
-) -> None:
-    module(source)
-    labels = write_run(tmp_path / "run", arith_rows(6))
-    export = ["export", labels, "--to", "own:Own", "-o", str(tmp_path / "rows")]
-    assert_told(run(*export), case, "own:Own")
-    module(table.FORMAT)
-    code, printed = run(*export)
-    assert code == 0, printed
+def export(folder: Path) -> Sequence[str]:
+    labels = write_run(folder / "run", arith_rows(6))
+    return ["export", labels, "--to", "own:Own", "-o", str(folder / "rows")]
 
 
-@pytest.mark.parametrize("case", table.READ_FORMATS, ids=lambda case: case.name)
-def test_a_broken_format_is_not_read(
-    case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
-) -> None:
-    module(broken(table.FORMAT, case))
-    rows = tmp_path / "rows.jsonl"
+def import_rows(folder: Path) -> Sequence[str]:
+    rows = folder / "rows.jsonl"
     rows.write_text('{"problem": "p", "steps": ["a", "b"], "ratings": [1, 0]}\n')
-    read = ["import", str(rows), "--from", "own:Own", "-o", str(tmp_path / "run")]
-    assert_told(run(*read), case, "own:Own")
-    module(table.FORMAT)
-    code, printed = run(*read)
-    assert code == 0, printed
+    return ["import", str(rows), "--from", "own:Own", "-o", str(folder / "run")]
+
+
+KINDS = (
+    (judge, table.JUDGE, table.JUDGES, "own:Own: "),
+    (estimate, table.ESTIMATOR, table.ESTIMATORS, "own:Own: "),
+    (sample, table.ENGINE, table.ENGINES, "own:Own: "),
+    (grade, table.CHECKER, table.CHECKERS, "own:Own"),
+    (read, table.READER, table.READERS, "own:Own: "),
+    (export, table.FORMAT, table.FORMATS, "own:Own"),
+    (import_rows, table.FORMAT, table.READ_FORMATS, "own:Own"),
+)
+"""A command, a sound component for it, faults of one, and how a message names it."""
+
+
+@pytest.mark.parametrize(
+    ("job", "sound", "name", "case", "goes_on"),
+    [
+        pytest.param(job, sound, name, case, is_first, id=f"{job.__name__}-{case.name}")
+        for job, sound, cases, name in KINDS
+        for number, case in enumerate(cases)
+        for is_first in [case.part not in {one.part for one in cases[:number]}]
+    ],
+)
+def test_a_broken_component_is_named_and_a_mended_one_goes_on(
+    job: Callable[[Path], Sequence[str]],
+    sound: str,
+    name: str,
+    case: Case,
+    goes_on: bool,
+    tmp_path: Path,
+    module: Callable[[str], None],
+    run: Mclabel,
+) -> None:
+    """It goes on after a fault of whatever part: of several in one part, after the first."""
+    module(broken(sound, case))
+    command = job(tmp_path)
+    assert_told(run(*command), case, name)
+    if goes_on:
+        module(sound)
+        code, printed = run(*command)
+        assert code == 0, printed
+        if job is estimate:
+            assert len(list(read_labels(Store(str(tmp_path / "out"))))) == 8
+
+
+@pytest.mark.parametrize(
+    ("job", "source", "words"),
+    [
+        (judge, table.SYNC_JUDGE, ("judge", "async def judge")),
+        (sample, table.SYNC_SAMPLE, ("sample", "async def sample")),
+        (grade, table.SYNC_GRADE, ("grade", "async def grade")),
+        (read, table.ASYNC_ROWS, ("rows", "coroutine", "(def)")),
+        (export, table.ASYNC_WRITE, ("write", "coroutine", "(def)")),
+    ],
+)
+def test_what_should_be_a_coroutine_and_is_none_is_named_and_the_reverse(
+    job: Callable[[Path], Sequence[str]],
+    source: str,
+    words: tuple[str, ...],
+    tmp_path: Path,
+    module: Callable[[str], None],
+    run: Mclabel,
+) -> None:
+    module(source)
+    assert_told(run(*job(tmp_path)), Case("", "", "", words), "own:Own")
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("scripted")
     problems = [
         {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i), "level": i % 3}
-        for i in range(24)
+        for i in range(12)
     ]
     source = f"problems.source={write_rows(root / 'problems.jsonl', problems)}"
     for rollouts in (4, 12):
@@ -230,7 +230,7 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
         ("processbench:missing.jsonl", "missing.jsonl: no such file"),
         ("run:nowhere", "nowhere: no such folder"),
         ("exact", "its problem carries no program"),
-        ("processbench:OTHER", "holds labels for none of the 96 solutions"),
+        ("processbench:OTHER", "holds labels for none of the 48 solutions"),
     ],
 )
 def test_truths_that_are_none(scripted: Path, tmp_path: Path, truth: str, message: str) -> None:
@@ -349,13 +349,13 @@ def test_the_public_benchmark_names_what_a_short_prm_cannot_read(
     common = [f"labels=[{labels}]", "base=arith:strong", "validation=0", "backbone_lr=0"]
     run("train", "/dev/null", f"out={tmp_path}/prm", *common, "max_steps=1")
     bench = tmp_path / "processbench_gsm8k.jsonl"
-    rows = (public_data / bench.name).read_text().splitlines()[:60]
+    rows = (public_data / bench.name).read_text().splitlines()[:15]
     bench.write_text("\n".join(rows))
     command = ["processbench", str(bench), "--model", f"{tmp_path}/prm", "--threshold", "0.5"]
     split = figures(*command, "-o", f"{tmp_path}/o")["splits"]["gsm8k"]
     left_out = (tmp_path / "o/left_out.jsonl").read_text().splitlines()
     assert split["reasons"] == {"too_long": len(split["missing"])} and split["missing"]
-    assert len(left_out) + split["num_wrong"] + split["num_right"] == 60
+    assert len(left_out) + split["num_wrong"] + split["num_right"] == 15
     assert "tokens, more than max_tokens=1024" in json.loads(left_out[0])["detail"]
 
 

@@ -2,13 +2,15 @@
 
 A Bayesian estimator's decision takes far less time in a batch than alone. So an estimator whose
 decision is due waits a moment for others, much less than a rollout takes, and they decide together,
-off the event loop. Each then wants what it would have wanted alone.
+off the event loop. The moment ends early once every problem at work waits, as nobody else will ask.
+Each then wants what it would have wanted alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from mclabel.labeling.estimators import Probe, ProblemEstimator, decide_together
 from mclabel.run.desk import Desk
@@ -35,7 +37,18 @@ class Decisions:
         self._desk = desk
         self._due: list[tuple[_Asking, asyncio.Future[Sequence[Probe]]]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._num_at_work = 0
         self._under_way: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Count a problem as one that may ask, while the context lasts."""
+        self._num_at_work += 1
+        try:
+            yield
+        finally:
+            self._num_at_work -= 1
+            self._begin_or_wait()
 
     async def wanted(self, estimator: ProblemEstimator, num_prefixes: int) -> Sequence[Probe]:
         """What the estimator wants, decided with all others that ask in the same moment.
@@ -47,11 +60,15 @@ class Decisions:
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[Sequence[Probe]] = loop.create_future()
         self._due.append(((estimator, num_prefixes), turn))
-        if len(self._due) >= MAX_TOGETHER:
-            self._begin()
-        elif self._timer is None:
-            self._timer = loop.call_later(WINDOW_S, self._begin)
+        self._begin_or_wait()
         return await turn
+
+    def _begin_or_wait(self) -> None:
+        """Begin if nobody else will ask, or the batch is full; else within the window."""
+        if len(self._due) >= min(MAX_TOGETHER, max(1, self._num_at_work)):
+            self._begin()
+        elif self._due and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._begin)
 
     def _begin(self) -> None:
         if self._timer is not None:

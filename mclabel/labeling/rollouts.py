@@ -369,31 +369,34 @@ async def roll_out(
     longest = 1
     running: set[asyncio.Task[Ended]] = set()
     done: set[asyncio.Task[Ended]] = set()
-    await desk.run(run.take_over, samplers[0].recorded)
-    try:
-        while True:
-            ended = [task.result() for task in done]
-            wanted, judgements = await desk.run(advance, ended, is_last=not (running or pending))
-            if wanted is None:
-                wanted = await decisions.wanted(checked, len(prefixes))
-                is_over = not (wanted or running or pending)
-                judgements = await desk.run(run.judge) if is_over else None
-            if judgements is not None:
-                return judgements
-            if wanted and not is_checked:
-                for sampler in samplers:
-                    sampler.check_room(prefixes)
-                is_checked = True
-            pending.extend(wanted)
-            longest = max([longest, *(prefixes[probe.prefix].num_tokens for probe in wanted)])
-            most = min(MAX_RUNNING, max(1, MAX_RUNNING_TOKENS // longest))
-            while pending and len(running) < most:
-                running.add(asyncio.create_task(one(pending.popleft())))
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, *done, return_exceptions=True)
+    with decisions.at_work():
+        await desk.run(run.take_over, samplers[0].recorded)
+        try:
+            while True:
+                ended = [task.result() for task in done]
+                wanted, judgements = await desk.run(
+                    advance, ended, is_last=not (running or pending)
+                )
+                if wanted is None:
+                    wanted = await decisions.wanted(checked, len(prefixes))
+                    is_over = not (wanted or running or pending)
+                    judgements = await desk.run(run.judge) if is_over else None
+                if judgements is not None:
+                    return judgements
+                if wanted and not is_checked:
+                    for sampler in samplers:
+                        sampler.check_room(prefixes)
+                    is_checked = True
+                pending.extend(wanted)
+                longest = max([longest, *(prefixes[probe.prefix].num_tokens for probe in wanted)])
+                most = min(MAX_RUNNING, max(1, MAX_RUNNING_TOKENS // longest))
+                while pending and len(running) < most:
+                    running.add(asyncio.create_task(one(pending.popleft())))
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, *done, return_exceptions=True)
 
 
 def replay(run: EstimatorRun, recorded: dict[Place, Rollout]) -> int:

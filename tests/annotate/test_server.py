@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from mclabel.annotate.events import read_events
+from mclabel.cli import main
 from tests.support.annotated import AnnotateProcess
 from tests.support.shown import plain_run, solution, write_run
 
@@ -105,11 +105,9 @@ def test_labels_are_hidden_until_an_opinion_is_submitted(tmp_path: Path, run: st
     with AnnotateProcess(run, "-o", str(out)) as page:  # goes on where the kill has struck
         assert set(page.get("/api/state", "me")["done"]) == {"solution-1"}
         assert page.get("/summary", "me")["num_done"] == 1
-        second = subprocess.run(
-            [sys.executable, "-m", "mclabel", "annotate", run, "-o", str(out)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert second.returncode == 2 and "another `mclabel annotate` serves" in second.stderr
+        second = CliRunner().invoke(main, ["annotate", run, "-o", str(out)])
+        assert second.exit_code == 2
+        assert "another `mclabel annotate` serves" in " ".join(second.output.split())
     assert page.process.returncode == 0
     assert "me: 1 of 3 solutions, median 2 s; 0 unsure" in page.said
 
@@ -123,12 +121,9 @@ def test_other_settings_or_another_run_are_refused(tmp_path: Path, run: str) -> 
     twin = write_run(tmp_path / "again" / Path(run).name, changed, None)
 
     def refused(*arguments: str) -> str:
-        ended = subprocess.run(
-            [sys.executable, "-m", "mclabel", "annotate", *arguments, "-o", out],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert ended.returncode == 2
-        return " ".join(ended.stderr.split())
+        ended = CliRunner().invoke(main, ["annotate", *arguments, "-o", out])
+        assert ended.exit_code == 2
+        return " ".join(ended.output.split())
 
     assert "seed='1', was '0'" in refused(run, "--seed", "1")
     assert "run_id=" in refused(other)

@@ -33,17 +33,25 @@ async def graded(checker: Checker, answer: str, gold: str) -> Grade:
     return grade
 
 
-@pytest.fixture
-def checker() -> Iterator[Checker]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[Checker]:
+    """A checker for all tests: its host costs more than most of them."""
     checker = Checker()
     yield checker
     checker.close()
 
 
+@pytest.fixture
+def checker(running: Checker) -> Checker:
+    """The checker that runs, without what it remembers of other tests."""
+    running._memo.clear()
+    return running
+
+
 def test_from_the_main_thread_with_an_alarm_of_the_callers(checker: Checker) -> None:
     rung = []
     signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
     assert all(g.verdict is RIGHT for g in checker.grade_many(hard_pairs(10)))
     while not rung:
         time.sleep(0.01)  # and not `signal.pause`, which may begin after the alarm

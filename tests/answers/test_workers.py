@@ -58,13 +58,23 @@ def fresh() -> Iterator[Checker]:
     checker.close()
 
 
-def test_nothing_starts_before_it_is_needed(fresh: Checker) -> None:
+def test_nothing_starts_before_it_is_needed_and_close_ends_it(fresh: Checker) -> None:
     checker = fresh
     assert checker.grade("1/2", "0.5").verdict is Verdict.RIGHT
     assert checker.grade("x+1", "1+x").verdict is Verdict.RIGHT
     assert checker.host_pid() is None
     assert checker.grade(*HARD).verdict is Verdict.RIGHT
     assert checker.host_pid() is not None
+    pool = ThreadPoolExecutor(1)
+    grading = pool.submit(checker.grade, *STUCK)
+    while not (workers := _workers(checker)):
+        time.sleep(0.001)
+    pids = [checker.host_pid() or 0, *(worker.pid for worker in workers)]
+    checker.close()
+    assert grading.result(timeout=60).reason == "no_worker"
+    _wait_for_the_end(pids)
+    pool.shutdown()
+    assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
 
 
 def test_a_stuck_pair_costs_only_itself(checker: Checker) -> None:
@@ -190,7 +200,7 @@ def _suspend_a_worker(checker: Checker) -> psutil.Process:
 
 
 def test_memory_is_limited() -> None:
-    checker = Checker(num_workers=1, memory_bytes=400 << 20)
+    checker = Checker(num_workers=1, memory_bytes=400 << 20, max_steps=200_000)
     assert checker.grade(*HARD).verdict is Verdict.RIGHT
     pool = ThreadPoolExecutor(1)
     grading = pool.submit(checker.grade, *STUCK)
@@ -205,21 +215,6 @@ def test_memory_is_limited() -> None:
     assert checker.grade("\\sin(7^{9999999})", "1").verdict is not Verdict.RIGHT
     assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
     checker.close()
-
-
-def test_close_ends_the_processes(fresh: Checker) -> None:
-    checker = fresh
-    checker.grade(*HARD)
-    pool = ThreadPoolExecutor(1)
-    grading = pool.submit(checker.grade, *STUCK)
-    while not (workers := _workers(checker)):
-        time.sleep(0.001)
-    pids = [checker.host_pid() or 0, *(worker.pid for worker in workers)]
-    checker.close()
-    assert grading.result(timeout=60).reason == "no_worker"
-    _wait_for_the_end(pids)
-    pool.shutdown()
-    assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
 
 
 @pytest.mark.parametrize("ending", ["exit", "while busy"])

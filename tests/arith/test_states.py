@@ -242,7 +242,7 @@ def test_answers_on_the_way_can_be_halved() -> None:
     means = []
     for rate in (1.0, 0.5):
         rng, count = random.Random(2), 0
-        problems = generate(200, seed=6, split="test", num_steps=(6, 10))
+        problems = generate(100, seed=6, split="test", num_steps=(6, 10))
         for problem in problems:
             program = Program.from_json(problem.meta["program"])
             text = write_trace(program, problem.text, rng=rng, strength=1.0, answer_rate=rate)

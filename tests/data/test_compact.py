@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -47,10 +48,17 @@ def by_id(store: Store) -> list[LabeledSolution]:
     return sorted(read_labels(store), key=lambda row: row.solution.id)
 
 
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("labelled")
+    label(folder / "out")
+    return folder / "out"
+
+
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
-    label(tmp_path / "out")
-    return tmp_path / "out"
+def out(labelled: Path, tmp_path: Path) -> Path:
+    """A copy of a run, for one test to merge."""
+    return Path(shutil.copytree(labelled, tmp_path / "out"))
 
 
 def test_merged_shards_hold_the_same_rows_and_the_job_finds_them_done(out: Path) -> None:

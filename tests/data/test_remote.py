@@ -22,7 +22,7 @@ from mclabel.run.shards import store as store_module
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact_store
-from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
+from tests.support.flaky_s3 import FlakyS3, flaky_s3, retry_soon, s3_environment
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,10 @@ PROBLEMS: list[dict[str, object]] = [
 ]
 
 
-def test_a_job_all_by_url_on_a_server_that_fails(s3: FlakyS3) -> None:
+def test_a_job_all_by_url_on_a_server_that_fails(
+    s3: FlakyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retry_soon(monkeypatch)
     rng = random.Random(0)
     s3.fault = lambda method, path: rng.choice(["ok"] * 8 + ["503", "drop"])  # type: ignore[assignment, return-value]
     source = put("deep/er/problems.jsonl", lines(PROBLEMS) + b"\nnot JSON\n")

@@ -322,11 +322,13 @@ FALLBACK = sentencepiece_text()
 )
 def test_looking_for_turns_takes_linear_time(part: str) -> None:
     """A matcher that backtracks would not be done with these within the time of all tests."""
-    text = part * (400_000 // len(part))
+    text = part * (100_000 // len(part))
     assert reflection_ends(text)[-1] == len(text)
 
 
-@pytest.mark.parametrize("num_tokens", [30_000, 120_000])
+@pytest.mark.parametrize(
+    "num_tokens", [10_000, 30_000, pytest.param(120_000, marks=pytest.mark.slow)]
+)
 def test_work_is_linear_in_the_length(num_tokens: int) -> None:
     """500 steps in 30,000 tokens: no more than 25 tokens are decoded for each token."""
     rng = random.Random(1)

@@ -23,7 +23,7 @@ from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import commit_block, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact_store
-from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, s3_environment
+from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, retry_soon, s3_environment
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 PAGE = 20
@@ -62,9 +62,7 @@ def test_create_read_list_delete(s3: FlakyS3) -> None:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again after milliseconds, as often as ever."""
-    backoff = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(seconds=1)}
-    monkeypatch.setitem(store_module._RETRIES, "backoff", {**backoff, "base": 2})
+    retry_soon(monkeypatch)
 
 
 @pytest.mark.usefixtures("soon")
@@ -146,8 +144,9 @@ def test_a_store_that_is_gone_is_a_clear_stop(s3: FlakyS3, monkeypatch: pytest.M
 
 @pytest.fixture
 def unknown(s3: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> FlakyS3:
-    """As in a process that has not reached any bucket yet."""
+    """As in a process that has not reached any bucket yet, and that gives up sooner."""
     monkeypatch.setattr(contact, "_answered", set())
+    monkeypatch.setitem(contact._RETRIES, "retry_timeout", timedelta(seconds=1))
     return s3
 
 
@@ -161,7 +160,11 @@ def test_a_store_that_never_answered_fails_at_first_contact(unknown: FlakyS3, fa
     for part in (f"at {unknown.url} ", "Nothing was written", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY"):
         assert part in message
     assert "Committed blocks" not in message
-    assert f"retry_timeout: {contact.FIRST_S}s" in message  # of the request that failed
+    assert "retry_timeout: 1s" in message  # of the request that failed
+
+
+def test_a_wrong_name_costs_seconds() -> None:
+    assert contact._RETRIES["retry_timeout"] == timedelta(seconds=contact.FIRST_S)
     assert contact.FIRST_S <= 5
 
 

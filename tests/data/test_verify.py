@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,33 @@ from mclabel.run.verify.run import verify
 from tests.support.labelled import arith_rows
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
+Label = Callable[..., Store]
 
-def label(folder: Path, *more: str) -> Store:
-    source = write_problems(folder, 12)
-    changes = scripted_overrides(source, folder / "run", "ray.address=none", *more)
-    jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
-    return Store(str(folder / "run"))
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folder of a run with these settings, which is made once."""
+
+    @cache
+    def made(*more: str) -> Path:
+        folder = tmp_path_factory.mktemp("labelled")
+        source = write_problems(folder, 12)
+        changes = scripted_overrides(source, folder / "run", "ray.address=none", *more)
+        jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+        return folder
+
+    return made
+
+
+@pytest.fixture
+def label(labelled: Callable[..., Path], tmp_path: Path) -> Label:
+    """Copy a run with these settings to the test's folder."""
+
+    def copied(*more: str) -> Store:
+        shutil.copytree(labelled(*more), tmp_path, dirs_exist_ok=True)
+        return Store(str(tmp_path / "run"))
+
+    return copied
 
 
 def faults(found: Verification) -> list[str]:
@@ -55,9 +78,9 @@ def faults(found: Verification) -> list[str]:
     ids=lambda more: " ".join(more),
 )
 def test_runs_of_every_kind_are_sound_before_and_after_a_merge(
-    tmp_path: Path, more: list[str]
+    tmp_path: Path, label: Label, more: list[str]
 ) -> None:
-    store = label(tmp_path, *more)
+    store = label(*more)
     before = verify(store)
     assert faults(before) == [] and before.notes == []
     rows, rollouts = len(list(read_labels(store))), len(list(read_rollouts(store)))
@@ -68,8 +91,8 @@ def test_runs_of_every_kind_are_sound_before_and_after_a_merge(
     assert (after.num_blocks, after.num_solutions, after.num_rollouts) == (3, rows, rollouts)
 
 
-def test_runs_that_were_graded_again_or_imported_are_sound(tmp_path: Path) -> None:
-    store = label(tmp_path)
+def test_runs_that_were_graded_again_or_imported_are_sound(tmp_path: Path, label: Label) -> None:
+    store = label()
     jobs.regrade(store.location, str(tmp_path / "again"))
     jobs.export_run(store.location, "trl", str(tmp_path / "trl"))
     jobs.import_file(str(tmp_path / "trl" / "data.jsonl"), "trl", str(tmp_path / "imported"))
@@ -103,9 +126,9 @@ def _other_root(rows: Rows) -> Rows:
     ],
 )
 def test_labels_that_do_not_agree_with_their_rollouts(
-    tmp_path: Path, change: Callable[[Rows], Rows], fault: str
+    tmp_path: Path, label: Label, change: Callable[[Rows], Rows], fault: str
 ) -> None:
-    store = label(tmp_path, "block_problems=12")
+    store = label("block_problems=12")
     rows, rollouts = list(read_labels(store)), list(read_rollouts(store))
     rows.sort(key=lambda row: (row.problem.id, row.solution.sample_index))
     store = Store(str(tmp_path / "new"), create=True)
@@ -114,8 +137,10 @@ def test_labels_that_do_not_agree_with_their_rollouts(
     assert any(line.startswith(f"labels/new.parquet: {fault}") for line in faults(found)), found
 
 
-def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(tmp_path: Path) -> None:
-    label(tmp_path)
+def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(
+    tmp_path: Path, label: Label
+) -> None:
+    label()
     jobs.regrade(str(tmp_path / "run"), str(tmp_path / "again"))  # which has no plan
     store = Store(str(tmp_path / "again"))
     first, second, _ = store.names("labels")
@@ -133,8 +158,8 @@ def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(tmp_p
     assert any("labels/notes.txt" in note for note in found.notes)
 
 
-def test_blocks_are_compared_with_the_plan(tmp_path: Path) -> None:
-    store = label(tmp_path, "block_problems=2")
+def test_blocks_are_compared_with_the_plan(tmp_path: Path, label: Label) -> None:
+    store = label("block_problems=2")
     name, *_ = store.names("labels")
     rows = [row for row in read_labels(store, [name[7:-8]])]
     store.delete(name)
@@ -150,8 +175,8 @@ def test_blocks_are_compared_with_the_plan(tmp_path: Path) -> None:
     assert "1 files in labels/ belong to no block of the plan" in "\n".join(found.notes)
 
 
-def test_superseded_labels_are_not_counted(tmp_path: Path) -> None:
-    store = label(tmp_path)
+def test_superseded_labels_are_not_counted(tmp_path: Path, label: Label) -> None:
+    store = label()
     source = tmp_path / "problems.jsonl"
     source.write_text(source.read_text().replace('"answer": "3"', '"answer": "33"'))
     changes = scripted_overrides(source, tmp_path / "run", "ray.address=none")
@@ -166,8 +191,8 @@ def test_superseded_labels_are_not_counted(tmp_path: Path) -> None:
     assert line.startswith("plan/000001.parquet: missing, though plan/000002.parquet is there")
 
 
-def test_a_run_that_is_merged_meanwhile_is_not_called_damaged(tmp_path: Path) -> None:
-    store = label(tmp_path)
+def test_a_run_that_is_merged_meanwhile_is_not_called_damaged(tmp_path: Path, label: Label) -> None:
+    store = label()
 
     def merge(done: int, count: int) -> None:
         if done == 1:
@@ -178,8 +203,8 @@ def test_a_run_that_is_merged_meanwhile_is_not_called_damaged(tmp_path: Path) ->
     assert found.notes[0] == "shards were merged during the check: run verify again"
 
 
-def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path) -> None:
-    store = label(tmp_path, "estimator.kind=posterior")
+def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path, label: Label) -> None:
+    store = label("estimator.kind=posterior")
     rollouts = store.names("rollouts")
     content = store.read(rollouts[0]) or b""
     store.delete(rollouts[0])
@@ -199,8 +224,8 @@ def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path) -> No
     assert "journals are of finished blocks" in found.notes[1]
 
 
-def test_the_verb_s_exit_codes_and_json(tmp_path: Path) -> None:
-    store = label(tmp_path)
+def test_the_verb_s_exit_codes_and_json(tmp_path: Path, label: Label) -> None:
+    store = label()
     run = str(tmp_path / "run")
 
     def ran(*words: str) -> tuple[int, str, Any]:

@@ -124,7 +124,7 @@ def test_logits_of_the_bundled_policy_in_single_precision() -> None:
     ).encode("\n")[0]
     contexts = [
         ids[: place + 1]
-        for ids in solution_ids(4)
+        for ids in solution_ids(2)
         for place, token in enumerate(ids)
         if token == newline
     ]

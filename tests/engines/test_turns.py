@@ -36,8 +36,12 @@ def job(source: Path, out: Path, engine: str, *more: str) -> LabelConfig:
 
 
 @pytest.mark.parametrize("kind", ["fixed", "posterior"])
-def test_a_job_in_turns_is_the_job_side_by_side(tmp_path: Path, kind: str) -> None:
+def test_a_job_in_turns_is_the_job_side_by_side(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = write_problems(tmp_path, 12)
+    if kind == "posterior":  # has a turn for every decision
+        monkeypatch.setitem(Turns.__init__.__kwdefaults__, "grace_s", 0.05)
     rule = f"estimator.kind={kind}"
     found = {}
     for name, engine, turns in (("beside", "scripted", False), ("turns", LONE, True)):

@@ -148,7 +148,7 @@ def problems(draw: st.DrawFn) -> tuple[list[SolutionPath], int]:
     st.integers(1, 9),
     st.integers(1, 5),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_estimator_ends_within_its_cap_whatever_the_order(
     problem: tuple[list[SolutionPath], int], kind: str, rng, rollouts: int, batch: int
 ) -> None:

@@ -60,7 +60,7 @@ def estimator_of(case: Case, number: int) -> PosteriorEstimator:
 some_priors_once = some_priors()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     profile=st.sampled_from(PROFILES),

@@ -358,7 +358,7 @@ def test_a_job_ends_with_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_a_sound_job_says_nothing(tmp_path: Path) -> None:
-    job = ["problems.source=arith", "problems.limit=8", "ray.address=none", "seed=1"]
+    job = ["problems.source=arith", "problems.limit=4", "ray.address=none", "seed=1"]
     said = mclabel(
         *("label", "/dev/null", f"out={tmp_path}/out", "policy.max_tokens=200"),
         *("estimator.kind=fixed", "estimator.rollouts=2", *job),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mclabel.core.errors import DataError
@@ -107,6 +107,7 @@ def test_threshold_by_hand() -> None:
         best_threshold(rows, {})
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_no_threshold_is_better(data: st.DataObject) -> None:
     steps = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]), min_size=1, max_size=4)

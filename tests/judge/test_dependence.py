@@ -16,7 +16,13 @@ SIZE = 1000
 """Solutions of a world."""
 
 
-@pytest.fixture(scope="module", params=[8, 2], ids=["8 rollouts", "2 rollouts"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(8, id="8 rollouts"),
+        pytest.param(2, id="2 rollouts", marks=pytest.mark.slow),
+    ],
+)
 def world(request: pytest.FixtureRequest) -> World:
     return simulated(0, SIZE, request.param)
 

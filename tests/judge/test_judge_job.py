@@ -7,6 +7,7 @@ import multiprocessing
 import random
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +85,19 @@ def check(out: Path, count: int = NUM_ROWS) -> OpinionRun:
 
 
 def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
+    source, out = write(tmp_path / "in.jsonl", 8), tmp_path / "out"
     with Server(answer=answered, max_model_len=2000) as server:
         result = run(*critic(server, source, out))
         assert result.exit_code == 0, result.output
-        assert "24 solutions judged: an error in 18, unknown 0" in " ".join(result.output.split())
-        assert len(server.bodies) == 2 * NUM_ROWS + 1  # and one to see that the server can do it
+        assert "8 solutions judged: an error in 6, unknown 0" in " ".join(result.output.split())
+        assert len(server.bodies) == 2 * 8 + 1  # and one to see that the server can do it
         again = run(*critic(server, source, out))
-        assert again.exit_code == 0 and len(server.bodies) == 2 * NUM_ROWS + 1
-    found = check(out)
+        assert again.exit_code == 0 and len(server.bodies) == 2 * 8 + 1
+        anew = run(*critic(server, source, tmp_path / "anew", "--answers", str(out)))
+        assert anew.exit_code == 0, anew.output
+        assert len(server.bodies) == 2 * 8 + 2, "its answers are on record"
+    check(tmp_path / "anew", 8)
+    found = check(out, 8)
     assert found.claim == "where" and found.judge == "critic"
     metadata = json.loads((out / "run.json").read_text())["config"]
     assert metadata["judge"]["policy"]["model"].startswith("weights:")
@@ -121,16 +126,21 @@ def test_opinions_that_are_all_unknown_are_a_failure(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "all 2 opinions are unknown" in done.output
 
 
-def test_killed_ten_times_every_vote_is_asked_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kills", "count"), [(3, 12), pytest.param(10, 24, marks=pytest.mark.slow)]
+)
+def test_killed_again_and_again_every_vote_is_asked_once(
+    tmp_path: Path, kills: int, count: int
+) -> None:
     """The jobs run in processes that share their imports, which cost ten times the work."""
-    rng, source, out = random.Random(0), write(tmp_path / "in.jsonl"), tmp_path / "out"
+    rng, source, out = random.Random(0), write(tmp_path / "in.jsonl", count), tmp_path / "out"
     shown = tmp_path / "shown.txt"
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mclabel.jobs", "openai", *TRANSFORMERS])
     with Server(answer=answered, max_model_len=2000, delay_s=0.15) as server:
         more = ("judge.policy.engine.max_live=2", "journal_s=0.05")
         command = (critic(server, source, out, *more), str(shown))
-        for _ in range(10):
+        for _ in range(kills):
             seen = len(server.bodies)
             job = context.Process(target=run_command, args=command)
             job.start()
@@ -145,13 +155,13 @@ def test_killed_ten_times_every_vote_is_asked_once(tmp_path: Path) -> None:
         last.join(240)
         assert last.exitcode == 0, shown.read_text()
         asked = len(server.bodies)
-    check(out)
+    check(out, count)
     # What was under way at a kill, or not in a journal yet, is asked again; the rest is not.
-    assert asked <= 2 * NUM_ROWS + 11 + 10 * 4
+    assert asked <= 2 * count + (kills + 1) + kills * 4
 
 
-def test_fifty_failures_are_fifty_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 50), tmp_path / "out"
+def test_failures_are_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 6), tmp_path / "out"
     with Server(answer=answered, max_model_len=2000) as server:
         assert run(*critic(server, source, tmp_path / "probe", "budget.max_tokens=1")).exit_code
         plain = server._reply
@@ -167,7 +177,7 @@ def test_fifty_failures_are_fifty_unknowns_and_only_they_are_asked_again(tmp_pat
         result = run(*critic(server, source, out))
         assert result.exit_code == 1, result.output
         said = " ".join(result.output.split())
-        assert "50 solutions judged: an error in 0, unknown 50" in said
+        assert "6 solutions judged: an error in 0, unknown 6" in said
         assert "gave no answer within 0 s" in said
         failed = OpinionRun.read(str(out))
         assert {one.votes for one in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
@@ -175,18 +185,27 @@ def test_fifty_failures_are_fifty_unknowns_and_only_they_are_asked_again(tmp_pat
         again = tmp_path / "again"
         result = run(*critic(server, source, again, f"answers={out}"))
         assert result.exit_code == 0, result.output
-    check(again, 50)
+    check(again, 6)
 
 
-def test_a_run_that_is_read_anew_asks_nothing(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A source and a run of opinions on it, for tests that read them."""
+    folder = tmp_path_factory.mktemp("recorded")
+    source, out = write(folder / "in.jsonl", 2), folder / "out"
     with Server(answer=answered, max_model_len=2000) as server:
-        assert run(*critic(server, source, out)).exit_code == 0
-        asked = len(server.bodies)
-        result = run(*critic(server, source, tmp_path / "again", "--answers", str(out)))
-        assert result.exit_code == 0, result.output
-        assert len(server.bodies) == asked + 1
-    check(tmp_path / "again")
+        assert run(*critic(server, source, out, NAMED)).exit_code == 0
+    return source, out
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Server]:
+    """Another server, with the same model and one more."""
+    with Server(answer="\\boxed{-1}", max_model_len=2000, names=("policy", "other")) as server:
+        yield server
+
+
+NAMED = "judge.policy.engine.model=policy"
 
 
 @pytest.mark.parametrize(
@@ -202,28 +221,27 @@ def test_a_run_that_is_read_anew_asks_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_answers_of_another_model_or_sampling_are_refused(
-    tmp_path: Path, change: str, words: str
+    tmp_path: Path, recorded: tuple[Path, Path], other: Server, change: str, words: str
 ) -> None:
-    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
-    named = "judge.policy.engine.model=policy"
-    with Server(answer=answered, max_model_len=2000) as server:
-        assert run(*critic(server, source, out, named)).exit_code == 0
-    with Server(answer="\\boxed{-1}", max_model_len=2000, names=("policy", "other")) as other:
-        again = (*critic(other, source, tmp_path / "again", f"answers={out}", named), change)
-        result = run(*again)
-        said = " ".join(result.output.split())
-        assert result.exit_code == 2 and "another model's, or were sampled with" in said, said
-        assert words in said and not (tmp_path / "again").exists()
-        # On another server, and for more votes, answers of the same model count.
-        more = ("judge.least_votes=3", named)
-        moved = critic(other, source, tmp_path / "moved", f"answers={out}", *more)
-        asked = len(other.bodies)
-        result = run(*moved)
-        assert result.exit_code == 0, result.output
-        assert len(other.bodies) - asked == 1 + sum(
-            len(one.answers) - 2
-            for one in OpinionRun.read(str(tmp_path / "moved")).opinions.values()
-        )
+    source, out = recorded
+    again = (*critic(other, source, tmp_path / "again", f"answers={out}", NAMED), change)
+    result = run(*again)
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2 and "another model's, or were sampled with" in said, said
+    assert words in said and not (tmp_path / "again").exists()
+
+
+def test_on_another_server_answers_of_the_same_model_count(
+    tmp_path: Path, recorded: tuple[Path, Path], other: Server
+) -> None:
+    source, out = recorded
+    more = (f"answers={out}", "judge.least_votes=3", NAMED)
+    asked = len(other.bodies)
+    result = run(*critic(other, source, tmp_path / "moved", *more))
+    assert result.exit_code == 0, result.output
+    opinions = OpinionRun.read(str(tmp_path / "moved")).opinions.values()
+    num_more = sum(len(one.answers) - 2 for one in opinions)
+    assert len(other.bodies) - asked == 1 + num_more > 1
 
 
 def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 import pytest
 
@@ -53,11 +54,36 @@ def test_what_is_due_together_is_decided_together(monkeypatch: pytest.MonkeyPatc
     async def run() -> list[list[int]]:
         shared = Decisions(Desk())
         some = estimators("posterior", 50)
-        return [list(w) for w in await asyncio.gather(*(shared.wanted(e, MANY) for e in some))]
+        with ExitStack() as at_work:
+            for _ in some:
+                at_work.enter_context(shared.at_work())
+            return [list(w) for w in await asyncio.gather(*(shared.wanted(e, MANY) for e in some))]
 
     found = asyncio.run(run())
     assert sizes == [20, 20, 10]
     assert found == [list(e.wanted(MANY)) for e in estimators("posterior", 50)]
+
+
+def test_nobody_waits_once_all_at_work_have_asked_or_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = count_batches(monkeypatch)
+    monkeypatch.setattr(decisions, "WINDOW_S", 3600)
+
+    async def run() -> None:
+        shared, some = Decisions(Desk()), estimators("posterior", 3)
+        with shared.at_work():
+            await shared.wanted(some[0], MANY)
+            with shared.at_work():
+                asked = [asyncio.create_task(shared.wanted(one, MANY)) for one in some[1:2]]
+                await asyncio.sleep(0.05)
+                assert not asked[0].done(), "another problem may ask yet"
+            await asyncio.gather(*asked)
+            with shared.at_work():
+                await asyncio.gather(*(shared.wanted(one, MANY) for one in some[1:]))
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert sizes == [1, 1, 2]
 
 
 def test_an_estimator_whose_decision_takes_no_time_is_never_due() -> None:

@@ -56,15 +56,15 @@ def write_golds(folder: Path, golds: dict[str, str]) -> str:
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, kind: str) -> None:
     cut = "policy.engine={kind: scripted, truncate_rate: 0.05}"
-    run = label(tmp_path, f"estimator={SETTINGS[kind]}", cut)
+    run = label(tmp_path, f"estimator={SETTINGS[kind]}", cut, count=6)
     report = jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     assert rollouts(tmp_path / "again") == rollouts(run)
-    assert (report.num_solutions, report.num_rollouts_missing) == (4 * NUM_PROBLEMS, 0)
+    assert (report.num_solutions, report.num_rollouts_missing) == (24, 0)
     assert report.num_rollouts == len(rollouts(run))
     assert report.num_solutions_changed == report.num_rollouts_changed == 0
     assert report.num_first_errors_changed == report.num_rollouts_unused == 0
-    check_exact(tmp_path / "again", NUM_PROBLEMS)
+    check_exact(tmp_path / "again", 6)
 
 
 def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: 
 
 def test_a_least_gain_that_a_budget_leads_is_used_again_as_it_was(tmp_path: Path) -> None:
     more = ["estimator.tokens_per_solution=40", "estimator.pilot=8", "block_problems=1"]
-    run = label(tmp_path, "estimator.kind=posterior", *more, count=20)
+    run = label(tmp_path, "estimator.kind=posterior", *more, count=12)
     assert len({(row.priors, row.min_gain_per_token) for row in rows(run)}) >= 3
     jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
@@ -87,13 +87,13 @@ def test_a_least_gain_that_a_budget_leads_is_used_again_as_it_was(tmp_path: Path
 def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
     tmp_path: Path, kind: str
 ) -> None:
-    run = label(tmp_path, f"estimator={SETTINGS[kind]}")
+    run = label(tmp_path, f"estimator={SETTINGS[kind]}", count=6)
     # What the policy answers where it errs: its wrong answers become right ones, and in turn.
     golds = write_golds(tmp_path, {"p3": "301", "p4": "402", "p5": r"\boxed{5}", "zz": "1"})
     report = jobs.regrade(str(run), str(tmp_path / "again"), golds=golds)
     assert (report.num_golds, report.num_golds_unknown) == (4, 1)
     before, after = rows(run), rows(tmp_path / "again")
-    check_exact(tmp_path / "again", NUM_PROBLEMS)
+    check_exact(tmp_path / "again", 6)
     for old, new in zip(before, after, strict=True):
         if old.problem.id not in ("p3", "p4"):
             assert new == replace(old, num_missing=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,16 @@ def files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("labelled")
+    label(folder, "source")
+    return folder / "source"
+
+
 @pytest.fixture
-def source(tmp_path: Path) -> str:
-    label(tmp_path, "source")
+def source(labelled: Path, tmp_path: Path) -> str:
+    shutil.copytree(labelled, tmp_path / "source")
     return f"solutions.run={tmp_path / 'source'}"
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 from transformers import AutoTokenizer
 
+from mclabel.core.records import Problem
 from mclabel.core.seeds import sampling_seed
 from mclabel.domains import arith
 from mclabel.domains.arith.verify import StepTruth
@@ -43,8 +44,8 @@ def test_the_tokenizer_has_ariths_ids_first_and_one_for_an_indentation() -> None
     assert [TOKENIZER.decode([i]) for i in ids] == pieces
 
 
-def test_words_of_references_are_one_token_each() -> None:
-    for problem in generate(100, seed=0, split="test"):
+def test_words_of_references_are_one_token_each(problems: list[Problem]) -> None:
+    for problem in problems:
         text = reference(Function.from_json(problem.meta["function"]))
         ids = TOKENIZER(text)["input_ids"]
         assert TOKENIZER.decode(ids) == text

@@ -28,7 +28,7 @@ from mclabel.show.opinions import (
 )
 from mclabel.show.solutions import show_solution
 from tests.support.shown import combined, solution, write_run
-from tests.support.viewer_process import ViewerProcess
+from tests.support.viewer_process import ViewerHere
 
 STEPS = ["We add.\n", "  2 + 2 = 5, so 5.\n", "So \\boxed{5}."]
 START = Flag(step=1, start=2, end=11, reason="2 + 2 is 4")
@@ -223,7 +223,7 @@ def test_the_viewer_is_told_opinions_and_places_and_finds_what_is_not_kept(
         combined(wrong(1), START, END),
         combined(wrong(2), kept=False),
     ]
-    with ViewerProcess(write_run(tmp_path / "run", rows, None)) as viewer:
+    with ViewerHere(write_run(tmp_path / "run", rows, None)) as viewer:
         viewer.wait_for(3)
         told: list[dict[str, Any]] = [viewer.get("solution", id=f"solution-{n}") for n in range(3)]
         assert viewer.get("state")["counts"]["marks"]["unkept"] == 1

@@ -6,15 +6,15 @@ import http.client
 import json
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from mclabel.cli import main
 from mclabel.core.records import Outcome
 from mclabel.report.viewer.selection import MAX_PART, MAX_PART_STEPS
 from mclabel.run.kinds import find_runs, run_identity
@@ -32,7 +32,7 @@ from tests.support.shown import (
     twin_run,
     write_run,
 )
-from tests.support.viewer_process import ViewerProcess
+from tests.support.viewer_process import ViewerHere, ViewerProcess
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_what_is_found_is_summed_up(plain: ViewerProcess) -> None:
 def test_steps_without_a_value_and_late_errors_are_counted_apart(tmp_path: Path) -> None:
     late = solution(9, [f"{i}\n" for i in range(20)], [4] * 15 + [0] * 5, outcome=Outcome.WRONG)
     write_run(tmp_path / "late", [late], None)
-    with ViewerProcess(twin_run(tmp_path / "twins"), str(tmp_path / "late")) as viewer:
+    with ViewerHere(twin_run(tmp_path / "twins"), str(tmp_path / "late")) as viewer:
         viewer.wait_for(3)
         assert sum(viewer.get("summary")["values"]) == 4
         assert viewer.get("summary", run=1)["errors"] == {"12": 1}
@@ -121,7 +121,7 @@ def test_steps_without_a_value_and_late_errors_are_counted_apart(tmp_path: Path)
 def test_labels_of_what_is_found_are_given_in_parts(tmp_path: Path) -> None:
     steps = [f"{i}\n" for i in range(15)]
     rows = [solution(n, steps, [4] * 15) for n in range(MAX_PART + 500)]
-    with ViewerProcess(write_run(tmp_path / "run", rows, None)) as viewer:
+    with ViewerHere(write_run(tmp_path / "run", rows, None)) as viewer:
         viewer.wait_for(len(rows))
         seen: list[str] = []
         parts = 0
@@ -189,7 +189,7 @@ def test_the_reason_on_record_is_given_with_a_rollout_and_an_answer(tmp_path: Pa
     rollouts = [replace(one, prediction=None) for one in rollouts_of(row)]
     rollouts[1] = replace(rollouts[1], reason="the checker raised KeyError at <b>x</b>.py:3: 'a'")
     rollouts[3] = replace(rollouts[3], reason="too_short")
-    with ViewerProcess(write_run(tmp_path / "run", [row], rollouts)) as viewer:
+    with ViewerHere(write_run(tmp_path / "run", [row], rollouts)) as viewer:
         viewer.wait_for(1)
         found = viewer.get("rollouts", id="solution-1", step=0)
     raised = "the checker raised KeyError at <b>x</b>.py:3: 'a'"
@@ -261,7 +261,7 @@ def test_it_listens_on_this_machine_alone(plain: ViewerProcess) -> None:
 
 
 def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:
-    with ViewerProcess(hostile_run(tmp_path / "run")) as viewer:
+    with ViewerHere(hostile_run(tmp_path / "run")) as viewer:
         viewer.wait_for(len(HOSTILE))
         number = list(HOSTILE).index("long line")
         status, _, body = viewer.ask(f"/api/solution?id=solution-{number}", cookie=viewer.cookie)
@@ -278,7 +278,7 @@ def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:
 
 
 def test_many_steps_are_given_part_by_part(tmp_path: Path) -> None:
-    with ViewerProcess(long_run(tmp_path / "run", 250)) as viewer:
+    with ViewerHere(long_run(tmp_path / "run", 250)) as viewer:
         viewer.wait_for(2)
         whole = viewer.get("solution", id="solution-0")
         assert (whole["num_steps"], len(whole["steps"])) == (250, 100)
@@ -295,7 +295,7 @@ def test_many_steps_are_given_part_by_part(tmp_path: Path) -> None:
 def test_a_run_under_way_grows(tmp_path: Path) -> None:
     run = tmp_path / "run"
     claim(Store(str(run), create=True), "run.json", Semantic.of(CONFIG), {}, run=run.name)
-    with ViewerProcess(str(run)) as viewer:
+    with ViewerHere(str(run)) as viewer:
         assert viewer.get("state")["counts"]["total"] == 0
         for number in range(2):
             row = solution(number, ["a\n", "b"], [4, 4])
@@ -304,13 +304,11 @@ def test_a_run_under_way_grows(tmp_path: Path) -> None:
         assert viewer.get("rollouts", id="solution-1", step=0)["total"] == 4
 
 
-def view(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mclabel", "view", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def refused(*arguments: str) -> str:
+    """What `mclabel view` says and ends with."""
+    result = CliRunner().invoke(main, ["view", *arguments])
+    assert result.exit_code == 2
+    return " ".join(result.output.split())
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:
@@ -319,16 +317,13 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        result = view(str(run), "--port", port)
-        assert result.returncode == 2 and f"--port {port}: cannot be listened on" in result.stderr
+        assert f"--port {port}: cannot be listened on" in refused(str(run), "--port", port)
     (tmp_path / "empty").mkdir()
-    result = view(str(tmp_path / "empty"))
-    assert result.returncode == 2 and "is not a run: it holds neither" in result.stderr
+    assert "is not a run: it holds neither" in refused(str(tmp_path / "empty"))
     path = next((run / "labels").iterdir())
     stored = pq.read_table(path)
     metadata = {**json.loads(stored.schema.metadata[METADATA_KEY]), "schema_version": 99}
     pq.write_table(
         stored.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()}), path
     )
-    result = view(str(run))
-    assert result.returncode == 2 and "schema version 99" in result.stderr
+    assert "schema version 99" in refused(str(run))

@@ -96,8 +96,8 @@ def test_shares_are_unbiased_and_cost_what_they_say(free_rollouts: bool) -> None
 
 def test_free_rollouts_make_values_better() -> None:
     estimator = {"kind": "fixed", "rollouts": 2}
-    alone = errors(*estimated(80, {**estimator, "root_rollouts": 1}, free_rollouts=False))
-    together = errors(*estimated(80, estimator))
+    alone = errors(*estimated(40, {**estimator, "root_rollouts": 1}, free_rollouts=False))
+    together = errors(*estimated(40, estimator))
     assert (together**2).mean() < (alone**2).mean()
 
 

@@ -121,11 +121,11 @@ def test_without_ray_a_silent_engine_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source, out = write_problems(tmp_path, 4), tmp_path / "out"
-    more = ["ray.address=none", "ray.stall_s=0.1", "budget.max_hours=0.002"]
+    more = ["ray.address=none", "ray.stall_s=0.1", "budget.max_hours=0.001"]
     more.append("policy.engine={kind: scripted, hang_after: 0}")
     changes = scripted_overrides(source, out, *more)
     with caplog.at_level(logging.WARNING):
         report = jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
-    assert report.stopped_by == "budget.max_hours=0.002"
+    assert report.stopped_by == "budget.max_hours=0.001"
     _silent, stopped = [r.message for r in caplog.records if "produced no token" in r.message]
     assert "ray.address=local" in stopped and last_state(out)["num_silent"] == 1

@@ -119,12 +119,12 @@ def test_many_are_answered_together(server: Running) -> None:
             create = client.chat.completions.create
             requests = [
                 create(model="arith:policy", messages=USER, seed=seed)  # type: ignore[arg-type]
-                for seed in range(6)
+                for seed in range(3)
             ]
             return await asyncio.gather(*requests)
 
     answers = asyncio.run(ask_all())
-    assert len({one.id for one in answers}) == 6
+    assert len({one.id for one in answers}) == 3
     assert all(one.choices[0].finish_reason == "stop" for one in answers)
 
 
@@ -140,7 +140,7 @@ def test_a_stream_holds_the_same_solution(server: Running) -> None:
 
 
 def test_several_solutions_differ_and_the_chosen_one_is_first(server: Running) -> None:
-    extra = {"search": {"kind": "best_of_n", "n": 8}, "choose": "majority"}
+    extra = {"search": {"kind": "best_of_n", "n": 4}, "choose": "majority"}
     one, two = server.ask(extra_body=extra), server.ask(n=2, extra_body=extra)
     texts = [choice.message.content for choice in two.choices]
     assert len(set(texts)) == 2 and texts[0] == one.choices[0].message.content
@@ -152,14 +152,14 @@ def test_several_solutions_differ_and_the_chosen_one_is_first(server: Running) -
             streamed[choice.index] = found
     assert list(streamed.values()) == texts
     many = server.ask(n=100, extra_body=extra)
-    assert len(many.choices) == len({c.message.content for c in many.choices}) <= 8
+    assert len(many.choices) == len({c.message.content for c in many.choices}) <= 4
 
 
 @pytest.mark.parametrize("method", list(SEARCHES))
 def test_every_built_in_method_is_a_request_away(server: Running, method: str) -> None:
-    answer = server.ask(extra_body={"search": method, "tokens": 500})
+    answer = server.ask(extra_body={"search": method, "tokens": 330})
     assert answer.search["method"] == method
-    assert answer.search["tokens"]["sampled"] <= 500
+    assert answer.search["tokens"]["sampled"] <= 330
 
 
 def test_a_solution_is_no_longer_than_asked_for(server: Running) -> None:

@@ -118,8 +118,12 @@ def test_reliability_by_hand() -> None:
     assert reliability(beliefs) == [(0.25, 1.0, 1), (pytest.approx(0.93), 0.5, 2)]
 
 
-def test_simulate_prints_a_table() -> None:
-    result = CliRunner().invoke(main, ["simulate", "--problems", "3", "--profile", "hopeless"])
+@pytest.mark.parametrize(
+    "named", [["posterior"], pytest.param([], marks=pytest.mark.slow, id="all, as by default")]
+)
+def test_simulate_prints_a_table(named: list[str]) -> None:
+    given = [*named, "--problems", "3", "--profile", "hopeless"]
+    result = CliRunner().invoke(main, ["simulate", *given])
     assert result.exit_code == 0, result.output
     assert "hopeless" in result.output and "posterior" in result.output
     assert "sharp" not in result.output

@@ -7,8 +7,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
+
+import pytest
+
+from mclabel.run.shards import store
 
 Fault = Literal["ok", "503", "drop", "lose answer", "stall"]
 
@@ -123,3 +128,9 @@ def s3_environment(proxy: FlakyS3) -> dict[str, str]:
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ALLOW_HTTP": "true",
     }
+
+
+def retry_soon(patch: pytest.MonkeyPatch) -> None:
+    """Let stores try again after milliseconds what failed, as often as ever."""
+    backoff = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(seconds=1)}
+    patch.setitem(store._RETRIES, "backoff", {**backoff, "base": 2})

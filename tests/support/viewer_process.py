@@ -1,4 +1,4 @@
-"""`mclabel view` as a process of its own, and a client for it."""
+"""`mclabel view` as a process of its own or in a thread, and a client for it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from typing import Any
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
+
+import anyio
+import pytest
+from starlette.types import ASGIApp
+
+from mclabel.report.viewer import server as viewer
+from mclabel.serving.page import make_server
 
 WAIT_S = 120.0
 
@@ -22,20 +33,8 @@ class ViewerProcess:
     def __init__(self, *runs: str) -> None:
         self._runs = runs
 
-    def __enter__(self) -> ViewerProcess:
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "mclabel", "view", *self._runs],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "COLUMNS": "200"},
-        )
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if found := re.search(r"http://\S+", line):
-                self.address = found[0]
-                break
-        else:
-            raise RuntimeError("mclabel view has ended without an address")
+    def __enter__(self) -> Self:
+        self.address = self._start()
         parts = urlsplit(self.address)
         self.port = parts.port or 0
         self.origin = f"http://127.0.0.1:{self.port}"
@@ -45,6 +44,24 @@ class ViewerProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._connection.close()
+        self._stop()
+
+    def _start(self) -> str:
+        """The address of the page, once it is served."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "mclabel", "view", *self._runs],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := re.search(r"http://\S+", line):
+                return found[0]
+        raise RuntimeError("mclabel view has ended without an address")
+
+    def _stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(WAIT_S)
 
@@ -77,3 +94,27 @@ class ViewerProcess:
                 return
             time.sleep(0.1)
         raise TimeoutError(f"{num_solutions} solutions: {self.get('state')}")
+
+
+class ViewerHere(ViewerProcess):
+    """The viewer in a thread of this process, which starts and ends at once."""
+
+    def _start(self) -> str:
+        ready: SimpleQueue[str] = SimpleQueue()
+
+        def serve_until_stopped(app: ASGIApp, listening: socket.socket) -> None:
+            self._server = make_server(app)
+            anyio.run(partial(self._server.serve, sockets=[listening]))
+
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(viewer, "serve_page", serve_until_stopped)
+        begin = partial(viewer.serve, self._runs, port=0, on_ready=ready.put)
+        self._thread = Thread(target=begin, daemon=True)
+        self._thread.start()
+        return ready.get(timeout=WAIT_S)
+
+    def _stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(WAIT_S)
+        self._patch.undo()
+        assert not self._thread.is_alive()

@@ -76,7 +76,7 @@ def shape(value: Any) -> Any:
     return kind, repr(value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_values)
 def test_values_come_back(value: Any) -> None:
     assert shape(decode(encode(value, LIMIT), LIMIT)) == shape(value)

@@ -1,0 +1,13 @@
+"""Problems that the tests of functions share."""
+
+from __future__ import annotations
+
+import pytest
+
+from mclabel.core.records import Problem
+from mclabel.domains.pyarith.problems import generate
+
+
+@pytest.fixture(scope="session")
+def problems() -> list[Problem]:
+    return generate(60, seed=3, split="test")
