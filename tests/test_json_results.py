@@ -201,6 +201,14 @@ def test_what_else_is_printed_goes_to_standard_error(tmp_path: Path) -> None:
     assert sorted(done.stderr.split()) == ["child", "print", "rich"]
 
 
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_stream_that_the_caller_has_closed_is_no_fault(closed: str) -> None:
+    command = f'exec "{sys.executable}" -m mclabel check --gold 5 --answer 5 --json {closed}>&-'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ('"verdict": "right"' in done.stdout) == (closed == "2")
+
+
 def test_people_who_have_ended_are_summed_up(world: World, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "mclabel", *("annotate", world["arith"], "-o", tmp_path / "by"),
