@@ -39,7 +39,7 @@ def json_option(verb: F) -> F:
             with _stdout_aside():
                 verb(*args, **kwargs)
         finally:  # also of a verb that ends with an exit code: a damaged run, a spent budget
-            click.echo(meta[_RESULT], nl=False)
+            click.echo(meta[_RESULT].encode(), nl=False)  # JSON is UTF-8 in any locale
 
     text = "Print the result as one JSON object; all else that is printed goes to standard error."
     return click.option("--json", "as_json", is_flag=True, help=text)(cast("F", run))
