@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -199,6 +200,28 @@ def test_what_else_is_printed_goes_to_standard_error(tmp_path: Path) -> None:
     )
     assert json.loads(done.stdout, parse_constant=refuse) == {"share": None, "num": 2}
     assert sorted(done.stderr.split()) == ["child", "print", "rich"]
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_stream_that_the_caller_has_closed_is_no_fault(closed: str) -> None:
+    command = f'exec "{sys.executable}" -m mclabel check --gold 5 --answer 5 --json {closed}>&-'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ('"verdict": "right"' in done.stdout) == (closed == "2")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_json_is_utf8_whatever_the_text_and_the_locale(encoding: str) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "mclabel", "check", "--json"),
+            *("--gold", "5", "--answer", b"\xff\xc2\xbd"),
+        ],
+        env={**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.decode())["answer"] == "\udcff½"
 
 
 def test_people_who_have_ended_are_summed_up(world: World, tmp_path: Path) -> None:

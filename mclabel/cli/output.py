@@ -39,7 +39,7 @@ def json_option(verb: F) -> F:
             with _stdout_aside():
                 verb(*args, **kwargs)
         finally:  # also of a verb that ends with an exit code: a damaged run, a spent budget
-            click.echo(meta[_RESULT], nl=False)
+            click.echo(meta[_RESULT].encode(), nl=False)  # JSON is UTF-8 in any locale
 
     text = "Print the result as one JSON object; all else that is printed goes to standard error."
     return click.option("--json", "as_json", is_flag=True, help=text)(cast("F", run))
@@ -73,16 +73,24 @@ def refuse_json(missing: str) -> None:
 
 @contextmanager
 def _stdout_aside() -> Iterator[None]:
-    """Let all that is written to standard output, by child processes too, go to standard error."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
+    """Let all that is written to standard output, by child processes too, go to standard error.
+
+    One that the caller has closed is None, and its number may be that of another file.
+    """
+    kept = None
+    if sys.stdout is not None:
+        sys.stdout.flush()
+        kept = os.dup(1)
+        aside = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else os.dup(2)
+        os.dup2(aside, 1)
+        os.close(aside)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def say_left_out(count: int, what: str, out: str) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import math
 import os
 import random
 import time
@@ -55,7 +56,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         asked = float(headers.get("retry-after", ""))
     except ValueError:
         return None
-    return min(max(asked, 0.0), LONGEST_RETRY_AFTER_S)
+    return None if math.isnan(asked) else min(max(asked, 0.0), LONGEST_RETRY_AFTER_S)
 
 
 def is_passing(status: int, error: Any) -> bool:

@@ -9,6 +9,7 @@ they are paid.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -74,6 +75,21 @@ class HostedEngine(ServedEngine):
                     "model, the number of tokens with judge.max_tokens and length_parameter"
                 )
             return None
+
+        @rule
+        def _parameters_are_json(self) -> str | None:
+            try:
+                sent = json.dumps(self.parameters, allow_nan=False, ensure_ascii=False).encode()
+                is_same = json.loads(sent) == self.parameters
+            except (TypeError, ValueError, RecursionError):
+                is_same = False
+            if is_same:
+                return None
+            return (
+                f"parameters={ascii(self.parameters)[:80]}: must hold only what JSON has: texts, "
+                "finite numbers, true, false, null, lists, and mappings with texts as keys. Put a "
+                "date, or a key that is a number, in quotes"
+            )
 
     continues: ClassVar[bool] = False
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mclabel.core.errors import BadAnswer, EngineError
+from mclabel.core.settings import MAX_TOKENS
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -73,7 +74,8 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
     usage = answer.get("usage")
     if not isinstance(choice, dict):
         raise bad_answer("has no choices")
-    if not isinstance(usage, dict) or type(usage.get("prompt_tokens")) is not int:
+    num_read = _count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    if not isinstance(usage, dict) or num_read is None:
         raise bad_answer("has no usage.prompt_tokens")
     ids = _ids(choice.get("token_ids"), "choices[0].token_ids")
     name = "text" if api == "completions" else "message.content"
@@ -87,21 +89,26 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
     if not isinstance(reason, str):
         raise bad_answer("has no choices[0].finish_reason")
     details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    refusal, sampled = message.get("refusal"), usage.get("completion_tokens")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    refusal = message.get("refusal")
     return ServerAnswer(
         text=text or "",
         has_text=text is not None,
         refusal=refusal if isinstance(refusal, str) else "",
         ids=ids,
         finish_reason=reason,
-        num_read=usage["prompt_tokens"],
-        num_cached=cached if type(cached) is int else None,
-        num_sampled=sampled if type(sampled) is int and sampled >= 0 else None,
+        num_read=num_read,
+        num_cached=None if cached is None else min(cached, num_read),
+        num_sampled=_count(usage.get("completion_tokens")),
         prompt_ids=_ids(
             answer.get("prompt_token_ids", choice.get("prompt_token_ids")), "prompt_token_ids"
         ),
     )
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens; None if it can be none."""
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def _ids(value: Any, name: str) -> tuple[int, ...] | None:
@@ -163,4 +170,5 @@ async def post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str,
         raw = await client.chat.completions.with_raw_response.create(
             model=model, messages=[], extra_body=body
         )
-    return json_object(raw.http_response.content, f"/{api}")
+    path = "/completions" if api == "completions" else "/chat/completions"
+    return json_object(raw.http_response.content, path)

@@ -18,9 +18,11 @@ DIGITS = 10
 def json_text(content: Any) -> str:
     """Dataclasses, mappings and sequences of figures as indented JSON with a line end.
 
-    Floats that are no number (NaN, infinite) become null, as what is not known does.
+    Floats that are no number (NaN, infinite) become null, as what is not known does. What UTF-8
+    cannot hold, such as a byte of a file's name, is escaped.
     """
-    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
+    return text.encode(errors="backslashreplace").decode() + "\n"
 
 
 def _plain(content: Any) -> Any:

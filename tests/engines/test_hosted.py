@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from mclabel.core.errors import ConfigError, EngineError
+from mclabel.core.errors import BadAnswer, ConfigError, EngineError
 from mclabel.core.records import Completion
 from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.hosted import HostedEngine
+from mclabel.engines.openai_answer import read_answer
 from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
 
 
@@ -81,3 +82,21 @@ def test_an_engine_of_ones_own_that_answers_whole_prompts_serves_critics_alone()
     engine = make_engine(policy, continues=False)
     assert asyncio.run(engine.sample((), (), seed=0)).num_tokens == 9
     assert engine.stats().num_sampled_tokens == 9
+
+
+def answer(**usage: Any) -> dict[str, Any]:
+    choice = {"finish_reason": "stop", "message": {"content": "5"}}
+    return {"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1} | usage}
+
+
+@pytest.mark.parametrize("count", [-1, 10**30, 2.0, None, True])
+def test_what_can_be_no_number_of_tokens_is_none(count: Any) -> None:
+    assert read_answer(answer(completion_tokens=count), "chat").num_sampled is None
+    with pytest.raises(BadAnswer, match=r"no usage\.prompt_tokens"):
+        read_answer(answer(prompt_tokens=count), "chat")
+
+
+def test_tokens_of_a_cache_that_the_prompt_has_not_are_not_counted() -> None:
+    for told, known in ((2, 2), (10**9, 3), (-1, None), (10**30, None)):
+        details = {"cached_tokens": told}
+        assert read_answer(answer(prompt_tokens_details=details), "chat").num_cached == known

@@ -260,6 +260,7 @@ def test_pauses_double_up_to_a_bound() -> None:
     assert retry_after_s({"retry-after": "7"}) == 7.0
     assert retry_after_s({"retry-after": "1e9"}) == 300.0
     assert retry_after_s({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}) is None
+    assert retry_after_s({"retry-after": "nan"}) is None
     assert retry_after_s({}) is None
 
 

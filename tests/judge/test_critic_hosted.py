@@ -219,3 +219,14 @@ def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(
             assert "engine=hosted: only answers whole prompts" in said
             assert "Choose policy.engine=openai with a server of vLLM" in said
         assert not server.bodies
+
+
+@pytest.mark.parametrize(
+    "value", ["2026-01-01", ".nan", "{1: x}", "{at: !!binary aGk=}", r'"\uD800"']
+)
+def test_parameters_hold_what_json_has(value: str, tmp_path: Path) -> None:
+    """Others could not be sent, or recorded, or would be read back as something else."""
+    source = write(tmp_path / "in.jsonl", 1)
+    with HostedServer(answered) as server:
+        command = hosted(server, source, tmp_path / "out", f"{ENGINE}.parameters={{user: {value}}}")
+        assert "must hold only what JSON has" in shown(command, exit_code=2)

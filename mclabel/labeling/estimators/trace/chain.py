@@ -139,7 +139,7 @@ def log_factors(counts: Floats, spread: float) -> Floats:
     """Logarithms of the factors by which `likelihoods` is too low, [...], of counts [..., kind]."""
     number = counts.sum(-1)
     drawn = np.arange(number.max(initial=0))
-    rising = np.append(0.0, np.cumsum(np.log(spread + drawn)))
+    rising = np.append(0.0, np.cumsum(log(spread + drawn)))
     found = rising[counts.astype(np.intp)].sum(-1) - rising[number.astype(np.intp)]
     return np.asarray(found)
 

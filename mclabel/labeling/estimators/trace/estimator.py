@@ -317,7 +317,8 @@ class _Table:
         names = [(path.prefixes, path.outcome) for path in problem.paths]
         chains = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self.chain_of = [chains[name] for name in names]
-        self.paths = [problem.paths[names.index(name)] for name in chains]
+        first = dict(zip(reversed(names), reversed(problem.paths), strict=True))
+        self.paths = [first[name] for name in chains]
         self.num_steps = np.array([path.num_steps for path in self.paths], dtype=np.int64)
         self.holders: dict[int, list[tuple[int, int]]] = {
             ROOT: [(chain, -1) for chain in range(len(self.paths))]

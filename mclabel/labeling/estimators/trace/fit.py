@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mclabel.labeling.estimators.paths import Completer
+from mclabel.labeling.estimators.posterior.arithmetic import log
 from mclabel.labeling.estimators.posterior.priors import POOLED
 from mclabel.labeling.estimators.trace.chain import (
     NUM_LEVELS,
@@ -235,7 +236,7 @@ def _fit_shares(
     there = np.moveaxis(shares[:, :, bins.astype(np.intp)], 2, 0)  # [place, level, state, 3]
     fits = []
     for one in SPREADS:
-        likely = np.log(np.maximum(likelihoods(counts[:, None, None], there, one), 1e-300))
+        likely = log(np.maximum(likelihoods(counts[:, None, None], there, one), 1e-300))
         logs = likely + log_factors(counts, one)[:, None, None]
         fits.append(float((together * logs).sum()))
     return shares, SPREADS[int(np.argmax(fits))]
