@@ -47,7 +47,7 @@ way: as above. held by right, held by wrong: solutions of this end that hold the
 those that do not, where it is the first of its content. follows: of those that come to the step
 before it, how many take it next, where it is the first. turns to: the same where it goes
 otherwise; turns from: how many take what it took before. rollouts: of those that come to the step
-before it, how many take it next.
+before it, how many take it next, whatever its content.
 """
 
 
