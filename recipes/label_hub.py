@@ -13,8 +13,8 @@
 A run that was interrupted resumes by the same command. The labels are written to OUT-parquet, whose
 README.md is the data set's card; `--push` uploads that folder (log in by `hf auth login` before).
 
-On a local file and a bundled model it runs in the tests. Started by uv, and with a data set of the
-hub and `--push`: planned, not run.
+On a local file and a bundled model it runs in the tests, and ran by uv. With a data set of the hub
+and `--push`: planned, not run.
 """
 
 from __future__ import annotations
