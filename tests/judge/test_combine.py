@@ -159,7 +159,7 @@ def write_opinions(
 def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("combine") / "run"
     keys = [
-        *("problems.source=arith", "problems.limit=4", "policy.max_tokens=200", f"out={out}"),
+        *("problems.source=arith", "problems.limit=8", "policy.max_tokens=200", f"out={out}"),
         *("policy.engine.max_live=256", "ray.address=none", "estimator.pilot=20"),
     ]
     label(load_config(LabelConfig, None, keys), lambda state: None)
@@ -302,18 +302,18 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
     )  # fmt: skip
     out = tmp_path / "out"
     report = combine(run, [half], str(out), rule="same_location")
-    assert (report.num_solutions, report.num_kept) == (16, 8)
+    assert (report.num_solutions, report.num_kept) == (32, 16)
     found = list(read_labels(Store(str(out))))
-    assert len(found) == 16 and {row.solution.id for row in found if row.is_kept} == agreeing
+    assert len(found) == 32 and {row.solution.id for row in found if row.is_kept} == agreeing
     result = invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl"))
     assert result.exit_code == 0, result.output
-    assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 8
-    assert "8 not kept" in " ".join(result.output.split())
+    assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 16
+    assert "16 not kept" in " ".join(result.output.split())
     preflight = ("head=likelihood", "--preflight", f"labels=[{out}]", f"out={tmp_path / 'prm'}")
     (tmp_path / "train.yaml").write_text("base: arith:policy\n")
     result = invoke("train", str(tmp_path / "train.yaml"), *preflight)
     assert result.exit_code == 0, result.output
-    assert "8 that a consensus of judges does not keep" in " ".join(result.output.split())
+    assert "16 that a consensus of judges does not keep" in " ".join(result.output.split())
 
 
 def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> None:
