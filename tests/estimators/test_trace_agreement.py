@@ -13,7 +13,7 @@ from mclabel.labeling.estimators.trace.agreement import (
     OTHERWISE,
     add_rollout,
     leaves_its_way,
-    of_solutions,
+    compare_solutions,
 )
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.trace.fit import fit_rates
@@ -46,7 +46,7 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
     mine = path("abxyW-abcdz", Outcome.RIGHT)
     right, wrong = path("abcdz", Outcome.RIGHT, 1), path("abxyz", Outcome.WRONG, 2)
     chosen = path("abcdz", Outcome.RIGHT, 3, sampled=False)
-    found = of_solutions([mine, right, wrong, chosen], [mine, right, wrong, chosen])
+    found = compare_solutions([mine, right, wrong, chosen], [mine, right, wrong, chosen])
     ways = [one.index(1) if 1 in one else None for one in seen(found, "way")]
     # The answer, words, and the last step, which the outcome knows, are not compared.
     assert ways == [FIRST, FIRST, FIRST, FIRST, None, None, BACK, AGAIN, OTHERWISE, FIRST, None]
@@ -63,7 +63,7 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
 
 
 def test_a_solution_alone_is_compared_with_itself_only() -> None:
-    found = of_solutions([path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2)
+    found = compare_solutions([path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2)
     assert [np.argmax(one) for one in seen(found, "way")[:3]] == [FIRST, FIRST, BACK]
     # Of two copies one is a sample of the other.
     assert seen(found, "held by right")[:2] == [(1, 0), (1, 0)]
@@ -71,7 +71,7 @@ def test_a_solution_alone_is_compared_with_itself_only() -> None:
 
 def test_a_rollout_counts_up_to_where_it_leaves() -> None:
     mine = path("abcde", Outcome.WRONG)
-    found = of_solutions([mine], [mine])
+    found = compare_solutions([mine], [mine])
     add_rollout(found, mine, 0, 1, content("bcxe"))
     add_rollout(found, mine, 0, 2, content("c"))
     assert seen(found, "rollouts") == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 0)]

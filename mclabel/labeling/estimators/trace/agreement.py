@@ -1,4 +1,4 @@
-"""What is seen of a step itself: the way the solution takes, and whether others take it, too.
+"""Evidence on a step itself: the way that the solution takes, and whether others take it, too.
 
 A solution that corrects itself goes over its steps again. So a step takes one of four ways: it is
 the first of its content; it goes over *again* what followed the step before it earlier; it goes
@@ -51,10 +51,10 @@ before it, how many take it next, whatever its content.
 """
 
 
-def of_solutions(
+def compare_solutions(
     paths: Sequence[SolutionPath], samples: Sequence[SolutionPath]
 ) -> dict[str, Floats]:
-    """What solutions show of one another, in time linear in their steps.
+    """Count how solutions agree on their steps, in time linear in these.
 
     Args:
         paths: the first solution of each chain.
@@ -77,7 +77,7 @@ def of_solutions(
 
 
 def leaves_its_way(before: Sequence[str], keys: Sequence[str]) -> bool:
-    """Whether a completion goes otherwise than what it continues went.
+    """Whether a completion leaves the way of its prefix, which it goes over again.
 
     Args:
         before: content of the steps that it continues, of those that can be compared.
@@ -93,13 +93,13 @@ class _Samples:
 
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
-        """By `held by right` and `held by wrong`."""
+        """Their number, by source: `held by right` or `held by wrong`."""
         self.holding: Counter[tuple[str, str]] = Counter()
-        """The same, of those that hold a step of this content."""
+        """Number that hold a step of this content, by source."""
         self.coming: Counter[str | None] = Counter()
-        """Those that come to a step of this content; None is the problem."""
+        """Number that come to a step of this content; None is the bare problem."""
         self.taking: Counter[tuple[str | None, str]] = Counter()
-        """Those that take the second after the first."""
+        """Number that take the second content right after the first."""
 
     def add(self, path: SolutionPath, by: int) -> None:
         """Add a solution, or take it out: by 1 or -1. One that was not sampled shows nothing."""
@@ -118,7 +118,7 @@ class _Samples:
 
 
 def _seen(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int, int]]:
-    """Each thing that is seen: the step, the source, what it shows, and how often."""
+    """Yield what is seen of a solution: step, source, what it shows, and how often."""
     held: set[str] = set()
     after: dict[str | None, str] = {}
     last: str | None = None
@@ -148,13 +148,13 @@ def _seen(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int,
 
 
 def _shares(step: int, source: str, count: int, of: int) -> Iterator[tuple[int, str, int, int]]:
-    """How many of these do, and how many do not."""
+    """Yield how many of some solutions do what a step does, and how many do not."""
     yield step, source, 0, count
     yield step, source, 1, of - count
 
 
 def comparable(path: SolutionPath) -> Iterator[tuple[int, str]]:
-    """Steps whose content can be compared; the last one is known by its outcome."""
+    """Yield steps whose content can be compared; the last one is known by its outcome."""
     for step, key in enumerate(path.step_keys[:-1]):
         is_answer = bool(path.commitments) and path.commitments[step] is not None
         if not is_answer and _derives(key):
@@ -172,7 +172,7 @@ def add_rollout(
     """Add what a rollout shows of a solution's steps, up to the one where it leaves the solution.
 
     Args:
-        found: of `of_solutions`, which grows.
+        found: of `compare_solutions`, which grows.
         path: the solution.
         chain: its chain.
         begin: number of steps of the prefix that was rolled out.

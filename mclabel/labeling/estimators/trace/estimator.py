@@ -44,7 +44,7 @@ from mclabel.labeling.estimators.trace.agreement import (
     add_rollout,
     comparable,
     leaves_its_way,
-    of_solutions,
+    compare_solutions,
 )
 from mclabel.labeling.estimators.trace.chain import (
     CARRIED,
@@ -330,7 +330,7 @@ class _Table:
         self._counts: dict[tuple[int, int], Floats] = {}
         """By prefix and completer, [3]."""
         self._left = [_left(path) for path in self.paths]
-        self._steps = of_solutions(self.paths, problem.paths)
+        self._steps = compare_solutions(self.paths, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:
         spent, count = self._spent[rollout.completer]
@@ -350,7 +350,7 @@ class _Table:
         return WRONG if cut or rollout.outcome is Outcome.WRONG else None
 
     def _leaves(self, rollout: RecordedRollout) -> bool:
-        """Whether it goes otherwise than the solution did that it continues."""
+        """Whether a rollout leaves the way that its prefix went before."""
         chain, step = self.holders[rollout.prefix][0]
         path = self.paths[chain]
         before = [key for at, key in comparable(path) if at <= step]
