@@ -12,8 +12,8 @@ from mclabel.labeling.estimators.trace.agreement import (
     FIRST,
     OTHERWISE,
     add_rollout,
-    leaves_its_way,
     compare_solutions,
+    leaves_its_way,
 )
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.trace.fit import fit_rates

@@ -43,8 +43,8 @@ from mclabel.labeling.estimators.posterior.candidates import UNKNOWN_STEP_TOKENS
 from mclabel.labeling.estimators.trace.agreement import (
     add_rollout,
     comparable,
-    leaves_its_way,
     compare_solutions,
+    leaves_its_way,
 )
 from mclabel.labeling.estimators.trace.chain import (
     CARRIED,
