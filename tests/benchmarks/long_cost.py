@@ -16,10 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from mclabel.domains.arith import bundled_model
+from tests.support.labelled import tiny_model
 from tests.support.viewer_process import ViewerProcess
 
 Cost = tuple[float, float]
@@ -45,7 +43,7 @@ def costs(folder: Path, num_steps: int, tokens_per_step: int) -> dict[str, Cost]
         RuntimeError: a verb failed; ends with what it printed.
     """
     write_traces(folder, num_steps, tokens_per_step)
-    write_base(folder / "base", num_tokens=2 * num_steps * tokens_per_step + 1000)
+    tiny_model(folder / "base", 2 * num_steps * tokens_per_step + 1000)
     found = {name: run_verb(folder, *arguments) for name, arguments in _verbs(folder)}
     found["viewer p99 ms"] = viewer(folder / "fixed", num_steps)
     return found
@@ -72,28 +70,6 @@ def _trace(num_steps: int, tokens_per_step: int, rng: random.Random) -> str:
             line += rng.choice(["so ", "then ", "and ", "we ", "have ", "it "])
         lines.append(f"{line}is sound.\n")
     return "".join(lines) + "The answer is \\boxed{7}."
-
-
-def write_base(folder: Path, *, num_tokens: int) -> None:
-    """A tiny random model that takes so many tokens."""
-    tokenizer = AutoTokenizer.from_pretrained(bundled_model("strong"))
-    tokenizer.model_max_length = num_tokens
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=-(-len(tokenizer) // 16) * 16,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        intermediate_size=64,
-        max_position_embeddings=num_tokens,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def _verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -89,9 +89,10 @@ def write_run(folder: Path, rows: list[LabeledSolution]) -> str:
     return str(folder)
 
 
-def tiny_model(folder: Path) -> str:
-    """A random Llama of two narrow layers with the bundled tokenizer."""
+def tiny_model(folder: Path, num_tokens: int = 1024) -> str:
+    """Write a random Llama of two narrow layers that takes so many tokens of the bundled kind."""
     tokenizer = AutoTokenizer.from_pretrained(bundled_model("strong"))
+    tokenizer.model_max_length = num_tokens
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=-(-len(tokenizer) // 16) * 16,
@@ -100,7 +101,7 @@ def tiny_model(folder: Path) -> str:
         num_attention_heads=2,
         num_key_value_heads=2,
         intermediate_size=128,
-        max_position_embeddings=1024,
+        max_position_embeddings=num_tokens,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
