@@ -215,7 +215,7 @@ HANGS = {
 
 @pytest.mark.slow
 def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
-    shorter = "import mclabel.run.watch\nmclabel.run.watch.FIRST = 1.0\n"
+    shorter = "import mclabel.run.running\nmclabel.run.watch.FIRST = 1.0\n"
     forever = Case("", "sample", "import asyncio; await asyncio.sleep(600)", ())
     live = "Own.stats = lambda self: EngineStats(num_live=1)\n"
     (tmp_path / "own.py").write_text(broken(table.ENGINE, forever) + shorter + live)

@@ -19,8 +19,7 @@ from mclabel.annotate.truth import LOSSES, exported, prm800k_rows
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.data.exchange import LABEL_STUDIO, PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder
-from mclabel.run.outputs import check_places, output_folder
-from mclabel.run.places import ANNOTATIONS, EXPORT, check_free
+from mclabel.run.outputs import ANNOTATIONS, EXPORT, check_free, check_places, output_folder
 
 SCHEMA = pa.schema(
     [

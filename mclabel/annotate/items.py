@@ -23,7 +23,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.selected import Selected
-from mclabel.run.places import ANNOTATIONS
+from mclabel.run.outputs import ANNOTATIONS
 
 ITEMS, SETTINGS = "items.jsonl", str(ANNOTATIONS.manifest)
 _BUCKETS = ((3, "1 to 3 steps"), (6, "4 to 6 steps"), (12, "7 to 12 steps"))

@@ -35,8 +35,7 @@ from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.selected import Selected, read_selected
 from mclabel.run.kinds import Run, find_runs, run_identity
-from mclabel.run.outputs import check_places, output_folder
-from mclabel.run.places import ANNOTATIONS
+from mclabel.run.outputs import ANNOTATIONS, check_places, output_folder
 from mclabel.run.shards.labels import read_labels
 
 PORT = 8790

@@ -13,10 +13,9 @@ from rich.text import Text
 
 from mclabel.cli.exits import EXIT_DAMAGED
 from mclabel.cli.output import console, errors, json_option, result
-from mclabel.run.verify.findings import TRAINING
 
 if TYPE_CHECKING:
-    from mclabel.run.verify.findings import Verification
+    from mclabel.run.verify.single_files import Verification
 
 
 @click.command()
@@ -61,6 +60,8 @@ def verify(run: str, restore_manifest: bool) -> None:
 
 def _counts(found: Verification) -> Table:
     """What was read, and whether it is sound."""
+    from mclabel.run.verify.single_files import TRAINING
+
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column()
     table.add_column(justify="right")

@@ -17,14 +17,12 @@ from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.task import AnswerKey, JudgeTask, answers_of
 from mclabel.labeling.policy import prepare_policy
 from mclabel.prm.scoring.items import none_left
-from mclabel.run.fleets import from_anywhere
-from mclabel.run.run import Run, run_task
-from mclabel.run.shards.manifest import MANIFEST, Semantic, differences, read_claim
+from mclabel.run.run import Run, from_anywhere, run_task
+from mclabel.run.shards.manifest import MANIFEST, Semantic, differences, read_claim, versions
 from mclabel.run.shards.opinions import TASK, opinion_rows
 from mclabel.run.shards.rejects import read_rejects
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
-from mclabel.run.versions import versions
 
 
 def judge(

@@ -20,8 +20,7 @@ from mclabel.judge.scorer import ScorerJudge
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.prm.scoring.manifest import server_address, weights_of, write_provenance
 from mclabel.prm.scoring.scorer import ScorerSettings
-from mclabel.run.outputs import check_places, check_writable, output_file
-from mclabel.run.places import RUN
+from mclabel.run.outputs import RUN, check_places, check_writable, output_file
 from mclabel.run.shards.opinions import FOLDER, opinion_rows
 from mclabel.run.shards.rejects import Reject, read_rejects, write_lines
 from mclabel.run.shards.store import Store

@@ -19,8 +19,7 @@ from mclabel.core.rejects import RejectReason
 from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
 from mclabel.judge.opinions import opinion_of
-from mclabel.run.journal import BlockJournal
-from mclabel.run.shards.journal import JournalEntry, Line
+from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
 from mclabel.run.shards.opinions import (
     commit_opinions,
     opinion_blocks,

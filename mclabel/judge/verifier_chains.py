@@ -28,8 +28,7 @@ from mclabel.judge.critic import TEMPLATES, Template, critic_prompt
 from mclabel.judge.critic.chains import step_verdicts
 from mclabel.judge.critic.verdicts import judges_whole
 from mclabel.judge.opinions import OpinionRun, text_digest
-from mclabel.run.outputs import output_folder
-from mclabel.run.places import EXPORT, check_free
+from mclabel.run.outputs import EXPORT, check_free, output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.rejects import FILE as REJECTS

@@ -14,8 +14,8 @@ from mclabel.data.readers.solutions import read_solutions
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.given import SourceRun
 from mclabel.labeling.items import ProblemItems
+from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
-from mclabel.run.sizes import Size
 
 
 def input_config(config: LabelConfig) -> dict[str, Any]:

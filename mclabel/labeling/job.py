@@ -15,8 +15,8 @@ from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.task import LabelTask
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.run import Run, run_task
+from mclabel.run.shards.manifest import versions
 from mclabel.run.tally import JobReport, JobState
-from mclabel.run.versions import versions
 
 logger = logging.getLogger(__name__)
 

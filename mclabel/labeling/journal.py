@@ -14,9 +14,8 @@ from functools import partial
 
 from mclabel.core.errors import CheckerError, ShardError
 from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
-from mclabel.run.journal import BlockJournal
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.journal import FOLDER, JournalEntry, Line, journal_lines
+from mclabel.run.shards.journal import FOLDER, BlockJournal, JournalEntry, Line, journal_lines
 from mclabel.run.shards.store import Store
 
 

@@ -21,8 +21,7 @@ from mclabel.labeling.given import open_source
 from mclabel.labeling.identity import semantic_config
 from mclabel.labeling.inputs import load_inputs
 from mclabel.labeling.policy import PreparedModels
-from mclabel.run.outputs import check_places
-from mclabel.run.places import RUN
+from mclabel.run.outputs import RUN, check_places
 from mclabel.run.shards.rejects import Reject
 
 NUM_GOLDS = 2000

@@ -30,7 +30,7 @@ from mclabel.run.shards.labels import (
     delete_losers,
     named_rollouts,
 )
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claimed_config
+from mclabel.run.shards.manifest import MANIFEST, Semantic, claimed_config, versions
 from mclabel.run.shards.opinions import no_labels
 from mclabel.run.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.run.shards.rejects import FILE as REJECTS
@@ -38,7 +38,6 @@ from mclabel.run.shards.rejects import read_rejects, write_rejects
 from mclabel.run.shards.schema import labeled_solution, recorded_rollout
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
-from mclabel.run.versions import versions
 
 
 @dataclass(frozen=True, kw_only=True)

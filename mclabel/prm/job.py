@@ -22,13 +22,12 @@ from mclabel.prm.examples.targets import target_of, without_truncated
 from mclabel.prm.new_scorer import NewScorer, base_model
 from mclabel.prm.report import TrainReport
 from mclabel.prm.training.trackers import check_trackers
-from mclabel.run.places import TRAINING
+from mclabel.run.outputs import TRAINING
 from mclabel.run.run import Run
 from mclabel.run.shards.labels import committed_blocks, read_labels
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claimed_config
+from mclabel.run.shards.manifest import MANIFEST, Semantic, claimed_config, versions
 from mclabel.run.shards.store import Store
 from mclabel.run.trainings import MODEL, check_finished, model_remedy
-from mclabel.run.versions import versions
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples

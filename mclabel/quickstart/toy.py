@@ -35,8 +35,7 @@ from mclabel.quickstart.beside import train_beside
 from mclabel.quickstart.config import Size
 from mclabel.quickstart.picture import draw_labels
 from mclabel.report.page.report import write_report
-from mclabel.run.outputs import check_places
-from mclabel.run.places import BEST_OF_N, QUICKSTART, RUN, TRAINING
+from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_places
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.show.progress import EvaluationProgress, StageProgress, job_progress

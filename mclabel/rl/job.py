@@ -23,11 +23,10 @@ from mclabel.prm.training.trackers import check_trackers
 from mclabel.rl.config import RLConfig
 from mclabel.rl.credits.base import CheckedCredit
 from mclabel.rl.hacking import Change, changes
-from mclabel.run.places import REINFORCED
+from mclabel.run.outputs import REINFORCED
 from mclabel.run.run import Run
-from mclabel.run.shards.manifest import Semantic
+from mclabel.run.shards.manifest import Semantic, versions
 from mclabel.run.trainings import check_finished
-from mclabel.run.versions import versions
 
 OnProgress = Callable[[int, int, str], None]
 

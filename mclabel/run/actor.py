@@ -23,9 +23,8 @@ import ray
 from mclabel.core.errors import EngineDied
 from mclabel.core.stop import end_at_once, kill_children, shared_memory
 from mclabel.engines.loading import current_stage
-from mclabel.run.resources import Place
-from mclabel.run.running import Ended, RunningBlocks
-from mclabel.run.suspects import Lease
+from mclabel.run.ray_cluster import Place
+from mclabel.run.running import Ended, Lease, RunningBlocks
 from mclabel.run.worker import Worker, WorkerProgress
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from mclabel.run.resources import Place
-from mclabel.run.watch import Watch
+from mclabel.run.ray_cluster import Place
+from mclabel.run.running import Watch
 from mclabel.run.worker import WorkerProgress
 
 logger = logging.getLogger(__name__)

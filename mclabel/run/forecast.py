@@ -1,4 +1,4 @@
-"""What a job will cost, from blocks of it that are done.
+"""What a job will cost, from the size of its items and blocks of it that are done.
 
 A block's cost is taken to be a base for each item, an amount for each character of their texts and
 one for the squares of their lengths: lengths are known of every item without an engine, and
@@ -12,7 +12,7 @@ luck of those that are left, where they are few.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
@@ -21,8 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import ndtri, stdtrit
-
-from mclabel.run.sizes import Size
 
 Floats = NDArray[np.float64]
 
@@ -194,3 +192,41 @@ def pilot_blocks(sizes: Sequence[Size], count: int, *, seed: int) -> frozenset[i
     count, rng = min(count, len(order)), random.Random(seed)
     cuts = [len(order) * i // max(1, count) for i in range(count + 1)]
     return frozenset(order[rng.randrange(a, b)] for a, b in pairwise(cuts))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Sums over items (problems of a labelling job, solutions of a scoring job)."""
+
+    num_items: int = 0
+    num_chars: int = 0
+    """Characters of their texts."""
+    num_squares: int = 0
+    """Characters of each text squared: where every step of a solution is rolled out to its end,
+    the cost rises with the square of its length."""
+
+    @classmethod
+    def of_lengths(cls, lengths: Iterable[int]) -> Size:
+        """The size of items.
+
+        Args:
+            lengths: characters of each item's text.
+        """
+        count = chars = squares = 0
+        for length in lengths:
+            count, chars, squares = count + 1, chars + length, squares + length * length
+        return cls(count, chars, squares)
+
+    def __add__(self, other: Size) -> Size:
+        return Size(
+            self.num_items + other.num_items,
+            self.num_chars + other.num_chars,
+            self.num_squares + other.num_squares,
+        )
+
+    def __sub__(self, other: Size) -> Size:
+        return Size(
+            self.num_items - other.num_items,
+            self.num_chars - other.num_chars,
+            self.num_squares - other.num_squares,
+        )

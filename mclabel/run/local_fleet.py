@@ -11,10 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from mclabel.core.boundary import report_hang
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.engines.loading import current_stage
-from mclabel.run.fleet import POLL_S, FleetProgress, OnProgress
-from mclabel.run.leases import LeaseBook
-from mclabel.run.running import Ended, RunningBlocks
-from mclabel.run.watch import STALL_S, Watch
+from mclabel.run.leases import POLL_S, FleetProgress, LeaseBook, OnProgress
+from mclabel.run.running import STALL_S, Ended, RunningBlocks, Watch
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
 logger = logging.getLogger(__name__)

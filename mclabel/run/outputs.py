@@ -1,7 +1,10 @@
-"""Where jobs write: what lies where in an output, checked before hours of work are spent on it.
+"""Where jobs write: what a place holds already, checked before hours of work are spent on it.
 
 A folder that a job needs may be there as a file, or may not be writable. Found at the end, that
 costs the work; found at the start, nothing.
+
+The output of one job in that of another would leave neither whole: a labelling run does not notice
+a training's files, and the other way round.
 """
 
 from __future__ import annotations
@@ -9,10 +12,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from mclabel.core.errors import ConfigError, ShardError
-from mclabel.run.places import RUN, Kind, check_file_free, check_free
 
 
 def check_places(out: str, kind: Kind, *, key: str = "out=") -> None:
@@ -128,3 +131,159 @@ def _try_to_write(folder: Path, place: str, key: str, *, make: bool) -> None:
             f"{key}{place}: cannot be written ({error.strerror}). Give a path where you have "
             "permission to write"
         ) from error
+
+
+_DEPTH = 3
+"""Folders above an output that may be another output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of output."""
+
+    what: str
+    """For messages."""
+    marks: tuple[str, ...]
+    """Patterns of names; one that is there says that a folder is of this kind."""
+    manifest: str | None = None
+    """File that says so of a folder whose subfolders are its own."""
+    folders: tuple[str, ...] = ()
+    """Subfolders that are its own, and are written to."""
+    files: tuple[str, ...] = ()
+    """Files beside its manifest that are its own."""
+
+    @property
+    def all_files(self) -> tuple[str, ...]:
+        """Its files, its manifest among them."""
+        return (*([] if self.manifest is None else [self.manifest]), *self.files)
+
+
+RUN = Kind(
+    what="a run of labels, opinions or a search",
+    marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
+           "trees/*.parquet", "merged/labels/*.parquet"),
+    manifest="run.json",
+    folders=("labels", "rollouts", "trees", "opinions", "priors", "journals", "batches",
+             "rejects", "drivers", "plan", "compacted", "merged", "merged/labels",
+             "merged/rollouts", ".partial"),
+    files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),
+)  # fmt: skip
+TRAINING = Kind(
+    what="a training of `mclabel train`",
+    marks=("train.json",),
+    manifest="train.json",
+    folders=("checkpoints", "model", "model.partial", "tensorboard", "ray"),
+    files=("log.jsonl", "finished.json"),
+)
+REINFORCED = Kind(
+    what="a training of `mclabel rl`",
+    marks=("rl.json",),
+    manifest="rl.json",
+    folders=("checkpoints", "measured", "model", "model.partial", "tensorboard"),
+    files=("log.jsonl", "finished.json"),
+)
+BEST_OF_N = Kind(
+    what="an evaluation of `mclabel eval best-of-n`",
+    marks=("best_of_n.json", "samples/run.json"),
+    folders=("samples", "scores"),
+    files=("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json"),
+)
+SEARCH_EVAL = Kind(
+    what="a comparison of `mclabel eval search`",
+    marks=("search.json", "best_of_n/run.json", "oracle/*/run.json"),
+    folders=("oracle",),
+    files=("search.json", "search.png", "search.svg", "provenance.json"),
+)
+QUICKSTART = Kind(
+    what="the results of `mclabel quickstart`",
+    marks=("summary.json", "labels/run.json"),
+    folders=("labels", "best-of-n", "prm", "orm", "exact"),
+    files=("labels.png", "summary.json", "report.html"),
+)
+EXPORT = Kind(
+    what="data of `mclabel export`",
+    marks=("data.jsonl", "data.json", "data.parquet", "labels-*.parquet", "rollouts-*.parquet"),
+)
+FIGURES = Kind(
+    what="figures of `mclabel eval labels` or `eval processbench`",
+    marks=("labels.json", "processbench.json"),
+)
+ANNOTATIONS = Kind(
+    what="annotations of `mclabel annotate`",
+    marks=("annotations.json",),
+    manifest="annotations.json",
+    files=("items.jsonl", "events.jsonl"),
+)
+_THEIRS = (
+    Kind(what="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
+    Kind(what="a data set", marks=("dataset_info.json", "dataset_dict.json")),
+    Kind(what="a git repository", marks=(".git",)),
+)
+KINDS = (
+    *(RUN, TRAINING, REINFORCED, BEST_OF_N, SEARCH_EVAL),
+    *(QUICKSTART, EXPORT, FIGURES, ANNOTATIONS),
+)
+_WITH_FOLDERS = (RUN, TRAINING, REINFORCED)
+
+
+def check_free(out: str, kind: Kind, key: str = "out=") -> None:
+    """Refuse a folder that holds something else than a kind of output, or is part of one.
+
+    Args:
+        out: folder, which may be missing. Of a URL nothing is asked: only runs are written to
+            one, and their manifests are compared.
+        kind: of what is to be written there.
+        key: how the user has given it, for messages.
+
+    Raises:
+        ShardError: says what is there.
+    """
+    if "://" in out:
+        return
+    root = Path(out)
+    for other in (*KINDS, *_THEIRS):
+        if other is not kind and (mark := _mark_of(root, other)) is not None:
+            raise ShardError(
+                f"{key}{out}: holds {other.what} ({mark}), and this command would write "
+                f"{kind.what} into it. Give another folder"
+            )
+    _check_outside(root, out, key)
+
+
+def check_file_free(path: Path, key: str) -> None:
+    """Refuse to write a file over one of a run or a training, or into its folders.
+
+    Args:
+        path: of the file, which may be there.
+        key: how the user has given it, for messages.
+
+    Raises:
+        ShardError: says of which output it is.
+    """
+    for kind in _WITH_FOLDERS:
+        there = (path.parent / str(kind.manifest)).is_file()
+        if there and path.name in (kind.manifest, *kind.files):
+            raise ShardError(f"{key}{path}: belongs to {kind.what}. Give another file")
+    _check_outside(path, str(path), key)
+
+
+def _mark_of(root: Path, kind: Kind) -> str | None:
+    """The first file by which a folder is of a kind."""
+    if not root.is_dir():
+        return None
+    for pattern in kind.marks:
+        if (found := next(root.glob(pattern), None)) is not None:
+            return str(found.relative_to(root))
+    return None
+
+
+def _check_outside(path: Path, given: str, key: str) -> None:
+    """Refuse what lies in a folder that belongs to a run or a training above it."""
+    whole = path.absolute()
+    for above in list(whole.parents)[:_DEPTH]:
+        for kind in _WITH_FOLDERS:
+            inside = whole.relative_to(above).parts[0] in kind.folders
+            if inside and (above / str(kind.manifest)).is_file():
+                raise ShardError(
+                    f"{key}{given}: is part of {kind.what} in {above}. Give a place outside of it"
+                )

@@ -12,11 +12,9 @@ from typing import Any
 from mclabel.core import stop
 from mclabel.core.errors import EngineError
 from mclabel.engines.resources import ONE_CPU, EngineResources
-from mclabel.run.fleet import OnProgress
-from mclabel.run.leases import LeaseBook
-from mclabel.run.ray_cluster import connect, node_resources
+from mclabel.run.leases import LeaseBook, OnProgress
+from mclabel.run.ray_cluster import Place, connect, node_resources
 from mclabel.run.ray_run import RayRun
-from mclabel.run.resources import Place
 from mclabel.run.settings import RayConfig
 from mclabel.run.worker import BlockReport, Worker
 

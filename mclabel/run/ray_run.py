@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from mclabel.core.components import outside_components
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.run.engine_actor import EngineActor
-from mclabel.run.fleet import POLL_S, FleetProgress, OnProgress
-from mclabel.run.leases import LOGS, LeaseBook
-from mclabel.run.ray_cluster import draining_nodes
-from mclabel.run.resources import Place
-from mclabel.run.running import Ended, user_error
-from mclabel.run.suspects import Lease
+from mclabel.run.leases import LOGS, POLL_S, FleetProgress, LeaseBook, OnProgress
+from mclabel.run.ray_cluster import Place, draining_nodes
+from mclabel.run.running import Ended, Lease, Watch, user_error
 from mclabel.run.task import RunnerState
-from mclabel.run.watch import Watch
 from mclabel.run.worker import BlockReport
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
-"""The output of a job, and the one recipe by which a task is run into it."""
+"""The output of a job, and the one recipe by which a task is run into it, where its engines run."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,10 +13,12 @@ from mclabel.core.errors import DataError
 from mclabel.engines.resources import EngineResources
 from mclabel.run.blocks import JobBlocks, plan_blocks
 from mclabel.run.budget import Limits
-from mclabel.run.fleets import LateFleet, from_anywhere, make_fleet
+from mclabel.run.forecast import Size
 from mclabel.run.job import run_job
-from mclabel.run.outputs import check_places
-from mclabel.run.places import RUN, Kind
+from mclabel.run.leases import Fleet, LeaseBook, OnProgress
+from mclabel.run.local_fleet import LocalFleet
+from mclabel.run.outputs import RUN, Kind, check_places
+from mclabel.run.ray_fleet import RayFleet
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
     Semantic,
@@ -28,10 +31,9 @@ from mclabel.run.shards.manifest import (
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.restore import check_made_for, lost_id
 from mclabel.run.shards.store import Store
-from mclabel.run.sizes import Size
 from mclabel.run.tally import JobReport, JobState
 from mclabel.run.task import Items, Outputs, Task
-from mclabel.run.worker import JOURNAL_S, Worker
+from mclabel.run.worker import JOURNAL_S, BlockReport, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -269,3 +271,34 @@ def _check_none_left_out(store: Store, outputs: Outputs) -> None:
             f"{store.location}: {outputs.words.item} {name} was left out: {left_out.detail}. "
             "Choose another out=…, or go on without strict"
         )
+
+
+def make_fleet(
+    ray: RayConfig, resources: EngineResources, make_worker: Callable[[], Worker]
+) -> Fleet:
+    """The workers of a job: one in this process, or as many as a cluster has room for.
+
+    Args:
+        ray: where they run.
+        resources: that each takes.
+        make_worker: called where each is to live.
+    """
+    if ray.address == "none":
+        return LocalFleet(make_worker, num_gpus=resources.total_gpus, stall_s=ray.stall_s)
+    return RayFleet(make_worker, ray, resources=resources)
+
+
+@dataclass(frozen=True)
+class LateFleet:
+    """A fleet that is made only when it is given work."""
+
+    make: Callable[[], Fleet]
+
+    def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
+        """Reports of all blocks; see `Fleet`."""
+        return self.make().run(book, on_progress)
+
+
+def from_anywhere(place: str) -> str:
+    """A folder or file named from the root, so that workers find it; a URL as it is."""
+    return place if "://" in place else str(Path(place).absolute())

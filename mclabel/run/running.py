@@ -1,17 +1,42 @@
-"""The blocks that run on one worker: the same in an actor and in-process.
+"""The blocks that run on one worker: the same in an actor and in-process, and what becomes of those
+under which the engine dies or falls silent.
 
 Blocks run side by side. Those that have ended are reported together, after a moment in which others
 may end, so that blocks of a few milliseconds cost no message each.
+
+A block under which engines die is narrowed down to the item that kills them.
+An engine that dies takes all the blocks that it ran with it, and mostly none of them is to blame:
+a first loss changes nothing for a block. After a second one it is leased alone: nothing beside it
+on the engine. If the engine dies again, its items are tried one by one, each alone, on what the
+journals hold. An item that has killed two engines so is set aside, and the block is committed
+without it: the death of the whole block counts for the first of its items to kill one alone, so
+that a block with one such item costs four engines. What a trial does goes to the journals, so that
+nothing of it is done twice.
+
+Counts are the driver's memory: after a restart they begin anew. What was set aside stands in the
+metadata of the block's shard (`mclabel.run.shards.rejects`).
+
+An engine without a sign of life for too long has stopped.
+An engine stops without a word when its process is stopped, a kernel hangs, or a file system does
+not answer. Nothing but its silence shows it, and how long a silence is too long depends on the
+engine: a large model on a CPU needs seconds for a token. So an engine is measured by the longest
+pause that it has made itself within the last minutes. Loading is not measured, and an engine that
+has nothing to do is not silent.
+
+Signs of life are the counts that rise as an engine works (`RunnerState`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from mclabel.core.errors import EngineDied, MclabelError
-from mclabel.run.suspects import Lease
-from mclabel.run.worker import BlockReport, Worker
+from mclabel.core.errors import EngineDied, EngineError, MclabelError
+from mclabel.core.rejects import RejectReason, bounded
+from mclabel.run.task import Block, TaskWords
+from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
 GATHER_S = 0.05
 """From the first block that ends to its report, while others are running."""
@@ -108,3 +133,186 @@ def user_error(error: BaseException | None) -> MclabelError | None:
             return error
         error = inner
     return None
+
+
+MAX_SHARED_LOSSES = 2
+"""Losses of a block beside others; after these it is leased alone."""
+MAX_DEATHS = 2
+"""Engines that may die under an item: alone, or once with its block."""
+MAX_WHOLE_LOSSES = 5
+"""Losses of a block alone, whose items passed one by one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """A block that a worker is to run."""
+
+    block: Block
+    replay: bool
+    """Whether earlier attempts may have left journals."""
+    only: str | None = None
+    """Id of the one item to try, whose work goes to the journal; None runs and commits all."""
+    set_aside: Mapping[str, RejectReason] = field(default_factory=dict)
+    """Items that are left out, by id."""
+
+
+class Suspect:
+    """A block that has lost its engine beside others too often."""
+
+    def __init__(self, block: Block, words: TaskWords) -> None:
+        """Begin to examine a block.
+
+        Args:
+            block: to be leased alone from now on.
+            words: of the task.
+        """
+        self._block, self._words = block, words
+        self._set_aside: dict[str, RejectReason] = {}
+        self._untried: deque[str] = deque()
+        self._deaths = self._whole_losses = 0
+        self._unexplained = 0
+        """1 after a death of the whole block for which no item has been set aside yet."""
+
+    def lease(self) -> Lease:
+        """What to run next, alone on its engine."""
+        only = self._untried[0] if self._untried else None
+        return Lease(block=self._block, replay=True, only=only, set_aside=dict(self._set_aside))
+
+    def passed(self) -> bool:
+        """Record that the engine survived what was leased last.
+
+        Returns:
+            Whether the block is done.
+        """
+        if not self._untried:
+            return True
+        self._untried.popleft()
+        self._deaths = 0
+        return False
+
+    def failed(self, reason: str) -> bool:
+        """Record that the engine died under what was leased last.
+
+        Returns:
+            Whether an item was set aside for it.
+
+        Raises:
+            EngineError: engines die under the block, but under none of its items.
+        """
+        if not self._untried:
+            self._whole_losses += 1
+            if self._whole_losses >= MAX_WHOLE_LOSSES:
+                raise EngineError(
+                    f"block {self._block.id} made its engine die {self._whole_losses} times with "
+                    f"nothing else running on it, though its {self._words.items} succeed one by "
+                    f"one; the last time: {reason}. Make blocks smaller "
+                    f"({self._words.block_setting}), or give engines more memory"
+                )
+            self._untried.extend(
+                item.id for item in self._block.items if item.id not in self._set_aside
+            )
+            self._deaths, self._unexplained = 0, 1
+            return False
+        self._deaths += 1
+        if self._deaths + self._unexplained < MAX_DEATHS:
+            return False
+        self._set_aside[self._untried.popleft()] = RejectReason("kills_engine", bounded(reason))
+        self._deaths = self._unexplained = 0
+        return True
+
+
+STALL_S = 120.0
+"""Silence under which no engine is suspected."""
+PACE = 5.0
+"""Times the longest pause of late that a silence must last to be remarkable."""
+FIRST = 5.0
+"""Times the floor for the first sign after loading, of which no pace is known."""
+PATIENCE = 2.0
+"""Times the remarkable silence after which the engine is replaced."""
+WINDOW_S = 600.0
+"""Time within which pauses count, by the watch's own clock."""
+MAX_TICK_S = 2.0
+"""Counted between two ticks at most: a driver that was itself held up could receive nothing."""
+
+
+class Watch:
+    """Measures the silence of one engine, from its loading on."""
+
+    def __init__(self, *, stall_s: float = STALL_S) -> None:
+        """Begin to watch an engine that has just been loaded.
+
+        Args:
+            stall_s: seconds of silence under which the engine is never suspected.
+        """
+        self._stall_s = stall_s
+        self._clock_s = 0.0
+        self._ticked: float | None = None
+        self._signs: tuple[int | None, ...] | None = None
+        self._has_begun = False
+        self._is_steady = True
+        self._pauses: deque[tuple[float, float]] = deque()
+        """When pauses ended and how long they were, each shorter than the one before."""
+        self.silent_s = 0.0
+        """Seconds since the last sign of life."""
+
+    def tick(self, now: float) -> None:
+        """Let time pass.
+
+        Args:
+            now: clock reading in seconds.
+        """
+        passed = 0.0 if self._ticked is None else min(now - self._ticked, MAX_TICK_S)
+        self._ticked = now
+        self._clock_s += passed
+        self.silent_s += passed
+
+    def record(self, progress: WorkerProgress) -> None:
+        """Take in a snapshot of the engine's worker; only new work ends a silence."""
+        engine = progress.runner
+        signs = (engine.num_tokens, engine.num_signs, *engine.counters.values())
+        is_idle = engine.num_live == 0 and engine.num_waiting == 0
+        moved = signs != self._signs
+        self._is_steady = engine.is_steady
+        if self._signs is not None and moved:
+            self._has_begun = True
+        self._signs = signs
+        if moved or is_idle:
+            self._note_pause()
+            self.silent_s = 0.0
+
+    @property
+    def limit_s(self) -> float:
+        """Silence from which on the engine is taken to have stopped."""
+        if not self._has_begun:
+            return FIRST * self._stall_s
+        longest = self._pauses[0][1] if self._pauses else 0.0
+        return max(self._stall_s, PACE * longest)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the silence is remarkable."""
+        return self.silent_s >= self.limit_s
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the engine is to be replaced.
+
+        Never one that gives signs only when a request has ended: its silence may be a long request,
+        and its requests have time limits of their own.
+        """
+        return self._is_steady and self.silent_s >= PATIENCE * self.limit_s
+
+    def report(self) -> str:
+        """A clause that describes the silence."""
+        longest = f"{self._pauses[0][1]:.1f} s" if self._pauses else "not known"
+        return (
+            f"produced no token and did not respond for {self.silent_s:.0f} s (its longest recent "
+            f"pause: {longest})"
+        )
+
+    def _note_pause(self) -> None:
+        while self._pauses and self._pauses[-1][1] <= self.silent_s:
+            self._pauses.pop()
+        self._pauses.append((self._clock_s, self.silent_s))
+        while self._clock_s - self._pauses[0][0] > WINDOW_S:
+            self._pauses.popleft()

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mclabel.run.fleet import FleetProgress
-from mclabel.run.forecast import Remainder
+from mclabel.run.forecast import Remainder, Size
+from mclabel.run.leases import FleetProgress
 from mclabel.run.plan_index import InputChanges
-from mclabel.run.sizes import Size
 from mclabel.run.task import Outputs, TaskWords
 from mclabel.run.worker import BlockReport, WorkerProgress
 

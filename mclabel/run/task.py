@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from mclabel.core.rejects import RejectReason
-from mclabel.run.journal import BlockJournal
-from mclabel.run.shards.journal import JournalEntry, Line
+from mclabel.run.forecast import Size
+from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
-from mclabel.run.sizes import Size
 
 ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -130,7 +129,7 @@ class RunnerState:
     """What a runner does now, and what it has done since it was loaded.
 
     Whatever rises in `num_tokens`, `num_signs` or a counter is a sign of life: a runner that has
-    work and gives none for too long is taken to have stopped (`mclabel.run.watch`).
+    work and gives none for too long is taken to have stopped (`mclabel.run.running`).
     """
 
     num_live: int = 0

@@ -14,10 +14,10 @@ from mclabel.core.errors import ShardError
 from mclabel.core.rejects import RejectReason
 from mclabel.engines.loading import starting
 from mclabel.run.desk import LoopLag
-from mclabel.run.journal import BlockJournal
+from mclabel.run.forecast import Size
+from mclabel.run.shards.journal import BlockJournal
 from mclabel.run.shards.rejects import note_set_aside
 from mclabel.run.shards.store import Store
-from mclabel.run.sizes import Size
 from mclabel.run.task import Attempt, Block, FinishedBlock, Result, Runner, RunnerState, Task
 
 logger = logging.getLogger(__name__)

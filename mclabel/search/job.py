@@ -15,16 +15,14 @@ from mclabel.engines import EngineResources
 from mclabel.labeling.inputs import ProblemInputs
 from mclabel.labeling.policy import PreparedPolicy, prepare_policy
 from mclabel.run.budget import read_spent
-from mclabel.run.forecast import Interval, predict
+from mclabel.run.forecast import Interval, Size, predict
 from mclabel.run.progress_log import job_starts
 from mclabel.run.run import Run, run_task
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.manifest import MANIFEST, Semantic, read_claim
+from mclabel.run.shards.manifest import MANIFEST, Semantic, read_claim, versions
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import TASK, StoredTree, read_trees
-from mclabel.run.sizes import Size
 from mclabel.run.tally import JobReport, JobState
-from mclabel.run.versions import versions
 from mclabel.search.base import SearchMethod
 from mclabel.search.config import SearchConfig
 from mclabel.search.figures import ModelSizes, SearchFigures, search_figures

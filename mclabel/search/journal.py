@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from mclabel.core.records import Completion
-from mclabel.run.journal import BlockJournal
-from mclabel.run.shards.journal import JournalEntry, Line
+from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
 
 Place = tuple[str, str, int, int]
 """Problem, node that was continued, which of its continuations, and which part of that one."""

@@ -17,7 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from mclabel.run.meter import JobRates, Meter
+from mclabel.run.progress_log import JobRates, Meter
 from mclabel.run.tally import JobState
 
 PLAIN_S = 10.0  # between two plain lines

@@ -27,10 +27,9 @@ from mclabel.domains.arith.problems import generate
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.posterior.priors import wide_priors
 from mclabel.run.budget import read_spent
-from mclabel.run.forecast import Interval, pilot_blocks, predict
+from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.store import Store
-from mclabel.run.sizes import Size
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 ESTIMATORS = {

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.run.places import BEST_OF_N, RUN, TRAINING
+from mclabel.run.outputs import BEST_OF_N, RUN, TRAINING
 from tests.support.labelled import arith_rows, write_run
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mclabel.run.shards import packed
-from mclabel.run.shards.packed import PackedNames
+from mclabel.run.shards import plan
+from mclabel.run.shards.plan import PackedNames
 
 NAMES = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
 
@@ -22,6 +22,6 @@ def test_it_holds_what_it_was_given_once_and_in_order(names: list[str], others: 
 
 
 def test_parts_of_different_widths_are_one_set() -> None:
-    names = [f"{i:x}" * (1 + i // packed.PART) for i in range(2 * packed.PART + 5)]
+    names = [f"{i:x}" * (1 + i // plan.PART) for i in range(2 * plan.PART + 5)]
     found = PackedNames(iter(names))
-    assert set(found) == set(names) and all(name in found for name in names[:: packed.PART // 7])
+    assert set(found) == set(names) and all(name in found for name in names[:: plan.PART // 7])

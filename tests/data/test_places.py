@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.run import places
-from mclabel.run.places import (
+from mclabel.run import outputs
+from mclabel.run.outputs import (
     BEST_OF_N,
     EXPORT,
     FIGURES,
@@ -87,7 +87,7 @@ def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
     own, command = VERBS[verb]
     if verb == "rl":
         pytest.importorskip("trl")
-    for number, kind in enumerate((*places.KINDS, *places._THEIRS)):
+    for number, kind in enumerate((*outputs.KINDS, *outputs._THEIRS)):
         if kind is own:
             continue
         out = tmp_path / str(number) / "out"

@@ -14,7 +14,7 @@ from mclabel.engines.hub import weights_fingerprint
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.identity import semantic_config
 from mclabel.labeling.policy import prepare_policy
-from mclabel.run.versions import versions
+from mclabel.run.shards.manifest import versions
 
 SERVER = "policy.engine.endpoints=[http://localhost:8000/v1]"
 

@@ -24,7 +24,7 @@ from mclabel.labeling.journal import LabelJournal, read_entry
 from mclabel.labeling.problem import Rolling, label_problem
 from mclabel.labeling.repairs import goes_back
 from mclabel.labeling.settings import LabelSettings
-from mclabel.run.journal import BlockJournal
+from mclabel.run.shards.journal import BlockJournal
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.answering import FORCE, AnsweringEngine

@@ -17,8 +17,8 @@ from typing import IO
 
 import pytest
 
-from mclabel.run import drivers
-from mclabel.run.drivers import STALE_S, DriverSign
+from mclabel.run import job
+from mclabel.run.job import STALE_S, DriverSign
 from mclabel.run.shards.digest import with_digest
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
@@ -146,7 +146,7 @@ def test_a_sign_that_is_being_written_ends_before_it_is_removed(
         replace(self, name, content)
         written.set()
 
-    monkeypatch.setattr(drivers, "BEAT_S", 0.01)
+    monkeypatch.setattr(job, "BEAT_S", 0.01)
     monkeypatch.setattr(Store, "replace", slow)
     with DriverSign(store):
         assert begun.wait(HANGS_S)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 import pytest
 from rich.console import Console
 
-from mclabel.run.forecast import Remainder
-from mclabel.run.meter import Meter
-from mclabel.run.sizes import Size
+from mclabel.run.forecast import Remainder, Size
+from mclabel.run.progress_log import Meter
 from mclabel.run.tally import JobState
 from mclabel.show.progress import job_progress
 from tests.support.job_states import STATE

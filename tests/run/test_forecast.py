@@ -15,12 +15,11 @@ from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.budget import read_spent
-from mclabel.run.forecast import CostModel, Interval, pilot_blocks, predict
-from mclabel.run.meter import Meter
+from mclabel.run.forecast import CostModel, Interval, Size, pilot_blocks, predict
+from mclabel.run.progress_log import Meter
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import committed_blocks, label_tables
 from mclabel.run.shards.store import Store
-from mclabel.run.sizes import Size
 from tests.support.exactness import check_exact
 from tests.support.job_states import STATE
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems

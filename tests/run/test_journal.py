@@ -16,9 +16,8 @@ import pytest
 
 from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
 from mclabel.labeling.journal import LabelJournal, read_entry, rollout_line, solution_line
-from mclabel.run.journal import BlockJournal
 from mclabel.run.shards import durable
-from mclabel.run.shards.journal import delete_journal, read_journal, write_journal
+from mclabel.run.shards.journal import BlockJournal, delete_journal, read_journal, write_journal
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact

@@ -12,7 +12,7 @@ from mclabel.core.rejects import RejectReason
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.leases import MAX_LEASES, LeaseBook, num_more_leases
-from mclabel.run.suspects import MAX_SHARED_LOSSES, Lease
+from mclabel.run.running import MAX_SHARED_LOSSES, Lease
 from mclabel.run.task import Block, RunnerState
 
 

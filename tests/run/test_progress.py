@@ -13,7 +13,7 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.task import LABEL_OUTPUTS
-from mclabel.run.meter import Meter, totals
+from mclabel.run.progress_log import Meter, totals
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
 from mclabel.show.progress import job_progress

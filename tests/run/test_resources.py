@@ -19,7 +19,7 @@ from mclabel.core.config.load import load_config
 from mclabel.engines import EngineResources, PolicySettings, make_engine, smollm2
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.resources import Place
+from mclabel.run.ray_cluster import Place
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "label"
 

@@ -18,10 +18,9 @@ from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.task import LabelTask
 from mclabel.run.actor import NotLoaded, WorkerActor
-from mclabel.run.running import RunningBlocks
+from mclabel.run.running import Lease, RunningBlocks
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
-from mclabel.run.suspects import Lease
 from mclabel.run.task import Block
 from mclabel.run.worker import Worker
 from tests.support.scripted_jobs import scripted

@@ -28,8 +28,8 @@ from mclabel.judge.score_config import ScoreConfig
 from mclabel.judge.task import JudgeTask
 from mclabel.prm.scoring.score import PRM
 from mclabel.run.blocks import plan_blocks
-from mclabel.run.fleets import make_fleet
 from mclabel.run.job import run_job
+from mclabel.run.run import make_fleet
 from mclabel.run.settings import RayConfig
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport

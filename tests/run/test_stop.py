@@ -90,7 +90,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
 
 
 HANG = """
-import mclabel.run.journal as journal, time
+import mclabel.run.shards.journal as journal, time
 journal.write_journal = lambda *arguments: time.sleep(600)
 """
 

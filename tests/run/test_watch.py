@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mclabel.run.running import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, Watch
 from mclabel.run.task import RunnerState
-from mclabel.run.watch import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, Watch
 from mclabel.run.worker import WorkerProgress
 
 FLOOR = 60.0

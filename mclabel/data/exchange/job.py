@@ -19,16 +19,14 @@ from mclabel.data.exchange.formats import Format, LabeledTexts
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import object_rows
-from mclabel.run.outputs import output_folder
-from mclabel.run.places import EXPORT, check_free
+from mclabel.run.outputs import EXPORT, check_free, output_folder
 from mclabel.run.run import Run
 from mclabel.run.shards.finished import write_finished
 from mclabel.run.shards.labels import commit_block, read_labels
-from mclabel.run.shards.manifest import Semantic
+from mclabel.run.shards.manifest import Semantic, versions
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import Reject, write_lines, write_rejects
 from mclabel.run.shards.store import Store
-from mclabel.run.versions import versions
 
 DATA, CARD = "data.jsonl", "README.md"
 BLOCK_ROWS = 1024

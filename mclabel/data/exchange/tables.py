@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from mclabel.core.errors import ConfigError
 from mclabel.data.exchange.job import CARD, label_sources, push_folder
-from mclabel.run.places import EXPORT, check_free
+from mclabel.run.outputs import EXPORT, check_free
 from mclabel.run.shards.labels import label_tables, rollout_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.run.shards.store import Store

@@ -15,8 +15,8 @@ from mclabel.core.rejects import RejectReason, bounded
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
 from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
 from mclabel.data.readers.rows import row_place
+from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
-from mclabel.run.sizes import Size
 
 
 def read_problems(

@@ -32,8 +32,7 @@ from mclabel.prm.scoring.formats import OWN_FORMAT
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.prm.scoring.scorer import ScorerSettings, close_scorer, load_scorer
 from mclabel.prm.scoring.unscored import UnscoredError
-from mclabel.run.outputs import check_places
-from mclabel.run.places import BEST_OF_N, RUN
+from mclabel.run.outputs import BEST_OF_N, RUN, check_places
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
 from mclabel.run.shards.store import Store

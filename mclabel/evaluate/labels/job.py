@@ -23,8 +23,7 @@ from mclabel.evaluate.labels.report import ALL, LabelReport, label_report
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_truth, judged_truth
 from mclabel.judge.consensus.rules import RULES
-from mclabel.run.outputs import check_places, output_folder
-from mclabel.run.places import FIGURES
+from mclabel.run.outputs import FIGURES, check_places, output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.run.shards.priors import FOLDER as PRIORS
 from mclabel.run.shards.priors import read_priors

@@ -22,8 +22,7 @@ from mclabel.evaluate.search.config import SearchEvalConfig
 from mclabel.evaluate.search.figures import SearchComparison, SearchRun, compare_searches, row_name
 from mclabel.evaluate.search.plots import search_plot
 from mclabel.prm.scoring.manifest import write_provenance
-from mclabel.run.outputs import check_places
-from mclabel.run.places import RUN, SEARCH_EVAL
+from mclabel.run.outputs import RUN, SEARCH_EVAL, check_places
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
 from mclabel.run.tally import JobState

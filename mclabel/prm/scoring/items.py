@@ -14,8 +14,8 @@ from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import LONE_SURROGATES, row_place, scan_rows
 from mclabel.data.readers.solutions import solution_in
+from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
-from mclabel.run.sizes import Size
 
 FILES = (".jsonl", ".json", ".parquet", ".csv")
 

@@ -17,7 +17,7 @@ from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.encode import StepEncoder, template_fault
 from mclabel.prm.model.settings import CONCENTRATION_FILE, HEAD_FILE, HeadName
-from mclabel.run.versions import versions
+from mclabel.run.shards.manifest import versions
 
 MANIFEST = "prm.json"
 FORMAT = 1

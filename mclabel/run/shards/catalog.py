@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 
 from mclabel.run.parquet import table_too_large, whole_table
 from mclabel.run.shards.digest import SMALLEST, check_parquet, parquet_with_digest
-from mclabel.run.shards.packed import PackedNames
-from mclabel.run.shards.plan import planned_blocks
+from mclabel.run.shards.plan import PackedNames, planned_blocks
 from mclabel.run.shards.store import Store, damaged
 
 FOLDER, MERGED = "compacted", "merged"

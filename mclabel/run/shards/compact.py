@@ -34,9 +34,8 @@ from mclabel.run.shards.catalog import (
 )
 from mclabel.run.shards.labels import FIT, named_rollouts, write_labels
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
-from mclabel.run.shards.recount import disagreements
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
-from mclabel.run.shards.shard import read_shard, write_rollouts, write_shard
+from mclabel.run.shards.shard import disagreements, read_shard, write_rollouts, write_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import has_trees, is_search
 

@@ -28,7 +28,7 @@ from mclabel.core.records import LabeledSolution, Rollout
 from mclabel.run.shards.catalog import Catalog, read_catalog
 from mclabel.run.shards.digest import is_cut_off, parquet_digest
 from mclabel.run.shards.opinions import no_labels
-from mclabel.run.shards.packed import PackedNames
+from mclabel.run.shards.plan import PackedNames
 from mclabel.run.shards.schema import (
     LABELS_SCHEMA,
     ROLLOUTS_SCHEMA,

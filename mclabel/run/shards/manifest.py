@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
 
 from mclabel.core.errors import DamagedFile, ShardError
@@ -216,3 +219,32 @@ def _flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
         else:
             flat[f"{parent}{key}"] = item
     return flat
+
+
+def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of what decides about labels.
+
+    Args:
+        packages: of the engine, beside those of every job; what is not installed is left out.
+    """
+    installed = [name for name in packages if _is_installed(name)]
+    return {
+        **{
+            name: _version(name) for name in ("mclabel", "torch", "transformers", "ray", *installed)
+        },
+        "python": platform.python_version(),
+    }
+
+
+@cache
+def _version(package: str) -> str:
+    """Of an installed package; its metadata can be long, and is parsed as a whole."""
+    return version(package)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        _version(package)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -23,8 +23,7 @@ from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.run.parquet import whole_table
 from mclabel.run.shards.digest import SMALLEST, check_parquet, is_cut_off, parquet_with_digest
 from mclabel.run.shards.manifest import MANIFEST, read_claim
-from mclabel.run.shards.packed import PackedNames
-from mclabel.run.shards.plan import planned_blocks
+from mclabel.run.shards.plan import PackedNames, planned_blocks
 from mclabel.run.shards.store import CUT_OFF, Store, damaged
 
 FOLDER, TASK, VERSION = "opinions", "judge", 1

@@ -11,25 +11,64 @@ taken, reads what the first one wrote and plans only what is missing. A part is 
 Where items have changed or gone and the user accepts that, a new part has a row with `superseded`
 for each of them: from then on readers skip what the named block holds of the item. The shard itself
 stays as it is.
+
+Names are kept in little memory: of a run of a million blocks, some twenty bytes each.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from mclabel.core.seeds import ID_LENGTH, canonical_json
 from mclabel.run.parquet import whole_table
 from mclabel.run.shards.digest import check_parquet, parquet_with_digest
-from mclabel.run.shards.packed import PackedNames
 from mclabel.run.shards.store import Store, damaged
+
+PART = 10_000
+"""Names that are packed together."""
+
+
+class PackedNames(Set[str]):
+    """A set of names, kept as one sorted array of their bytes; iterates in order."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        parts = [np.array([n.encode() for n in part], dtype=bytes) for part in _parts(iter(names))]
+        found = np.concatenate(parts) if parts else np.array([], dtype="S1")
+        parts.clear()
+        found.sort()
+        if (again := found[1:] == found[:-1]).any():
+            found = found[np.append(True, ~again)]
+        self._names: NDArray[np.bytes_] = found
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode() for name in self._names)
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        packed = name.encode()
+        place = int(np.searchsorted(self._names, packed))
+        return place < len(self._names) and self._names[place] == packed
+
+
+def _parts(names: Iterator[str]) -> Iterator[list[str]]:
+    while part := list(islice(names, PART)):
+        yield part
+
 
 FOLDER = "plan"
 CONTENT_BYTES, META_BYTES = 16, 8
