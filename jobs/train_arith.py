@@ -46,9 +46,8 @@ from mclabel.core.seeds import sampling_seed
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.domains.arith.misconceptions import misread
 from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.program import MAX_VALUE, Program, reference_solution
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES, TRAIN_FAMILIES
-from mclabel.domains.arith.story import MAX_VALUE
 from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.verify import StepTruth, verify_steps
 from mclabel.engines import PolicySettings

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mclabel.checkers import Checker, Grade, GradeItem
     from mclabel.labeling.background import LabelRun
     from mclabel.labeling.estimators import Estimator
-    from mclabel.prm.report import TrainReport
+    from mclabel.prm.job import TrainReport
     from mclabel.prm.scoring.score import PRM
     from mclabel.prm.scoring.scorer import Scorer
     from mclabel.run.tally import JobState

@@ -11,8 +11,7 @@ from mclabel.judge.combine import combine
 from mclabel.judge.job import judge
 from mclabel.labeling.forecast import forecast, run_pilot
 from mclabel.labeling.job import label
-from mclabel.labeling.plan import plan
-from mclabel.labeling.preview import preview
+from mclabel.labeling.preview import plan, preview
 from mclabel.labeling.regrade import regrade
 from mclabel.prm.job import train
 from mclabel.rl.job import plan_rl, rl, rl_report

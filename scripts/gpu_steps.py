@@ -268,8 +268,7 @@ def training_step(place: Place) -> Figures:
     """Optimizer steps of a scorer with LoRA adapters in bfloat16, by the trainer."""
     import torch
 
-    from mclabel.prm.model.loading import start_step_model
-    from mclabel.prm.model.lora import add_adapters, is_adapter
+    from mclabel.prm.model.network import add_adapters, is_adapter, start_step_model
     from mclabel.prm.model.settings import ModelSettings
     from mclabel.prm.training.settings import TrainerSettings
     from mclabel.prm.training.trainer import train_step_model
@@ -314,8 +313,7 @@ def training_step(place: Place) -> Figures:
 
 def _examples(place: Place) -> list[Any]:
     """Solutions of random ids, of four steps each."""
-    from mclabel.prm.examples.encode import EncodedSolution
-    from mclabel.prm.examples.packed import Example
+    from mclabel.prm.examples.encode import EncodedSolution, Example
 
     count, length = place.size.solutions
     at = tuple(length * quarter // 4 - 1 for quarter in range(1, 5))

@@ -14,8 +14,7 @@ from mclabel.core.config.keys import Key, configuration_keys
 from mclabel.core.settings import Settings
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.search.config import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig
-from mclabel.judge.score_config import ScoreConfig
+from mclabel.judge.config import JudgeConfig, ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.quickstart.config import QuickstartConfig

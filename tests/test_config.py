@@ -11,7 +11,7 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.search.config import SearchEvalConfig
 from mclabel.judge.config import JudgeConfig
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import with_examples
 from mclabel.prm.config import TrainConfig
 from mclabel.rl.config import RLConfig, ServeRewardsConfig

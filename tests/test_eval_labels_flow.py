@@ -16,7 +16,7 @@ from mclabel.data.readers.judged import read_processbench
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
 from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.evaluate.processbench.figures import processbench
-from mclabel.prm.scoring.threshold import best_threshold, first_below
+from mclabel.prm.scoring.manifest import best_threshold, first_below
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, tiny_model, write_run

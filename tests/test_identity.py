@@ -15,7 +15,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import OPERATIONAL, Settings
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import FixedEstimator
-from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.job import semantic_config
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.manifest import differences
 from mclabel.run.shards.store import Store
@@ -69,7 +69,7 @@ def test_a_run_is_one_of_other_steps_when_the_rules_of_steps_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = semantic_config(config())
-    monkeypatch.setattr("mclabel.labeling.identity.SPLITTER_VERSION", "1")
+    monkeypatch.setattr("mclabel.labeling.job.SPLITTER_VERSION", "1")
     then = semantic_config(config())
     assert now.identity != then.identity
     assert then.identity["split"] == {"version": "1"}

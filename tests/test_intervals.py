@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mclabel.core.stats.intervals import clopper_pearson, repeated_interval
-from mclabel.core.stats.lattice import Boundary, first_success
+from mclabel.core.stats.intervals import Boundary, clopper_pearson, first_success, repeated_interval
 
 
 def test_repeated_interval_is_clopper_pearson_at_horizon_one_and_wider_after() -> None:

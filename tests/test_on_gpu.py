@@ -15,10 +15,8 @@ from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
-from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.examples.packed import Example
-from mclabel.prm.model.loading import start_step_model
-from mclabel.prm.model.lora import add_adapters, is_adapter
+from mclabel.prm.examples.encode import EncodedSolution, Example
+from mclabel.prm.model.network import add_adapters, is_adapter, start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.trainer import train_step_model

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mclabel.core.records import Counts
-from mclabel.core.stats.lattice import first_success
+from mclabel.core.stats.intervals import first_success
 from mclabel.core.stats.values import (
     advantages,
     clopper_pearson,

@@ -26,9 +26,8 @@ from mclabel.annotate.gold import NOT_ADMITTED, num_needed, queues, standing
 from mclabel.annotate.items import OVERSEER, Item, Settings
 from mclabel.core.errors import DataError, ShardError
 from mclabel.core.records import LabeledSolution
-from mclabel.serving.bodies import json_response, parsed, read_body
+from mclabel.serving.bodies import Refused, json_response, parsed, read_body
 from mclabel.serving.page import PageFence
-from mclabel.serving.refused import Refused
 from mclabel.show.files import STATIC
 
 MAX_BODY = 1 << 20

@@ -14,10 +14,10 @@ from mclabel.checkers.base import (
     CheckerSettings,
     Grade,
     GradeItem,
+    chosen_settings,
     here,
     recorded_checker,
 )
-from mclabel.checkers.chosen import chosen_settings
 from mclabel.checkers.guarded import make_checker
 
 CHECKERS: Mapping[str, str] = {

@@ -94,7 +94,7 @@ def _check_file(pairs: str, out: str | None) -> None:
 
 
 def _text(path: str) -> str:
-    from mclabel.core.limits import MAX_ROW
+    from mclabel.core.plain_files import MAX_ROW
     from mclabel.data.readers.rows import TOO_LARGE
 
     try:

@@ -61,7 +61,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     from mclabel.core.config.load import load_config
     from mclabel.evaluate.best_of_n.config import BestOfNConfig
     from mclabel.evaluate.best_of_n.job import best_of_n as run_best_of_n
-    from mclabel.evaluate.best_of_n.tables import (
+    from mclabel.evaluate.best_of_n.show import (
         adaptive_table,
         best_of_n_table,
         group_table,
@@ -116,7 +116,7 @@ def eval_search(
     from mclabel.core.config.load import load_config
     from mclabel.evaluate.search.config import SearchEvalConfig
     from mclabel.evaluate.search.job import eval_search as run_eval_search
-    from mclabel.evaluate.search.tables import search_grids
+    from mclabel.evaluate.search.show import search_grids
     from mclabel.show.progress import EvaluationProgress
 
     checked = load_config(SearchEvalConfig, config, overrides, allow=allow)
@@ -259,9 +259,9 @@ def eval_processbench(
         raise click.UsageError(
             "--rule works only with --opinions, of several judges on each file. Leave it out"
         )
+    from mclabel.evaluate.processbench.figures import processbench_grid
     from mclabel.evaluate.processbench.job import processbench_of_labels, processbench_of_prm
     from mclabel.evaluate.processbench.opinions import processbench_of_opinions
-    from mclabel.evaluate.processbench.table import processbench_grid
     from mclabel.show.progress import StageProgress
 
     if opinions:

@@ -176,8 +176,7 @@ def _selected(manifest: str, overrides: Sequence[str]) -> list[str]:
 
 def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
     from mclabel.labeling.forecast import forecast, run_pilot
-    from mclabel.labeling.plan import plan
-    from mclabel.labeling.preview import preview
+    from mclabel.labeling.preview import plan, preview
     from mclabel.show.progress import job_progress
 
     def show(lines: Iterable[tuple[str, str]]) -> None:

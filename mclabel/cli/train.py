@@ -234,7 +234,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
 @click.command()
 @click.argument("prm")
 @click.argument("solutions")
-@settings("mclabel.judge.score_config:ScoreConfig")
+@settings("mclabel.judge.config:ScoreConfig")
 @click.option(
     "-o",
     "--out",
@@ -306,9 +306,9 @@ def score(
     OUT.provenance.json (run.json in a folder) records the PRM and the versions that were used.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.core.rejects import bounded
+    from mclabel.core.errors import bounded
+    from mclabel.judge.config import ScoreConfig
     from mclabel.judge.score import score as run
-    from mclabel.judge.score_config import ScoreConfig
     from mclabel.show.progress import job_progress
 
     if out is None:

@@ -1,5 +1,7 @@
 """The errors a user can meet. Each message gives the value, the rule and the remedy."""
 
+from dataclasses import dataclass
+
 
 class MclabelError(Exception):
     """A failure with a message for the user; the command line prints it and exits with 2."""
@@ -64,3 +66,22 @@ class DamagedFile(ShardError):
 
 class TrainingError(MclabelError):
     """A training run that cannot go on."""
+
+
+MAX_DETAIL = 500
+"""Characters; a detail may quote data."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectReason:
+    """Why a row or a problem cannot be used."""
+
+    reason: str
+    """A short code."""
+    detail: str
+
+
+def bounded(detail: str) -> str:
+    """The detail on one line, at most `MAX_DETAIL` characters."""
+    text = " ".join(detail.split())
+    return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"

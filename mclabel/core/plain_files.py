@@ -1,4 +1,4 @@
-"""Only plain files are read of folders that come from anybody.
+"""Bounds on what is read of others' data: plain files alone, and so much of them.
 
 A pipe that nobody writes to is waited for, and a device such as /dev/zero has no end.
 """
@@ -68,3 +68,7 @@ def _kind(mode: int) -> str:
         (stat.S_ISSOCK, "a socket"),
     )
     return next((words for is_it, words in kinds if is_it(mode)), "no file")
+
+
+MAX_ROW = 1 << 24
+"""Bytes of a row, in CSV characters: more than any model's context, and less than hurts."""

@@ -23,10 +23,17 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from mclabel.data.blocks import Span, blocks, is_inside, line_spans, merged
-from mclabel.data.headings import is_closing, is_heading, may_become_closing
-from mclabel.data.reflection import reflection_places
-from mclabel.data.sentences import sentence_places
+from mclabel.data.blocks import (
+    Span,
+    blocks,
+    is_closing,
+    is_heading,
+    is_inside,
+    line_spans,
+    may_become_closing,
+    merged,
+)
+from mclabel.data.sentences import reflection_places, sentence_places
 from mclabel.data.statements import Statements
 
 SPLITTER_VERSION = "3"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mclabel.core.errors import DataError
-from mclabel.core.rejects import RejectReason
+from mclabel.core.errors import DataError, RejectReason
 from mclabel.data.readers.rows import FORMATS, object_rows, row_place
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.store import Store

@@ -13,7 +13,7 @@ from mclabel.core.components import derived_class
 from mclabel.core.errors import ConfigError
 from mclabel.engines.base import Engine, EngineStats, Policy, PolicyPreview
 from mclabel.engines.checked import CheckedEngine
-from mclabel.engines.resources import EngineResources
+from mclabel.engines.devices import EngineResources
 from mclabel.engines.settings import EngineSettings, Example, PolicySettings
 
 ENGINES: Mapping[str, str] = {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from mclabel.core.components import component_name
 from mclabel.core.errors import EngineError
 from mclabel.core.records import Completion, TokenId
-from mclabel.engines.resources import ONE_CPU, EngineResources
+from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.engines.settings import EngineSettings, PolicySettings
 
 if TYPE_CHECKING:

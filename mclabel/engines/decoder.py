@@ -23,8 +23,7 @@ from transformers import PreTrainedModel
 from mclabel.core.errors import EngineError
 from mclabel.engines.cascade import CHUNK, LANES, Batch, Lane, Pools, Row
 from mclabel.engines.draw import draw
-from mclabel.engines.held import Held, HeldRollouts
-from mclabel.engines.prefixes import Prefix, PrefixCache
+from mclabel.engines.prefixes import Held, HeldRollouts, Prefix, PrefixCache
 
 HELD_SHARE = 4
 """Memory of rollouts that others may go on from, in that of prefixes."""

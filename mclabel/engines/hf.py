@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, cast
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.core.records import Completion
 from mclabel.engines.base import NO_ROOM, EngineStats
+from mclabel.engines.devices import EngineResources
 from mclabel.engines.loading import load_beside, quiet_transformers
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_finite, load_model
-from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts
 

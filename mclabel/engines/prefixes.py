@@ -1,16 +1,18 @@
-"""Computed prefixes that rollouts share, kept for the next rollouts that begin with them."""
+"""Computed prefixes that rollouts share, kept for those that begin with them or go on where others
+ended.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mclabel.engines.cascade import Pools, Prefill
+from mclabel.engines.cascade import Pools, Prefill, Row
 
 
 @dataclass(eq=False)
@@ -117,3 +119,70 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
         else:
             high = middle - 1
     return low
+
+
+@dataclass(eq=False)
+class Held:
+    """Keys and values of a rollout: of its block, and of its own tokens but the last."""
+
+    context: tuple[int, ...]
+    """Prompt and prefix, of which all but the last lie in `prefix`."""
+    prefix: Prefix
+    content: Tensor
+    """Of the chunks, as `Pools.chunks_out` gives them."""
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks that the content fills."""
+        return int(self.content.shape[2])
+
+    def give(self, row: Row) -> None:
+        """Let a rollout go on from here: the ids that were sampled move out of its context."""
+        given = row.context[len(self.context) :]
+        row.context, row.sampled, row.num_given = self.context, list(given), len(given)
+
+
+class HeldRollouts:
+    """Rollouts that others may go on from, the least recently used first."""
+
+    def __init__(self, pools: Pools, *, max_bytes: int) -> None:
+        """Hold none.
+
+        Args:
+            pools: where rollouts compute.
+            max_bytes: of all that is held.
+        """
+        self._pools, self._max_bytes = pools, max_bytes
+        self._num_bytes = 0
+        self._by_ids: OrderedDict[tuple[int, ...], Held] = OrderedDict()
+        """By prompt, prefix and sampled ids, without the last one, which is not computed."""
+
+    def put(self, row: Row, prefix: Prefix, chunks: Sequence[int]) -> None:
+        """Keep what was computed for a rollout.
+
+        Args:
+            row: that has sampled one more token than the chunks hold.
+            prefix: that lies in its block.
+            chunks: its own.
+        """
+        ids = (*row.context, *row.sampled[:-1])
+        if ids in self._by_ids:
+            self._by_ids.move_to_end(ids)
+            return
+        held = Held(context=row.context, prefix=prefix, content=self._pools.chunks_out(chunks))
+        self._by_ids[ids] = held
+        self._num_bytes += held.content.nbytes
+        while self._num_bytes > self._max_bytes and len(self._by_ids) > 1:
+            _, oldest = self._by_ids.popitem(last=False)
+            self._num_bytes -= oldest.content.nbytes
+
+    def clear(self) -> None:
+        """Forget all rollouts."""
+        self._by_ids.clear()
+        self._num_bytes = 0
+
+    def get(self, context: tuple[int, ...]) -> Held | None:
+        """What was computed for all but the last id of a context, if it is held."""
+        if (held := self._by_ids.get(context[:-1])) is not None:
+            self._by_ids.move_to_end(context[:-1])
+        return held

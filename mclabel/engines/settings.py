@@ -7,11 +7,15 @@ quantization of weights.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.settings import (
     MAX_AMOUNT,
     MAX_TOKENS,
@@ -231,3 +235,22 @@ class PolicySettings(Settings):
         """
         most = self.max_tokens if max_tokens is None else max_tokens
         return int(max(0, min(most - num_prefix, max_context - num_prompt - num_prefix)))
+
+
+_KEY = re.compile(r"(?<![\w.:/])policy(?=\.)")
+
+
+@contextmanager
+def settings_of(section: str) -> Iterator[None]:
+    """Let errors of an engine name its settings by their keys in a section.
+
+    Engines call their settings `policy.…`, as in a labelling job.
+
+    Args:
+        section: such as `judge.policy`.
+    """
+    try:
+        yield
+    except (ConfigError, EngineError) as error:
+        error.args = (_KEY.sub(section, str(error)),)
+        raise

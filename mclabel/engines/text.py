@@ -13,11 +13,11 @@ from mclabel.core.errors import EngineError
 from mclabel.engines.chat import (
     TEMPLATE_DATE,
     ChatTemplateError,
+    ControlTokens,
     Variable,
     chat_messages,
     render_chat,
 )
-from mclabel.engines.control import ControlTokens
 from mclabel.engines.hub import POLICY, fetch_model, named
 from mclabel.engines.pretrained import (
     check_weights,

@@ -24,17 +24,17 @@ from mclabel.core.records import Completion
 from mclabel.core.seeds import engine_seed
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, Harmless, rule
 from mclabel.engines.base import NO_ROOM, EngineStats
+from mclabel.engines.devices import EngineResources
 from mclabel.engines.loading import load_beside, note_stage
 from mclabel.engines.model import ModelEngine
-from mclabel.engines.output_tail import OutputTail
 from mclabel.engines.pretrained import check_weights, save_weights
-from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts, ended_ids, model_end_ids
 from mclabel.engines.vllm_memory import OWNER, EndsWithOwner, EngineMemory, free_left
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
+    OutputTail,
     StartLog,
     check_memory,
     engine_config,

@@ -16,11 +16,10 @@ from pydantic import Field, FiniteFloat
 
 from mclabel.core.boundary import guarded, miscounted
 from mclabel.core.components import derived_class
-from mclabel.core.errors import ConfigError
+from mclabel.core.errors import ConfigError, RejectReason
 from mclabel.core.records import Chance, Claim, FinishReason, Flag, Index, Many
-from mclabel.core.rejects import RejectReason
 from mclabel.core.settings import ComponentSettings, Count
-from mclabel.engines.resources import ONE_CPU, EngineResources
+from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.layout import OUR_SPLIT
 from mclabel.run.task import RunnerState

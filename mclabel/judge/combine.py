@@ -17,16 +17,17 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
 from mclabel.judge.consensus.dependence import ROLLOUTS
-from mclabel.judge.consensus.people import PERSON, people_sources
 from mclabel.judge.consensus.posterior import fuse
 from mclabel.judge.consensus.rollouts import RunEvidence
 from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
 from mclabel.judge.consensus.sources import (
+    PERSON,
     Source,
     check_same_solutions,
     judge_model,
     named_sources,
     opinions_on,
+    people_sources,
 )
 from mclabel.judge.opinions import text_digest
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator

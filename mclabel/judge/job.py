@@ -8,8 +8,8 @@ from typing import Any
 
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.engines import PolicySettings, runs_model
-from mclabel.engines.resources import EngineResources
-from mclabel.engines.sections import settings_of
+from mclabel.engines.devices import EngineResources
+from mclabel.engines.settings import settings_of
 from mclabel.judge import JUDGES
 from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judge.config import JudgeConfig

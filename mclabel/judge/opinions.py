@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from mclabel.core.errors import ShardError
+from mclabel.core.errors import RejectReason, ShardError
 from mclabel.core.records import Claim
-from mclabel.core.rejects import RejectReason
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.judge.base import JudgedItem, Opinion

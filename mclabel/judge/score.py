@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mclabel.core.errors import ConfigError, MclabelError
-from mclabel.judge.config import JudgeConfig
+from mclabel.judge.config import JudgeConfig, ScoreConfig
 from mclabel.judge.job import judge
-from mclabel.judge.score_config import ScoreConfig
 from mclabel.judge.scorer import ScorerJudge
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.prm.scoring.manifest import server_address, weights_of, write_provenance

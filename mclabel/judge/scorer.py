@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from mclabel.core.errors import BadAnswer, DataError, EngineError
+from mclabel.core.errors import BadAnswer, DataError, EngineError, RejectReason
 from mclabel.core.records import Claim
-from mclabel.core.rejects import RejectReason
 from mclabel.core.settings import OPERATIONAL, rule
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution, as_judged
-from mclabel.engines.resources import EngineResources
+from mclabel.engines.devices import EngineResources
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.judge.generative.scorer import known_prm
+from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.formats import GENERATIVE
 from mclabel.prm.scoring.manifest import (
+    best_threshold,
+    first_below,
     trained_blocks,
 )
 from mclabel.prm.scoring.score import check_scores
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
-from mclabel.prm.scoring.threshold import best_threshold, first_below
-from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.run.shards.labels import committed_blocks, read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.task import RunnerState

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from mclabel.core.errors import DataError
-from mclabel.core.rejects import RejectReason
+from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
 from mclabel.judge.opinions import opinion_of

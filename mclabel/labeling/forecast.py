@@ -15,9 +15,8 @@ from mclabel.core.records import AUTHOR
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import RunLearner
 from mclabel.labeling.given import open_source
-from mclabel.labeling.identity import semantic_config
 from mclabel.labeling.inputs import load_inputs
-from mclabel.labeling.job import label
+from mclabel.labeling.job import label, semantic_config
 from mclabel.labeling.journal import may_mend
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import run_learner

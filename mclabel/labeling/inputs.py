@@ -1,19 +1,21 @@
-"""What a labelling job reads: problems, given solutions, and what of them cannot be used."""
+"""What a labelling job reads: problems as its items, given solutions, and what of them cannot be
+used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from mclabel.core.records import GivenSolution
+from mclabel.core.records import GivenSolution, Problem
+from mclabel.core.seeds import canonical_json
 from mclabel.data.readers.problems import ChosenProblems, Problems, ProblemStream, read_problems
 from mclabel.data.readers.selected import read_selected
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.given import SourceRun
-from mclabel.labeling.items import ProblemItems
 from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
 
@@ -96,3 +98,56 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
         size=size,
         rejects=lambda: chain(read.rejects(), found.rejects),
     )
+
+
+class ProblemItem(NamedTuple):
+    """A problem to be labelled. A tuple, as jobs make and drop millions of them to plan."""
+
+    problem: Problem
+    given: tuple[GivenSolution, ...] = ()
+    """Solutions to label; without any, the policy samples them."""
+
+    @property
+    def id(self) -> str:
+        """The problem's."""
+        return self.problem.id
+
+    @property
+    def num_chars(self) -> int:
+        """Length of the problem's text."""
+        return len(self.problem.text)
+
+    def content(self) -> Sequence[str]:
+        """Text, gold, and the given solutions with the ends of their steps."""
+        texts = [self.problem.text, self.problem.answer]
+        for solution in self.given:
+            ends = None if solution.step_ends is None else list(solution.step_ends)
+            texts += [solution.text, canonical_json(ends).decode()]
+        return texts
+
+    def extras(self) -> Sequence[str]:
+        """Names and values of the problem's other columns."""
+        return [text for pair in sorted(self.problem.meta.items()) for text in pair]
+
+
+class ProblemItems:
+    """Problems, with the solutions that are given for them, as items of a job."""
+
+    def __init__(
+        self, problems: Problems, given: Mapping[str, tuple[GivenSolution, ...]] | None = None
+    ) -> None:
+        """Pair problems with their solutions.
+
+        Args:
+            problems: with distinct ids.
+            given: solutions to label, by problem id; None lets the policy sample them.
+        """
+        self._problems, self._given = problems, given or {}
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def __iter__(self) -> Iterator[ProblemItem]:
+        if not self._given:
+            return map(ProblemItem, self._problems)
+        return (ProblemItem(p, self._given.get(p.id, ())) for p in self._problems)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mclabel.checkers import Checker
-from mclabel.core.errors import DataError
+from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import (
     AUTHOR,
     Counts,
@@ -23,12 +23,10 @@ from mclabel.core.records import (
     Rollout,
     Solution,
 )
-from mclabel.core.rejects import RejectReason
-from mclabel.data.readers.remote import read_text
+from mclabel.data.readers.rows import read_text
 from mclabel.engines import Policy
-from mclabel.labeling.commitments import commitments
 from mclabel.labeling.completers import Inexpressible
-from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.decisions import Decisions, Lesson
 from mclabel.labeling.estimators import (
     Completer,
     Knowledge,
@@ -40,9 +38,9 @@ from mclabel.labeling.estimators import (
     strongest,
 )
 from mclabel.labeling.given import SourceRun
+from mclabel.labeling.grading import commitments
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
-from mclabel.labeling.lessons import Lesson
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.prompts import prompts_for
 from mclabel.labeling.rollouts import EstimatorRun, Forced, NoRoom, Sampler, roll_out

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mclabel.checkers import Checker
+from mclabel.core.errors import RejectReason, bounded
 from mclabel.core.records import AUTHOR, GivenSolution, Problem
-from mclabel.core.rejects import RejectReason, bounded
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
 from mclabel.run.desk import Desk

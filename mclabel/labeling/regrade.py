@@ -21,8 +21,8 @@ from mclabel.core.records import LabeledSolution, Problem, Solution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import CONTENT, Settings, settings_class
 from mclabel.data.readers.rows import file_rows
-from mclabel.labeling.commitments import Commitments, commitments
 from mclabel.labeling.estimators import CompleterRule, EstimatorSettings
+from mclabel.labeling.grading import Commitments, commitments
 from mclabel.labeling.regrading import Regraded, regrade_block
 from mclabel.labeling.rewritten import (
     RewrittenRun,

@@ -22,7 +22,6 @@ from mclabel.answers.golds import Gold
 from mclabel.checkers import Grade, GradeItem
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
 from mclabel.core.stats.values import TruncatedPolicy
-from mclabel.labeling.commitments import Commitments
 from mclabel.labeling.estimators import (
     CompleterRule,
     EstimatorSettings,
@@ -31,7 +30,7 @@ from mclabel.labeling.estimators import (
     answer_class,
     begin_estimator,
 )
-from mclabel.labeling.grading import Graded, grade_recorded
+from mclabel.labeling.grading import Commitments, Graded, grade_recorded
 from mclabel.labeling.labeled import (
     Sampling,
     completers_of,

@@ -15,13 +15,12 @@ from mclabel.engines import EngineStats, Policy
 from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.turns import Turns
 from mclabel.labeling.completers import naming
-from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.decisions import Decisions, Lessons
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.given import SourceRun
 from mclabel.labeling.grading import num_weak, ungraded_reasons
-from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.journal import LabelJournal
-from mclabel.labeling.lessons import Lessons
 from mclabel.labeling.problem import ProblemLabels, Rolling, Shared, label_problem, run_learner
 from mclabel.labeling.settings import LabelSettings
 from mclabel.run.desk import Desk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,14 @@ from mclabel.core.errors import DataError
 from mclabel.core.plain_files import check_plain
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
-from mclabel.core.settings import read_record
+from mclabel.core.settings import Count, read_record
 from mclabel.data.leaks import leak_keys
 from mclabel.engines.devices import check_device
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.targets import target_of, without_truncated
 from mclabel.prm.new_scorer import NewScorer, base_model
-from mclabel.prm.report import TrainReport
-from mclabel.prm.training.trackers import check_trackers
+from mclabel.prm.training.settings import check_trackers
 from mclabel.run.outputs import TRAINING
 from mclabel.run.run import Run
 from mclabel.run.shards.labels import committed_blocks, read_labels
@@ -31,8 +30,9 @@ from mclabel.run.trainings import MODEL, check_finished, model_remedy
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples
+    from mclabel.prm.training.callbacks import Validation
     from mclabel.prm.training.preflight import Preflight
-    from mclabel.prm.training.validation import Validation
+
 
 OnProgress = Callable[[int, int, str], None]
 OnPreflight = Callable[["Preflight"], None]
@@ -293,3 +293,23 @@ PRM.load("…").score([problem], [solution])  # one number in [0, 1] for each st
 |---|---|
 {figures}
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainReport:
+    """Result of a training run."""
+
+    model: str
+    """Folder of the finished PRM."""
+    num_solutions: Count
+    """Number of solutions in the training set."""
+    num_validation: Count
+    num_unlabeled: Count
+    num_leaked: Count
+    """Number of solutions left out because their problems are in an evaluation set."""
+    num_too_long: Count
+    num_cut: Count
+    num_refused: Count
+    first_refused: str | None
+    validation: dict[str, float | None]
+    """Validation metrics after training, by name."""

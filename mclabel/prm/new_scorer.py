@@ -83,8 +83,7 @@ class NewScorer:
 
     def model(self) -> StepModel:
         """The network, with a fresh head and what else is trained beside the base's weights."""
-        from mclabel.prm.model.loading import start_step_model
-        from mclabel.prm.model.lora import add_adapters
+        from mclabel.prm.model.network import add_adapters, start_step_model
         from mclabel.prm.model.token_head import prepare_step_token
 
         config = self.config
@@ -111,7 +110,7 @@ class NewScorer:
             folder: that must not be there.
             beside: contents of further files, by their names.
         """
-        from mclabel.prm.model.lora import merge_adapters
+        from mclabel.prm.model.network import merge_adapters
         from mclabel.prm.training.checkpoint import writing
 
         merge_adapters(model.network)

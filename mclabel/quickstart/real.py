@@ -13,7 +13,7 @@ from mclabel.core.records import Outcome
 from mclabel.engines.hub import resolve_model
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.job import best_of_n
-from mclabel.evaluate.best_of_n.tables import best_of_n_table
+from mclabel.evaluate.best_of_n.show import best_of_n_table
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.quickstart.config import Size

@@ -18,7 +18,7 @@ from mclabel.evaluate.best_of_n.choosing import MAJORITY
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
-from mclabel.evaluate.best_of_n.tables import best_of_n_table
+from mclabel.evaluate.best_of_n.show import best_of_n_table
 from mclabel.evaluate.grouping import by_meta, solution_meta
 from mclabel.evaluate.labels.quality import (
     LabelCost,

@@ -9,8 +9,7 @@ from rich.text import Text
 from mclabel.core.records import Consensus, SourceOpinion, Step
 from mclabel.judge.base import Answer
 from mclabel.judge.opinions import SolutionOpinion
-from mclabel.show.opinions import opinion_words, places_by_step
-from mclabel.show.solutions import shown, step_text
+from mclabel.show.solutions import opinion_words, places_by_step, shown, step_text
 
 MAX_ANSWER = 400
 """Characters of an answer that are shown: its last ones, since the verdict ends it."""

@@ -19,10 +19,10 @@ from mclabel.engines.devices import check_device, resolve_device
 from mclabel.engines.hub import fetch_model, resolve_model
 from mclabel.labeling.policy import PreparedPolicy, prepare_policy
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, weights_of
-from mclabel.prm.training.trackers import check_trackers
+from mclabel.prm.training.settings import check_trackers
 from mclabel.rl.config import RLConfig
 from mclabel.rl.credits.base import CheckedCredit
-from mclabel.rl.hacking import Change, changes
+from mclabel.rl.measure import Change, changes
 from mclabel.run.outputs import REINFORCED
 from mclabel.run.run import Run
 from mclabel.run.shards.manifest import Semantic, versions
@@ -200,8 +200,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     from mclabel.engines.pretrained import load_model, load_tokenizer
     from mclabel.prm.scoring.score import PRM
     from mclabel.rl.training.crediting import Crediting
-    from mclabel.rl.training.engine import LiveEngine
-    from mclabel.rl.training.rollouts import StepRollouts
+    from mclabel.rl.training.rollouts import LiveEngine, StepRollouts
     from mclabel.rl.training.trainer import Training, save_policy, train_policy
 
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its word on `rollout_func`

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from mclabel.core.limits import MAX_ROW
+from mclabel.core.plain_files import MAX_ROW
 
 MAX_GROUP = 1 << 31
 """Bytes that a row group may unfold to: it can be that one page holds all of it."""

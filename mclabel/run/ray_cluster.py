@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mclabel.core.errors import EngineError
-from mclabel.engines.resources import EngineResources
+from mclabel.engines.devices import EngineResources
 
 CONNECT_S = 5.0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from mclabel.core import stop
 from mclabel.core.errors import EngineError
-from mclabel.engines.resources import ONE_CPU, EngineResources
+from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.run.leases import LeaseBook, OnProgress
 from mclabel.run.ray_cluster import Place, connect, node_resources
 from mclabel.run.ray_run import RayRun

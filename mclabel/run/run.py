@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mclabel.core.errors import DataError
-from mclabel.engines.resources import EngineResources
+from mclabel.engines.devices import EngineResources
 from mclabel.run.blocks import JobBlocks, plan_blocks
 from mclabel.run.budget import Limits
 from mclabel.run.forecast import Size

@@ -33,8 +33,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mclabel.core.errors import EngineDied, EngineError, MclabelError
-from mclabel.core.rejects import RejectReason, bounded
+from mclabel.core.errors import EngineDied, EngineError, MclabelError, RejectReason, bounded
 from mclabel.run.task import Block, TaskWords
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from mclabel.core.rejects import RejectReason
+from mclabel.core.errors import RejectReason
 from mclabel.run.forecast import Size
 from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
 from mclabel.run.shards.rejects import Reject

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mclabel.core.errors import ShardError
-from mclabel.core.rejects import RejectReason
+from mclabel.core.errors import RejectReason, ShardError
 from mclabel.engines.loading import starting
 from mclabel.run.desk import LoopLag
 from mclabel.run.forecast import Size

@@ -2,16 +2,111 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, at_most
+from mclabel.core.settings import MAX_SECONDS, MAX_TOKENS, OPERATIONAL, Chosen, at_most, rule
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
-from mclabel.judge.score_config import RunsHere
+from mclabel.engines.settings import PolicySettings
+from mclabel.judge.config import RunsHere
 from mclabel.labeling.config import MAX_BLOCK, arith_problems
+from mclabel.labeling.settings import SampledSettings
 from mclabel.run.settings import BudgetConfig
-from mclabel.search.settings import PolicySearchSettings, PolicySteeredSettings
+from mclabel.search.base import MethodSettings
+from mclabel.search.scorers.base import StepScorerSettings
+
+STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
+"""By the way of splitting: the texts with which a step ends."""
+
+Choice = Literal["best", "weighted_vote", "majority"]
+"""Which answer is given: that of the solution with the highest score, that whose solutions have the
+highest sum of scores, or that of the most solutions."""
+
+
+def _method() -> MethodSettings:
+    from mclabel.search.methods.levels import BeamSearch
+
+    return BeamSearch.Settings()
+
+
+class SteeredSettings(SampledSettings):
+    """How problems are searched, whatever the method."""
+
+    step_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    """Maximum number of tokens in a step: a longer one is cut, and the rest is the next step. null
+    sets no limit."""
+    scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
+    """Name of the scorer, which scores the steps sampled so far: `prm` (a PRM in the folder
+    `scorer.prm`), `exact` (the true correctness, for problems of arith and pyarith only) or
+    `constant` (one score for all). Its settings are the other keys of `scorer`."""
+    choose: Choice = "best"
+    """Which finished solution is the result: the one with the highest score (`best`), or the best
+    one with the answer whose scores have the highest sum (`weighted_vote`), or with the most
+    frequent answer (`majority`)."""
+    tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    """Maximum number of tokens sampled for each problem, discarded ones included.
+    `policy.max_tokens` of them are reserved to complete the best prefix if no solution is finished.
+    null leaves only the method's own limit."""
+
+    @rule
+    def _steps_end_where_they_are_seen_to(self) -> str | None:
+        split = self.split
+        if split.by not in STOPS:
+            return (
+                f"split.by={split.by!r}: the end of such a step is known only once the next one "
+                "has begun, but a search stops at the end of each step. Set split.by=line or "
+                "blank_line"
+            )
+        if split.region != "all" or split.max_steps is not None:
+            key = "region" if split.region != "all" else "max_steps"
+            return (
+                f"split.{key}: applies to whole solutions only, but a search splits unfinished "
+                "ones. Remove it"
+            )
+        return None
+
+
+class PolicySteeredSettings(SteeredSettings):
+    """How a search is steered, and which policy it samples from."""
+
+    policy: PolicySettings = PolicySettings()
+    """What writes the solutions."""
+
+    @rule
+    def _one_solution_fits(self) -> str | None:
+        if self.tokens is not None and self.tokens < self.policy.max_tokens:
+            return (
+                f"tokens={self.tokens}: is less than policy.max_tokens={self.policy.max_tokens}, "
+                "so that not even one solution is sure to fit. Raise tokens, or lower "
+                "policy.max_tokens"
+            )
+        return None
+
+    @rule
+    def _a_step_is_no_longer_than_a_solution(self) -> str | None:
+        if self.step_tokens is not None and self.step_tokens > self.policy.max_tokens:
+            return (
+                f"step_tokens={self.step_tokens}: is more than "
+                f"policy.max_tokens={self.policy.max_tokens}, the limit of a whole solution. "
+                "Lower it"
+            )
+        return None
+
+
+class SearchSettings(SteeredSettings):
+    """How problems are searched."""
+
+    search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
+        default_factory=_method
+    )
+    """Name of the search method, which decides which prefixes of solutions are continued. Its
+    settings are the other keys of `search`."""
+
+
+class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
+    """How problems are searched, and by which policy."""
 
 
 class SharedSearchConfig(PolicySteeredSettings, RunsHere):

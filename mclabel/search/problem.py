@@ -19,12 +19,9 @@ from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
-from mclabel.search.journal import SearchJournal
-from mclabel.search.pieces import GrowingPiece
-from mclabel.search.purse import Purse
+from mclabel.search.config import STOPS, SearchSettings
 from mclabel.search.scorers.base import Beginning, StepScorer
-from mclabel.search.settings import STOPS, SearchSettings
-from mclabel.search.tree import Piece, SearchTree
+from mclabel.search.tree import GrowingPiece, Piece, Purse, SearchJournal, SearchTree
 
 T = TypeVar("T")
 

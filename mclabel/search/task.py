@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mclabel.checkers import Checker, GradeItem, make_checker
-from mclabel.core.errors import BadAnswer, DataError
+from mclabel.core.errors import BadAnswer, DataError, RejectReason
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Solution
-from mclabel.core.rejects import RejectReason
 from mclabel.core.seeds import content_id
 from mclabel.engines import Policy
 from mclabel.engines.gate import GatedPolicy
 from mclabel.labeling.grading import graded
-from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.labeled import Sampling, unrolled_solutions
 from mclabel.labeling.task import LabelOutputs
 from mclabel.prm.scoring.aggregate import aggregate
@@ -32,10 +31,10 @@ from mclabel.run.shards.trees import (
     write_trees,
 )
 from mclabel.run.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
-from mclabel.search.journal import SearchJournal, read_entry
+from mclabel.search.config import Choice, SearchSettings
 from mclabel.search.problem import Found, SearchCost, Searching, search_problem
 from mclabel.search.scorers.base import make_scorer
-from mclabel.search.settings import Choice, SearchSettings
+from mclabel.search.tree import SearchJournal, read_entry
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,21 @@
-"""The tree of one problem's search: every beginning that was sampled, once, with what it cost."""
+"""The tree of one problem's search: every beginning that was sampled, what it cost, and what a
+kill leaves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
 from typing import Any
 
-from mclabel.core.records import Step
+from mclabel.core.records import Completion, Step
 from mclabel.core.seeds import content_id
+from mclabel.data.boundaries import may_end
+from mclabel.data.steps import StepSplitter
+from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
 from mclabel.search.base import ROOT, Node
 
 
@@ -110,3 +118,178 @@ class Piece:
     is_cut: bool
     num_sampled: int
     """Tokens that were sampled, end tokens included."""
+
+
+class Purse:
+    """Tokens that may still be sampled. What is under way is set aside until it has ended.
+
+    So the limit holds whatever is sampled; the price is that a request waits where all that is left
+    is set aside for others.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        """Hold all that may be spent.
+
+        Args:
+            limit: tokens; None for any number.
+        """
+        self.left: float = inf if limit is None else limit
+        """Tokens that are neither spent nor set aside."""
+        self._num_out = 0
+        self._changed = asyncio.Condition()
+
+    async def take(self, most: int) -> int:
+        """Set tokens aside for a request.
+
+        Args:
+            most: that it can need, at least 1.
+
+        Returns:
+            How many it may use: `most`, or fewer where no more will ever be left; 0 for none.
+        """
+        if self.left == inf:
+            return most
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.left >= most or self._num_out == 0)
+            given = int(min(most, self.left))
+            self.left -= given
+            self._num_out += given > 0
+            return given
+
+    async def give_back(self, given: int, spent: int) -> None:
+        """Say what came of what was taken.
+
+        Args:
+            given: as `take` gave it, more than 0.
+            spent: of it.
+        """
+        if self.left == inf:
+            return
+        async with self._changed:
+            self.left += given - spent
+            self._num_out -= 1
+            self._changed.notify_all()
+
+
+PART_OF_CHARACTER = "\ufffd"
+"""How a text ends that was cut within a character."""
+MAX_REST = 4
+"""Tokens by which a step may be longer than it should, so that its last character is whole."""
+
+
+class GrowingPiece:
+    """Steps that are sampled one completion after the other."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], *, start: int) -> None:
+        """Begin with nothing.
+
+        Args:
+            decode: token ids to text.
+            start: tokens of the solution before the piece.
+        """
+        self._decode, self._start = decode, start
+        self.ids: tuple[int, ...] = ()
+        self._steps: list[Step] = []
+        self._text = ""
+        """Of the step that is not closed."""
+        self._closed = self.num_parts = self._num_sampled = self._num_rest = 0
+
+    @property
+    def num_in_step(self) -> int:
+        """Tokens of the step that is not closed."""
+        return len(self.ids) - self._closed
+
+    def add(self, part: Completion, num_sampled: int) -> None:
+        """Take a completion in, for which so many tokens were sampled."""
+        self.ids += part.ids
+        self._text = self._decode(self.ids[self._closed :])
+        self.num_parts += 1
+        self._num_sampled += num_sampled
+
+    def close_step(self, *, least: int, by_force: bool) -> bool:
+        """End a step here, if what was sampled is one.
+
+        Args:
+            least: tokens of a step, which is also more than a heading, and leaves no display or
+                table open.
+            by_force: whether it ends here though no text says so; then it has no least length, but
+                its last character is to be whole.
+        """
+        if by_force and self._text.endswith(PART_OF_CHARACTER) and self._num_rest < MAX_REST:
+            self._num_rest += 1
+            return False
+        is_one = self.num_in_step >= least and may_end(self._text)
+        if not (is_one or (by_force and self._text)):
+            return False
+        self._close()
+        return True
+
+    def split(self, splitter: StepSplitter) -> None:
+        """Find the steps of all that was sampled."""
+        found = splitter.split(self.ids, self._text, self._decode)
+        self._steps = [replace(step, end=self._start + step.end) for step in found]
+        self._text, self._closed = "", len(self.ids)
+
+    def piece(self, *, is_finished: bool, is_cut: bool) -> Piece:
+        """What was sampled; the text of a step that is cut belongs to it."""
+        if self._text:
+            self._close()
+        return Piece(
+            ids=self.ids,
+            steps=tuple(self._steps),
+            is_finished=is_finished,
+            is_cut=is_cut,
+            num_sampled=self._num_sampled,
+        )
+
+    def _close(self) -> None:
+        self._steps.append(Step(text=self._text, end=self._start + len(self.ids)))
+        self._text, self._closed, self._num_rest = "", len(self.ids), 0
+
+
+Place = tuple[str, str, int, int]
+"""Problem, node that was continued, which of its continuations, and which part of that one."""
+
+
+class SearchJournal:
+    """The journal of a block of problems."""
+
+    def __init__(self, journal: BlockJournal) -> None:
+        """Read and write completions in a journal.
+
+        Args:
+            journal: of an attempt at the block.
+        """
+        self._journal = journal
+
+    def take(self, place: Place) -> Completion | None:
+        """A completion that an earlier attempt has sampled."""
+        return self._journal.take(place)
+
+    def add(self, place: Place, completion: Completion) -> None:
+        """Record a completion that this attempt has sampled."""
+        self._journal.add(partial(_line, place, completion))
+
+
+def _line(place: Place, completion: Completion) -> Line:
+    return {
+        "place": list(place),
+        "ids": list(completion.ids),
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "at_stop": completion.at_stop,
+    }
+
+
+def read_entry(line: Line) -> JournalEntry:
+    """The completion that a line holds."""
+    problem, parent, number, part = line["place"]
+    completion = Completion(
+        ids=tuple(line["ids"]),
+        text=line["text"],
+        finish_reason=line["finish_reason"],
+        at_stop=line["at_stop"],
+    )
+    return JournalEntry(
+        key=(problem, parent, number, part), content=completion, num_tokens=len(completion.ids)
+    )

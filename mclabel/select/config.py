@@ -9,7 +9,7 @@ from pydantic import Field
 from mclabel.core.settings import MAX_COUNT, OPERATIONAL, OneOf, Seed
 from mclabel.core.settings import rule as checked
 from mclabel.engines.devices import AUTO
-from mclabel.judge.score_config import RunsHere
+from mclabel.judge.config import RunsHere
 from mclabel.prm.scoring.aggregate import Aggregation
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
 

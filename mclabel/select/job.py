@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.core.errors import ConfigError, DataError
-from mclabel.core.rejects import RejectReason
+from mclabel.core.errors import ConfigError, DataError, RejectReason
 from mclabel.data.readers.rows import row_place, scan_rows
 from mclabel.data.readers.selected import manifest_bytes, read_selected
-from mclabel.judge.score_config import ScoreConfig
+from mclabel.judge.config import ScoreConfig
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.items import row_item
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text

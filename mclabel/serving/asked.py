@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mclabel.core.errors import DataError, EngineDied, EngineError, MclabelError
-from mclabel.serving.refused import Refused
+from mclabel.serving.bodies import Refused
 
 T = TypeVar("T")
 

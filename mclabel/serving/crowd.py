@@ -14,7 +14,7 @@ from typing import Any
 from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mclabel.serving.refused import Refused, to_json
+from mclabel.serving.bodies import Refused, to_json
 
 HEADER_S = 10.0
 """Seconds in which the header of a request must have come."""

@@ -12,9 +12,8 @@ from mclabel.annotate.gold import is_of_run
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.judge.combine import combine
 from mclabel.judge.consensus.models import Locations
-from mclabel.judge.consensus.people import people_sources
 from mclabel.judge.consensus.posterior import fuse
-from mclabel.judge.consensus.sources import judge_model
+from mclabel.judge.consensus.sources import judge_model, people_sources
 from tests.annotate.test_gold import OWN
 from tests.annotate.test_measured import DOUBT, FIRST, RIGHT, ROWS, WRONG
 from tests.support.annotated import annotated_folder

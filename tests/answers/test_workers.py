@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from mclabel.answers import Checker
-from mclabel.answers.workers.confined import refuse
+from mclabel.answers.workers.host import refuse
 from mclabel.core.records import Verdict
 
 HARD = ("\\sin 2x", "2\\sin x\\cos x")

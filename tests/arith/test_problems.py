@@ -8,9 +8,8 @@ import pytest
 from mclabel.core.records import Problem
 from mclabel.domains.arith.misconceptions import MISCONCEPTIONS, misread
 from mclabel.domains.arith.problems import generate, split_of
-from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.program import MAX_VALUE, Program, reference_solution
 from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES, TRAIN_FAMILIES
-from mclabel.domains.arith.story import MAX_VALUE
 from mclabel.domains.arith.verify import StepTruth, first_wrong_step, verify_steps
 
 

@@ -35,9 +35,8 @@ from mclabel.annotate.items import Item, Settings, draw_items, read_items
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.evaluate.labels.quality import label_quality
 from mclabel.judge.consensus.models import Locations
-from mclabel.judge.consensus.people import people_sources
 from mclabel.judge.consensus.posterior import fuse
-from mclabel.judge.consensus.sources import judge_model
+from mclabel.judge.consensus.sources import judge_model, people_sources
 from tests.benchmarks.sizes import SizedParser
 from tests.support.annotated import AnnotateProcess, event
 from tests.support.annotators import first_errors, names, rollouts, write_labelled

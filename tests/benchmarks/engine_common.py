@@ -18,7 +18,7 @@ from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings,
 from mclabel.engines.base import limited
 from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.items import ProblemItems
+from mclabel.labeling.inputs import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.run.blocks import plan_blocks
 from mclabel.run.leases import LeaseBook

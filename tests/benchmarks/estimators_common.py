@@ -14,14 +14,13 @@ from rich.console import Console
 from mclabel import jobs
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import Outcome
-from mclabel.data.readers.remote import read_text
+from mclabel.data.readers.rows import read_text
 from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import Estimator, EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.simulation.measure import COLUMNS, Measurement, measure
-from mclabel.labeling.simulation.pool import read_pool
-from mclabel.labeling.simulation.replay import Case, Replay
+from mclabel.labeling.simulation.replay import Case, Replay, read_pool
 from mclabel.run.shards.store import Store
 from mclabel.show.progress import job_progress
 

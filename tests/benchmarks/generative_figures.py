@@ -29,7 +29,7 @@ from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 from mclabel.engines.pretrained import load_tokenizer
 from mclabel.judge.critic.parse import parse_output
-from mclabel.prm.scoring.threshold import first_below
+from mclabel.prm.scoring.manifest import first_below
 from tests.benchmarks.generative_training import Course, question, steps_of
 from tests.benchmarks.pieces import Piece, write_json
 from tests.benchmarks.scorer_figures import THRESHOLDS, Measured, location_f1, numbers

@@ -39,7 +39,7 @@ from mclabel import jobs
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import interval
-from mclabel.evaluate.labels.states import exact_states, state_quality
+from mclabel.evaluate.labels.report import exact_states, state_quality
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import ProblemPaths
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator

@@ -29,8 +29,8 @@ from rich.table import Table
 
 from mclabel.core.config.load import load_config
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.identity import semantic_config
 from mclabel.labeling.inputs import load_inputs
+from mclabel.labeling.job import semantic_config
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve

@@ -28,7 +28,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.rl.hacking import changes
+from mclabel.rl.measure import changes
 from tests.benchmarks.quickstart_prm import quickstart_prm
 from tests.benchmarks.rl_arms import ARMS, Arm, compared, trained
 from tests.benchmarks.rl_server import server_speed

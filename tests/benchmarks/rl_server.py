@@ -22,7 +22,7 @@ from mclabel.labeling.policy import prepare_policy
 from mclabel.prm.scoring.score import PRM
 from mclabel.rl.client import RewardClient, RewardItem
 from mclabel.rl.config import RLConfig
-from mclabel.rl.training.engine import LiveEngine
+from mclabel.rl.training.rollouts import LiveEngine
 from tests.benchmarks.sizes import BenchmarkSize
 
 GROUP = 8

@@ -16,7 +16,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.engines import make_engine
 from mclabel.rl.config import RLConfig
-from mclabel.rl.training.engine import LiveEngine
+from mclabel.rl.training.rollouts import LiveEngine
 from mclabel.rl.training.trl import GRPOConfig, GRPOTrainer, StepGRPOTrainer
 from tests.benchmarks.sizes import BenchmarkSize
 

@@ -13,7 +13,7 @@ from mclabel.prm.scoring.score import PRM
 from mclabel.rl.config import RLConfig
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Crediting
-from mclabel.rl.training.engine import LiveEngine
+from mclabel.rl.training.rollouts import LiveEngine
 from tests.benchmarks.quickstart_prm import quickstart_prm
 from tests.benchmarks.sizes import BenchmarkSize
 

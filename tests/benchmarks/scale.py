@@ -27,10 +27,10 @@ from rich.table import Table
 
 from mclabel.core.records import Problem
 from mclabel.engines import Policy, PolicySettings
-from mclabel.engines.resources import EngineResources
+from mclabel.engines.devices import EngineResources
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.items import ProblemItems
+from mclabel.labeling.inputs import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.run.blocks import plan_blocks
 from mclabel.run.job import frozen_heap, run_job

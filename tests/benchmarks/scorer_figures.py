@@ -25,7 +25,7 @@ from mclabel.evaluate.best_of_n.choosing import (
 )
 from mclabel.evaluate.processbench.figures import split_f1
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
-from mclabel.prm.scoring.threshold import first_below
+from mclabel.prm.scoring.manifest import first_below
 from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores
 
 OF_PRM = ("last", "min", "product")

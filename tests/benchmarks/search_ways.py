@@ -18,9 +18,9 @@ from mclabel.checkers import make_checker
 from mclabel.core.records import Problem
 from mclabel.engines import Policy
 from mclabel.run.desk import Desk
+from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, ProblemSearch, Searching, search_problem
 from mclabel.search.scorers.base import StepScorer, make_scorer
-from mclabel.search.settings import SearchSettings
 from mclabel.search.task import graded_search
 
 

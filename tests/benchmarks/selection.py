@@ -33,9 +33,9 @@ from rich.console import Console
 from mclabel import jobs
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.selected import read_selected
+from mclabel.judge.config import ScoreConfig
 from mclabel.judge.score import score
-from mclabel.judge.score_config import ScoreConfig
-from mclabel.prm.scoring.threshold import first_below
+from mclabel.prm.scoring.manifest import first_below
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
 from mclabel.select.config import SelectConfig

@@ -135,7 +135,7 @@ def _ours(folder: Path) -> dict[str, float]:
     from mclabel.engines.text import PolicyText
     from mclabel.prm.examples.build import ExampleSettings, make_examples
     from mclabel.prm.examples.encode import StepEncoder
-    from mclabel.prm.model.loading import start_step_model
+    from mclabel.prm.model.network import start_step_model
     from mclabel.prm.model.settings import ModelSettings
     from mclabel.prm.training.settings import TrainerSettings
     from mclabel.prm.training.trainer import train_step_model

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mclabel.core.errors import DataError
-from mclabel.core.limits import MAX_ROW
+from mclabel.core.plain_files import MAX_ROW
 from mclabel.data.readers.rows import MAX_JSON, TOO_LARGE, scan_rows
 from mclabel.run.parquet import row_batches, row_sizes, table_too_large
 from mclabel.run.shards.schema import SCHEMA_VERSION

@@ -16,7 +16,7 @@ from mclabel import jobs
 from mclabel.cli import main
 from mclabel.core.errors import DataError
 from mclabel.core.records import Problem
-from mclabel.data.exchange.find import find_format
+from mclabel.data.exchange.formats import find_format
 from mclabel.data.leaks import leak_keys
 from mclabel.data.readers.rows import scan_rows
 from mclabel.data.readers.solutions import read_solutions

@@ -22,9 +22,8 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.judge.combine import combine
-from mclabel.judge.config import JudgeConfig
+from mclabel.judge.config import JudgeConfig, ScoreConfig
 from mclabel.judge.score import score
-from mclabel.judge.score_config import ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import read_labels, read_rollouts

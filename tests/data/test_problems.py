@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mclabel.core.errors import DataError
+from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import Problem
-from mclabel.core.rejects import RejectReason
 from mclabel.data.given import given_items, row_of
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problem_rows import problem_in

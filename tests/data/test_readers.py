@@ -22,7 +22,7 @@ from tests.support.scripted_jobs import write_config
 
 MINE = '''
 from mclabel.data.readers.base import ReaderSettings, RowSettings
-from mclabel.core.rejects import RejectReason
+from mclabel.core.errors import RejectReason
 from mclabel.core.records import Problem
 
 

@@ -14,7 +14,7 @@ from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Opinion
 from mclabel.judge.opinions import opinion_of
 from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, wide_priors
-from mclabel.prm.report import TrainReport
+from mclabel.prm.job import TrainReport
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.record import read_log, read_measured
 from mclabel.run.budget import read_spent

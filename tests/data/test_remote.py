@@ -16,7 +16,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import DataError
 from mclabel.data.leaks import leak_keys
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.readers.remote import _fetched, local_path
+from mclabel.data.readers.rows import _fetched, local_path
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards import store as store_module
 from mclabel.run.shards.labels import read_labels

@@ -24,9 +24,8 @@ from tokenizers import (
 )
 
 from mclabel.core.records import Step
-from mclabel.data.blocks import MAX_CODE, MAX_FORMULA
+from mclabel.data.blocks import MAX_CODE, MAX_FORMULA, is_heading
 from mclabel.data.boundaries import may_end
-from mclabel.data.headings import is_heading
 from mclabel.data.steps import StepSplitter
 
 Decode = Callable[[Sequence[int]], str]

@@ -12,7 +12,7 @@ from mclabel.core.errors import ConfigError
 from mclabel.engines import ENGINES, EngineSettings, PolicySettings, make_engine
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import prepare_policy
 from mclabel.run.shards.manifest import versions
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mclabel.engines.output_tail import MAX_REASON, OutputTail
+from mclabel.engines.vllm_start import MAX_REASON, OutputTail
 
 PROGRAM = """
 import sys
@@ -69,7 +69,7 @@ def test_lines_may_be_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) 
 
 def test_a_terminal_stays_one_for_this_process() -> None:
     """A progress bar goes on while an engine starts: it moves on terminals alone."""
-    program = "import os, sys\nfrom mclabel.engines.output_tail import OutputTail\n"
+    program = "import os, sys\nfrom mclabel.engines.vllm_start import OutputTail\n"
     program += "with OutputTail():\n"
     program += "    print('shown', sys.stdout.isatty(), sys.stderr.isatty(), os.isatty(1))\n"
     program += "print('after', sys.stdout is sys.__stdout__)"

@@ -19,7 +19,7 @@ from mclabel.core.stats.values import NOTHING, StepEstimate, estimate_fixed, fir
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.decisions import Decisions, Lessons
 from mclabel.labeling.estimators import (
     Estimator,
     EstimatorSettings,
@@ -32,7 +32,6 @@ from mclabel.labeling.estimators import (
     outcome_estimate,
     outcome_label,
 )
-from mclabel.labeling.lessons import Lessons
 from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
 from mclabel.labeling.simulation.table import Simulated, simulate
 from mclabel.run.desk import Desk

@@ -7,7 +7,7 @@ import pytest
 
 from mclabel.core.records import Counts, Outcome, Rollout
 from mclabel.core.stats.values import clopper_pearson
-from mclabel.evaluate.labels.intervals import check_intervals, independent_counts
+from mclabel.evaluate.labels.calibration import check_intervals, independent_counts
 from tests.support.rows import row, step
 
 

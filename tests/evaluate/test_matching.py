@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mclabel.evaluate.matching import solution_key, to_given, to_labelled
+from mclabel.evaluate.labels.truth import solution_key, to_given, to_labelled
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mclabel.core.errors import DataError
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.evaluate.processbench.figures import processbench
-from mclabel.prm.scoring.threshold import best_threshold, first_below
+from mclabel.prm.scoring.manifest import best_threshold, first_below
 from tests.support.processbench_cases import CASES, check_case
 
 

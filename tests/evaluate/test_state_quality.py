@@ -9,8 +9,7 @@ import pytest
 from mclabel.core.records import LabeledSolution, Outcome, StepState
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program, reference_solution
-from mclabel.evaluate.labels.report import label_report
-from mclabel.evaluate.labels.states import state_quality
+from mclabel.evaluate.labels.report import label_report, state_quality
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth, exact_truth
 from tests.support.rows import row, step

@@ -22,11 +22,11 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Problem, Step
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.engines.text import PolicyText
+from mclabel.judge.generative.questions import VerdictTokens
 from mclabel.judge.generative.scorer import GenerativePRM
-from mclabel.judge.generative.verdicts import VerdictTokens
 from mclabel.prm.examples.encode import TooLongError
+from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.scorer import ScorerSettings, load_scorer
-from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.rl.client import RewardItem
 from mclabel.rl.server.rewarder import Rewarder
 from mclabel.rl.settings import RewardSettings

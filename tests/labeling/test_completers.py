@@ -19,7 +19,7 @@ from mclabel.engines import make_engine
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import Completer, strongest
-from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
 from mclabel.labeling.settings import LabelSettings

@@ -21,8 +21,8 @@ from mclabel.labeling.completers import forced_text
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import Completer
 from mclabel.labeling.journal import LabelJournal, read_entry
+from mclabel.labeling.prefixes import goes_back
 from mclabel.labeling.problem import Rolling, label_problem
-from mclabel.labeling.repairs import goes_back
 from mclabel.labeling.settings import LabelSettings
 from mclabel.run.shards.journal import BlockJournal
 from mclabel.run.shards.labels import read_labels, read_rollouts

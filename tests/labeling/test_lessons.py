@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mclabel.core.records import Outcome
+from mclabel.labeling.decisions import Lessons
 from mclabel.labeling.estimators import ProblemPaths, SolutionPath
-from mclabel.labeling.lessons import Lessons
 from mclabel.run.desk import Desk
 
 PATH = SolutionPath(prefixes=(), outcome=Outcome.RIGHT)

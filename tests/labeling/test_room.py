@@ -33,7 +33,7 @@ from mclabel.labeling.estimators import ESTIMATORS, Completer
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
 from mclabel.labeling.settings import LabelSettings
-from mclabel.labeling.simulation.pool import read_pool
+from mclabel.labeling.simulation.replay import read_pool
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState

@@ -10,7 +10,7 @@ from mclabel.core.records import Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.priors import Priors, wide_priors
-from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.task import LabelTask

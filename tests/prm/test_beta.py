@@ -23,7 +23,7 @@ from mclabel.core.records import CompleterCounts, Counts, StepLabel
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.targets import step_targets, step_trials, without_truncated
 from mclabel.prm.job import preflight
-from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.incremental import IncrementalPRM
 from mclabel.prm.scoring.score import PRM

@@ -13,7 +13,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.evaluate.best_of_n.scores import ScoreCache
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.likelihood_head import LikelihoodHead
-from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.manifest import PrmManifest
 from mclabel.prm.scoring.reading import (

@@ -16,8 +16,8 @@ from mclabel.core.settings import OPERATIONAL
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.build import ExampleSettings
 from mclabel.prm.examples.encode import TextSettings
+from mclabel.prm.job import TrainReport
 from mclabel.prm.model.settings import ModelSettings
-from mclabel.prm.report import TrainReport
 from mclabel.prm.training.settings import TrainerSettings
 from tests.support.labelled import arith_rows
 

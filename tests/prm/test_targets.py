@@ -11,11 +11,10 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Counts, LabeledSolution, Outcome, StepLabel
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.prm.examples.build import ExampleSettings, make_examples
-from mclabel.prm.examples.encode import StepEncoder
-from mclabel.prm.examples.packed import Example, PackedExamples
+from mclabel.prm.examples.encode import Example, PackedExamples, StepEncoder
 from mclabel.prm.examples.targets import step_targets, step_weights, until_first_error
+from mclabel.prm.training.items import LengthGroupedSampler
 from mclabel.prm.training.preflight import preflight
-from mclabel.prm.training.sampling import LengthGroupedSampler
 from tests.support.labelled import arith_rows, arith_text, write_run
 
 TEXT = arith_text()

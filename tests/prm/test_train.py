@@ -22,16 +22,15 @@ from mclabel.core.errors import ConfigError, DataError, ShardError, TrainingErro
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import StepEncoder
-from mclabel.prm.job import preflight
+from mclabel.prm.job import TrainReport, preflight
 from mclabel.prm.model.likelihood_head import LikelihoodHead
-from mclabel.prm.model.loading import load_step_model, start_step_model
+from mclabel.prm.model.network import load_step_model, start_step_model
 from mclabel.prm.model.settings import ModelSettings
-from mclabel.prm.report import TrainReport
 from mclabel.prm.scoring.score import PRM
+from mclabel.prm.training.callbacks import validate
 from mclabel.prm.training.checkpoint import last_checkpoint
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.trainer import train_step_model
-from mclabel.prm.training.validation import validate
 from tests.support.labelled import arith_rows, arith_text, write_run
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from mclabel.domains.arith import bundled_model
 from mclabel.prm.examples.batch import MAX_NODES, _batches, make_batch, make_tree, tree_groups
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from tests.support.labelled import arith_text
 

@@ -18,15 +18,15 @@ from mclabel.report.page.example import Example, example_part
 from mclabel.report.page.facts import run_facts
 from mclabel.report.page.report import write_report
 from mclabel.run.kinds import find_runs
-from mclabel.show.opinions import (
+from mclabel.show.solutions import (
     MAX_PLACES,
     MAX_REASON,
     Place,
     opinion_words,
     pieces,
     places_by_step,
+    show_solution,
 )
-from mclabel.show.solutions import show_solution
 from tests.support.shown import combined, solution, write_run
 from tests.support.viewer_process import ViewerHere
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.evaluate.best_of_n.plots import curves_plot
+from mclabel.evaluate.best_of_n.show import curves_plot
 from mclabel.evaluate.labels.plots import reliability_plot, share_points
 from mclabel.report.page.report import write_report
 from mclabel.show.plots import MAX_NAME, Plot, Series, plain, save_plot, svg

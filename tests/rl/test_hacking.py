@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mclabel.rl.hacking import changes
-from mclabel.rl.measure import Measurement, ProblemFigures
+from mclabel.rl.measure import Measurement, ProblemFigures, changes
 
 SAMPLES = 4
 

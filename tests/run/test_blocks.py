@@ -20,7 +20,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import DataError, ShardError
 from mclabel.core.records import Problem
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.items import ProblemItem, ProblemItems
+from mclabel.labeling.inputs import ProblemItem, ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.report.viewer.index import Index
 from mclabel.run.blocks import JobBlocks, plan_blocks

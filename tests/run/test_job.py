@@ -15,7 +15,7 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.identity import semantic_config
+from mclabel.labeling.job import semantic_config
 from mclabel.run.shards.labels import (
     commit_block,
     committed_blocks,

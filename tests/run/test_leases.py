@@ -6,10 +6,9 @@ from collections import Counter
 
 import pytest
 
-from mclabel.core.errors import EngineError
+from mclabel.core.errors import EngineError, RejectReason
 from mclabel.core.records import Problem
-from mclabel.core.rejects import RejectReason
-from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.leases import MAX_LEASES, LeaseBook, num_more_leases
 from mclabel.run.running import MAX_SHARED_LOSSES, Lease

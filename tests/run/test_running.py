@@ -13,7 +13,7 @@ from mclabel.core.errors import DataError, EngineDied
 from mclabel.core.records import Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.estimators.fixed import FixedEstimator
-from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.task import LabelTask

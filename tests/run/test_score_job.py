@@ -20,11 +20,11 @@ from click.testing import CliRunner, Result
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import DamagedFile, ShardError
-from mclabel.engines.resources import ONE_CPU
+from mclabel.engines.devices import ONE_CPU
 from mclabel.judge.base import make_judge
+from mclabel.judge.config import ScoreConfig
 from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.score import score, score_lines
-from mclabel.judge.score_config import ScoreConfig
 from mclabel.judge.task import JudgeTask
 from mclabel.prm.scoring.score import PRM
 from mclabel.run.blocks import plan_blocks

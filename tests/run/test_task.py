@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.core.errors import EngineDied
-from mclabel.core.rejects import RejectReason
+from mclabel.core.errors import EngineDied, RejectReason
 from mclabel.run.blocks import JobBlocks, plan_blocks
 from mclabel.run.job import run_job
 from mclabel.run.local_fleet import LocalFleet

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from mclabel.core.records import Completion
-from mclabel.search.pieces import MAX_REST, GrowingPiece
+from mclabel.search.tree import MAX_REST, GrowingPiece
 
 
 def decode(ids: Sequence[int]) -> str:

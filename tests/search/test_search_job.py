@@ -23,9 +23,9 @@ from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
 from mclabel.run.verify.run import verify
 from mclabel.search import SEARCHES
+from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.scorers.base import make_scorer
-from mclabel.search.settings import SearchSettings
 from tests.support.scripted_jobs import write_problems
 from tests.support.searches import check_trees
 

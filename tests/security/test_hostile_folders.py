@@ -18,8 +18,7 @@ from click.testing import CliRunner
 from mclabel.cli import main
 from mclabel.core.errors import MclabelError
 from mclabel.report.viewer.index import Follower, Index
-from mclabel.report.viewer.scoring import Scorers
-from mclabel.report.viewer.server import make_app
+from mclabel.report.viewer.server import Scorers, make_app
 from mclabel.run.kinds import find_runs
 from tests.support.broken_inputs import World
 from tests.support.hostile_models import hostile_models

@@ -17,9 +17,8 @@ from mclabel.core.config.load import load_config
 from mclabel.core.records import Outcome
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.simulation.measure import measure, reliability
-from mclabel.labeling.simulation.pool import read_pool
 from mclabel.labeling.simulation.profiles import PROFILES, resampled_cases, simulated_cases
-from mclabel.labeling.simulation.replay import replay
+from mclabel.labeling.simulation.replay import read_pool, replay
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.estimating import make

@@ -17,7 +17,7 @@ from mclabel.judge.config import JudgeConfig
 from mclabel.judge.job import judge
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
-from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.manifest import PrmManifest
 from tests.support.labelled import arith_rows, tiny_model, write_run

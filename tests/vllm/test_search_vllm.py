@@ -12,9 +12,9 @@ from mclabel.domains.arith.problems import generate
 from mclabel.engines import Engine, PolicySettings
 from mclabel.engines.vllm import VllmEngine
 from mclabel.search import SEARCHES
+from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Searching, search_problem
 from mclabel.search.scorers.base import make_scorer
-from mclabel.search.settings import SearchSettings
 from tests.support.needs_vllm import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM

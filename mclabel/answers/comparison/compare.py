@@ -17,10 +17,15 @@ from mclabel.answers.comparison.equations import (
     proportional,
     same_equations,
 )
-from mclabel.answers.comparison.formulas import lone_letter, same_formulas
-from mclabel.answers.comparison.lists import all_same, same_sequences, spread
-from mclabel.answers.comparison.names import same_names, same_options, says_product
-from mclabel.answers.comparison.tolerance import is_float_of, same_number
+from mclabel.answers.comparison.formulas import is_float_of, lone_letter, same_formulas, same_number
+from mclabel.answers.comparison.names import (
+    all_same,
+    same_names,
+    same_options,
+    same_sequences,
+    says_product,
+    spread,
+)
 from mclabel.answers.effort import spend
 from mclabel.answers.reading.relations import as_interval
 from mclabel.answers.rules import GradeRules

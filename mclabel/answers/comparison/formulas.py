@@ -1,16 +1,26 @@
-"""Compares two closed forms: by exact arithmetic, by the rules, and by their values at a point."""
+"""Compares two closed forms: by exact arithmetic, by the rules, and by their values at a point.
+
+Sums of inverse tangents, sines and cosines of rational numbers, compared exactly.
+
+arctan(p/q) is the angle of the Gaussian number q + pi, so that a whole number of such angles add up
+to the angle of a product of Gaussian numbers, which is worked out.
+"""
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import isqrt, lcm
+from typing import Any
+
 from mclabel.answers.comparison.names import integrated, same_but_for_constants
-from mclabel.answers.comparison.tolerance import is_float_of, near, rounds
+from mclabel.answers.effort import spend
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.angles import same_angles
 from mclabel.answers.values.forms import Closed, Form, Number, value_of
-from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.values.sampling import clearly_differ, real
+from mclabel.answers.values.literals import Literal, rounds_to
+from mclabel.answers.values.monomials import UNIT, NotClosed
+from mclabel.answers.values.sampling import clearly_differ, real, size_of_difference
 
 
 def same_formulas(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
@@ -67,3 +77,126 @@ def _same_squares(left: Value, right: Value) -> bool:
     if one is None or other is None or one * other <= 0:
         return False
     return algebra.same_form(powers.square(left), powers.square(right))
+
+
+def same_number(value: Fraction, gold: Literal, rules: GradeRules, *, literal: bool) -> bool:
+    """Whether a number is a decimal gold, as far as the rules round.
+
+    Args:
+        value: of the answer.
+        gold: as it was written.
+        rules: how far.
+        literal: the answer was written as a rational number; short golds round only what is not.
+    """
+    if value == gold.value:
+        return True
+    tolerance = rules.relative_tolerance
+    if tolerance and abs(value - gold.value) <= abs(gold.value) * Fraction(tolerance):
+        return True
+    if not rules.round_to_gold or gold.unit_in_last_place is None:
+        return False
+    precise = gold.num_decimals >= 2 or gold.num_digits >= 3
+    return (precise or not literal) and rounds_to(value, gold)
+
+
+def rounds(value: Value, gold: Literal, rules: GradeRules) -> bool:
+    """Whether a formula rounds to a decimal gold."""
+    if not rules.round_to_gold or gold.unit_in_last_place is None:
+        return False
+    exact = value.rational
+    if exact is not None:
+        return same_number(exact, gold, rules, literal=True)
+    if algebra.symbols(value):
+        return False
+    size = real(value)
+    return size is not None and rounds_to(Fraction(size), gold)
+
+
+def is_float_of(answer: Literal, gold: Value, rules: GradeRules) -> bool:
+    """Whether a decimal of full precision is a rounding of an exact number."""
+    digits = rules.full_precision
+    if not digits or answer.num_digits < digits or algebra.symbols(gold):
+        return False
+    size = real(gold)
+    if size is None:
+        return False
+    distance = abs(answer.value - Fraction(size))
+    return distance <= abs(answer.value) * Fraction(1, 10 ** (digits - 1))
+
+
+def near(answer: Value, gold: Value, rules: GradeRules) -> bool:
+    """Whether two real numbers are as near as the rules allow."""
+    if not rules.relative_tolerance or algebra.symbols(answer) or algebra.symbols(gold):
+        return False
+    ours, theirs = real(answer), real(gold)
+    if ours is None or theirs is None:
+        return False
+    return abs(ours - theirs) <= abs(theirs) * rules.relative_tolerance
+
+
+_ARCS = ("arctan", "arcsin", "arccos")
+_MAX_TIMES = 200
+"""How often one angle may be taken."""
+_MAX_SIZE = 10**12
+_NEAR = 1e-6
+_HALF_TURN = frozenset((("π", 1),))
+
+Gaussian = tuple[int, int]
+
+
+def same_angles(left: Value, right: Value) -> bool:
+    """Whether two sums of angles are equal; False where they differ or are no such sums."""
+    if left.den is not UNIT or right.den is not UNIT or not (_has_arc(left) or _has_arc(right)):
+        return False
+    difference = algebra.add(left, algebra.negate(right))
+    terms = [_angle(mono) for mono in difference.num]
+    if None in terms:
+        return False
+    times = [Fraction(coefficient) for coefficient in difference.num.values()]
+    scale = lcm(*(one.denominator for one in times))
+    product: Gaussian = (1, 0)
+    for factor, one in zip(terms, times, strict=True):
+        count = int(one * scale)
+        if abs(count) > _MAX_TIMES:
+            return False
+        if factor is not None:
+            spend(abs(count))
+            product = _times(product, factor, count)
+    size = size_of_difference(left, right)
+    # The sum is a multiple of a half turn over the scale: near zero it is zero.
+    return product[1] == 0 and size is not None and size < _NEAR / scale
+
+
+def _has_arc(value: Value) -> bool:
+    return any(isinstance(x, tuple) and x[0] in _ARCS for mono in value.num for x, _ in mono)
+
+
+def _angle(mono: Any) -> Gaussian | None:
+    """The Gaussian number of which a monomial is the angle; None if it is no angle."""
+    if mono == _HALF_TURN:
+        return (-1, 0)
+    if len(mono) != 1:
+        return None
+    ((x, exponent),) = mono
+    if exponent != 1 or not isinstance(x, tuple) or x[0] not in _ARCS:
+        return None
+    num, den = x[1]
+    argument = Value(dict(num), UNIT).rational if den == frozenset(UNIT.items()) else None
+    if argument is None or max(abs(argument.numerator), argument.denominator) > _MAX_SIZE:
+        return None
+    along, across = argument.denominator, argument.numerator
+    if x[0] == "arctan":
+        return along, across
+    rest = along * along - across * across
+    other = isqrt(max(rest, 0))
+    if rest < 0 or other * other != rest:
+        return None
+    return (other, across) if x[0] == "arcsin" else (across, other)
+
+
+def _times(product: Gaussian, factor: Gaussian, count: int) -> Gaussian:
+    a, b = product
+    c, d = factor if count >= 0 else (factor[0], -factor[1])
+    for _ in range(abs(count)):
+        a, b = a * c - b * d, a * d + b * c
+    return a, b

@@ -17,7 +17,8 @@ from mclabel.core.settings.base import (
     joined_faults,
     settings_class,
 )
-from mclabel.core.settings.bounds import (
+from mclabel.core.settings.fields import (
+    CONTENT,
     MAX_AMOUNT,
     MAX_CORES,
     MAX_COUNT,
@@ -25,18 +26,15 @@ from mclabel.core.settings.bounds import (
     MAX_SEED,
     MAX_TOKENS,
     MAX_TOTAL,
-    AtMost,
-    Seed,
-    at_most,
-)
-from mclabel.core.settings.marks import (
-    CONTENT,
     ONE_VALUE,
     OPERATIONAL,
     RUNS_CODE,
     SENSITIVE,
+    AtMost,
     Harmless,
+    Seed,
     TrustsCode,
+    at_most,
 )
 from mclabel.core.settings.recorded import Amount, Count, read_record
 from mclabel.core.settings.rules import rule

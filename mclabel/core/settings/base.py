@@ -29,8 +29,13 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from mclabel.core.components import NotAllowed, component_name, component_names, find_component
 from mclabel.core.errors import ConfigError
 from mclabel.core.faults import MUST, fault_text, faults_by_field, in_words, must_text
-from mclabel.core.settings.bounds import refuse_truth_as_number
-from mclabel.core.settings.marks import CONTENT, ONE_VALUE, OPERATIONAL, Harmless
+from mclabel.core.settings.fields import (
+    CONTENT,
+    ONE_VALUE,
+    OPERATIONAL,
+    Harmless,
+    refuse_truth_as_number,
+)
 from mclabel.core.settings.rules import check_rules
 
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from mclabel.core.faults import fault_text
-from mclabel.core.settings.bounds import MAX_TOTAL
+from mclabel.core.settings.fields import MAX_TOTAL
 
 T = TypeVar("T")
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mclabel.core.records import Chance, Counts
+from mclabel.core.stats.intervals import Boundary, repeated_interval
 from mclabel.core.stats.intervals import clopper_pearson as clopper_pearson
-from mclabel.core.stats.intervals import repeated_interval
-from mclabel.core.stats.lattice import Boundary
 
 TruncatedPolicy = Literal["wrong", "exclude"]
 """What a rollout cut by its length counts as. Excluding biases values up."""

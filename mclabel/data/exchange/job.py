@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.answers import grade
-from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.errors import ConfigError, DataError, RejectReason
 from mclabel.core.records import LabeledSolution, Outcome, Verdict
-from mclabel.core.rejects import RejectReason
 from mclabel.core.seeds import content_id
-from mclabel.data.exchange.find import find_format, read_row
-from mclabel.data.exchange.formats import Format, LabeledTexts
+from mclabel.data.exchange.formats import Format, LabeledTexts, find_format, read_row
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import object_rows

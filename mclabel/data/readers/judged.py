@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mclabel.core.errors import DataError
+from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import object_rows, row_place
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mclabel.core.errors import DataError
-from mclabel.core.rejects import RejectReason, bounded
+from mclabel.core.errors import DataError, RejectReason, bounded
 from mclabel.data.readers.rows import row_place
 from mclabel.run.shards.rejects import Reject
 

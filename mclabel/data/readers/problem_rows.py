@@ -8,9 +8,9 @@ from math import isnan
 from typing import Any
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
-from mclabel.core.limits import MAX_ROW
+from mclabel.core.errors import RejectReason, bounded
+from mclabel.core.plain_files import MAX_ROW
 from mclabel.core.records import Problem
-from mclabel.core.rejects import RejectReason, bounded
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.rows import LONE_SURROGATES
 

@@ -9,9 +9,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from mclabel.core.errors import DataError
+from mclabel.core.errors import DataError, RejectReason, bounded
 from mclabel.core.records import Problem
-from mclabel.core.rejects import RejectReason, bounded
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
 from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
 from mclabel.data.readers.rows import row_place

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from mclabel.core.errors import DataError
 from mclabel.core.records import Selection
 from mclabel.core.seeds import content_id
-from mclabel.data.readers.remote import local_path
+from mclabel.data.readers.rows import local_path
 from mclabel.run.parquet import whole_table
 from mclabel.run.shards.digest import check_parquet, parquet_with_digest
 

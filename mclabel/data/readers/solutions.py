@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from mclabel.core.errors import DataError
+from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import GivenSolution, Problem
-from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, scan_rows
 from mclabel.data.readers.selected import Selected

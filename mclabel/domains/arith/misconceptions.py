@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mclabel.domains.arith.program import Node, Operation, Program, answer_line, apply
-from mclabel.domains.arith.story import MAX_VALUE
+from mclabel.domains.arith.program import MAX_VALUE, Node, Operation, Program, answer_line, apply
 
 Kind = Literal["flip", "operand", "skip"]
 

@@ -26,13 +26,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from mclabel.core.records import Problem
+from mclabel.domains.arith.program import Infeasible, Story
 from mclabel.domains.arith.stories import (
     FAMILIES,
     HELD_OUT_FAMILIES,
     TRAIN_FAMILIES,
     ask_full_trays,
 )
-from mclabel.domains.arith.story import Infeasible, Story
 
 Split = Literal["train", "validation", "test"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mclabel.domains.arith.story import MAX_VALUE, THINGS, Infeasible, Quantity, Story
+from mclabel.domains.arith.program import MAX_VALUE, THINGS, Infeasible, Quantity, Story
 
 MAX_SMALL_ANSWER = 5
 

@@ -12,7 +12,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.plain_files import check_plain
 from mclabel.core.seeds import content_id
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.scoring.unscored import UnscoredError
+from mclabel.prm.scoring.aggregate import UnscoredError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

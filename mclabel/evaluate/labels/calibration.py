@@ -1,17 +1,29 @@
-"""Do probabilities hold: reliability bins, expected calibration error and Brier score.
+"""Do probabilities and intervals hold: reliability, Brier score, coverage and width.
 
 A prediction is a chance; what was observed is the share of its events that happened (one event, or
 the rollouts of a reference). Each prediction counts once. Intervals are by bootstrap over problems.
+
+Do the intervals of step values hold: coverage and width against another run's rollouts.
+
+The reference must be rollouts that the labels did not see (`independent_counts`). Its share of
+right ones is itself noisy, so the share of intervals that hold it understates coverage; and a
+posterior of the value given the reference alone would, too, since an interval moves with its own
+counts. So coverage is the mean posterior chance that the value lies in its interval, given both
+runs' rollouts and Jeffreys' prior: stopping rules do not enter a posterior. With a reference much
+larger than the labels' own counts both figures meet the true coverage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betainc
 
+from mclabel.core.records import Counts, LabeledSolution, Outcome, Rollout, StepLabel
 from mclabel.core.stats.bootstrap import (
     Estimate,
     ratio_estimate,
@@ -20,6 +32,7 @@ from mclabel.core.stats.bootstrap import (
     sums_by_problem,
     sums_estimate,
 )
+from mclabel.core.stats.values import num_trials
 
 NUM_BINS = 10
 
@@ -128,3 +141,105 @@ def _ece(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
 def _base_brier(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     share = shares(sums[..., -1], _total(sums, num_bins))
     return share * (1 - share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalCheck:
+    """Intervals of one label source against the rollouts of a reference."""
+
+    num_intervals: int
+    """Distinct prefixes; solutions that share one share its interval."""
+    num_unchecked: int
+    """Intervals of prefixes for which the reference holds no rollouts of its own. Where there are
+    many, those that are checked may be a selection: under a rule that stops at a success, a
+    reference of as many rollouts has none left exactly where the labels' all failed."""
+    reference_rollouts: float
+    """Mean number of the reference's rollouts behind an interval."""
+    coverage: Estimate
+    """Mean posterior chance that the value lies in its interval."""
+    holds_share: Estimate
+    """Share of intervals that hold the reference's share of right rollouts."""
+    width: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Interval:
+    problem_id: str
+    step: StepLabel
+    own: Counts
+    reference: Counts
+
+
+def check_intervals(
+    rows: Iterable[LabeledSolution], reference: Mapping[str, Counts], *, seed: int = 0
+) -> dict[str, IntervalCheck]:
+    """Measure intervals by label source, and `all`; only prefixes that the reference rolled out.
+
+    Args:
+        rows: labelled solutions.
+        reference: counts by prefix id, of rollouts that the labels did not see.
+        seed: of the bootstrap.
+    """
+    found = {
+        step.prefix_id: _Interval(
+            problem_id=row.problem.id,
+            step=step,
+            own=row.value_counts(number),
+            reference=reference.get(step.prefix_id, Counts()),
+        )
+        for row in rows
+        for number, step in enumerate(row.steps)
+        if step.low is not None
+    }
+    groups = {"all": list(found.values())}
+    for source in sorted({one.step.source for one in found.values()}):
+        groups[source] = [one for one in found.values() if one.step.source == source]
+    usable = {
+        name: [one for one in group if num_trials(one.reference)] for name, group in groups.items()
+    }
+    return {
+        name: _check(group, len(groups[name]) - len(group), seed)
+        for name, group in usable.items()
+        if group
+    }
+
+
+def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> dict[str, Counts]:
+    """The reference's rollouts by prefix, without those that are draws of both runs.
+
+    Runs with one seed draw the same rollouts where both ask for them: a rollout is left out if the
+    other run has the same text at the same place of the same prefix.
+    """
+    drawn = {(r.completer, r.prefix_id, r.index, r.text) for r in own}
+    tallies: dict[str, Tally[Outcome]] = {}
+    for r in reference:
+        if (r.completer, r.prefix_id, r.index, r.text) not in drawn:
+            tallies.setdefault(r.prefix_id, Tally())[r.outcome] += 1
+    return {
+        prefix: Counts(**{f"num_{outcome}": tally[outcome] for outcome in Outcome})
+        for prefix, tally in tallies.items()
+    }
+
+
+def _check(group: Sequence[_Interval], num_unchecked: int, seed: int) -> IntervalCheck:
+    low = np.array([one.step.low for one in group], dtype=np.float64)
+    high = np.array([one.step.high for one in group], dtype=np.float64)
+    right = np.array([one.reference.num_right for one in group], dtype=np.float64)
+    trials = np.array([num_trials(one.reference) for one in group], dtype=np.float64)
+    own_right = np.array([one.own.num_right for one in group], dtype=np.float64)
+    own_trials = np.array([num_trials(one.own) for one in group], dtype=np.float64)
+    successes, both = right + own_right + 0.5, trials + own_trials + 1
+    chance = betainc(successes, both - successes, high) - betainc(successes, both - successes, low)
+    share = right / trials
+    columns = [np.ones(len(group)), chance, (low <= share) & (share <= high), high - low]
+    table = sums_by_problem([one.problem_id for one in group], np.stack(columns, 1).astype(float))
+    weights = resample_weights(len(table), seed)
+    coverage, holds, width = (ratio_estimate(table[:, i], table[:, 0], weights) for i in (1, 2, 3))
+    return IntervalCheck(
+        num_intervals=len(group),
+        num_unchecked=num_unchecked,
+        reference_rollouts=float(trials.mean()),
+        coverage=coverage,
+        holds_share=holds,
+        width=width,
+    )

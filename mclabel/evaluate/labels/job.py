@@ -16,7 +16,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
 from mclabel.data.readers.judged import JudgedSolution, as_judged, read_prm800k, read_processbench
 from mclabel.data.readers.left_out import RowRejects
-from mclabel.evaluate.labels.intervals import independent_counts
+from mclabel.evaluate.labels.calibration import independent_counts
 from mclabel.evaluate.labels.plots import calibration_plot, position_plot
 from mclabel.evaluate.labels.quality import has_exact_truth
 from mclabel.evaluate.labels.report import ALL, LabelReport, label_report

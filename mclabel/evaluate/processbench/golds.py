@@ -11,7 +11,7 @@ from pathlib import Path
 from mclabel.answers import answer_key, extract_answer
 from mclabel.core.errors import DataError
 from mclabel.data.readers.problems import read_problems
-from mclabel.evaluate.matching import compact
+from mclabel.evaluate.labels.truth import compact
 from mclabel.evaluate.processbench.job import read_splits
 from mclabel.run.outputs import output_file
 from mclabel.run.shards.rejects import Reject

@@ -10,24 +10,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.errors import ConfigError, DataError, bounded
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.core.rejects import bounded
 from mclabel.data.readers.judged import JudgedSolution, read_processbench, row_steps
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.solutions import solution_of
 from mclabel.evaluate.labels.job import check_out_folder, out_folder
-from mclabel.evaluate.matching import given_alone, row_key, same_words, solution_key, to_given
+from mclabel.evaluate.labels.truth import given_alone, row_key, same_words, solution_key, to_given
 from mclabel.evaluate.processbench.figures import (
     THRESHOLD_SPLIT,
     LeftOut,
     ProcessBenchResult,
     Reasons,
     processbench,
+    processbench_grid,
 )
-from mclabel.evaluate.processbench.table import processbench_grid
-from mclabel.prm.scoring.manifest import weights_of, write_provenance
-from mclabel.prm.scoring.threshold import best_threshold, first_below
+from mclabel.prm.scoring.manifest import best_threshold, first_below, weights_of, write_provenance
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store

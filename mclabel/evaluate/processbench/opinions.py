@@ -11,7 +11,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import SourceOpinion
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.labels.job import check_out_folder
-from mclabel.evaluate.matching import solution_key
+from mclabel.evaluate.labels.truth import solution_key
 from mclabel.evaluate.processbench.figures import (
     LeftOut,
     MeasuredJudge,

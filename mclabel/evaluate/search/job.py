@@ -20,7 +20,7 @@ from mclabel.data.readers.problems import read_problems
 from mclabel.domains.registry import carries_truth
 from mclabel.evaluate.search.config import SearchEvalConfig
 from mclabel.evaluate.search.figures import SearchComparison, SearchRun, compare_searches, row_name
-from mclabel.evaluate.search.plots import search_plot
+from mclabel.evaluate.search.show import search_plot
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.run.outputs import RUN, SEARCH_EVAL, check_places
 from mclabel.run.shards.store import Store

@@ -1,4 +1,5 @@
-"""Judges that repeat errors, of each other or of the rollouts, and what they add.
+"""Judges that repeat errors, of each other or of the rollouts: what they add, and rates learned
+from each other.
 
 Two judges that agree more than the first error explains are not two witnesses: one PRM at two
 thresholds, a critic asked twice. Who repeats whom is learned on the run itself, pair by pair. A

@@ -6,6 +6,7 @@ for, `settings` declares what can be set. Nothing here asks a model: whoever run
 
 from __future__ import annotations
 
+from mclabel.judge.critic.judge import CriticSettings
 from mclabel.judge.critic.parse import FIRST_INDEX, Vote, parse_output
 from mclabel.judge.critic.prompts import (
     TEMPLATES,
@@ -14,7 +15,6 @@ from mclabel.judge.critic.prompts import (
     own_template,
     template_hash,
 )
-from mclabel.judge.critic.settings import CriticSettings
 from mclabel.judge.critic.votes import Result, Votes
 
 __all__ = [

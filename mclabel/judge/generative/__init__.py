@@ -2,5 +2,5 @@
 
 `wording` has what the built-in templates ask, `verdicts` reads the probability of a verdict at its
 token, `chains` asks for one verification and reads it, and `scorer` samples as many as are needed.
-Settings are declared in `mclabel.prm.scoring.generative`.
+Settings are declared in `mclabel.prm.scoring.scorer`.
 """

@@ -31,8 +31,7 @@ from mclabel.engines import Engine
 from mclabel.engines.base import limited
 from mclabel.judge.critic.parse import parse_output
 from mclabel.judge.critic.prompts import Template, critic_prompt
-from mclabel.judge.generative.verdicts import VerdictTokens
-from mclabel.judge.generative.wording import (
+from mclabel.judge.generative.questions import (
     GENPRM_END,
     GENPRM_QUESTION,
     GENPRM_START,
@@ -44,6 +43,7 @@ from mclabel.judge.generative.wording import (
     THINKPRM_STOPS,
     WHOLE_QUESTION,
     WHOLE_VERDICTS,
+    VerdictTokens,
 )
 
 CERTAIN = 0.5

@@ -21,19 +21,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.engines import Engine, EngineStats
 from mclabel.engines.base import never_fits
-from mclabel.engines.sections import settings_of
+from mclabel.engines.settings import settings_of
 from mclabel.judge.critic.parse import Vote
 from mclabel.judge.critic.votes import RETRY_BUDGET, Votes
 from mclabel.judge.generative.chains import CERTAIN, Chain, make_verifier
-from mclabel.judge.generative.wording import GENPRM_SYSTEM, wording_hash
+from mclabel.judge.generative.questions import GENPRM_SYSTEM, wording_hash
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
+from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.formats import GENERATIVE
-from mclabel.prm.scoring.generative import POLICY, GenerativeSettings
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
-from mclabel.prm.scoring.manifest import scorer_fingerprint
+from mclabel.prm.scoring.manifest import first_below, scorer_fingerprint
 from mclabel.prm.scoring.score import StepEstimates
-from mclabel.prm.scoring.threshold import first_below
-from mclabel.prm.scoring.unscored import UnscoredError
+from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import ScorerSettings

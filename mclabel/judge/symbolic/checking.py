@@ -14,8 +14,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from mclabel.judge.symbolic.deciding import decide
-from mclabel.judge.symbolic.formula import Side
-from mclabel.judge.symbolic.lexing import Kind, Sign, signs_of
+from mclabel.judge.symbolic.lexing import Kind, Side, Sign, signs_of
 from mclabel.judge.symbolic.sides import left_side, right_side
 from mclabel.judge.symbolic.solving import (
     MAX_EQUATIONS,

@@ -18,7 +18,7 @@ from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.sampling import real
-from mclabel.judge.symbolic.formula import Side
+from mclabel.judge.symbolic.lexing import Side
 from mclabel.judge.symbolic.vocabulary import CONVERSIONS
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"

@@ -1,4 +1,4 @@
-r"""Cuts a step into signs that know where they stand in its text.
+r"""Cuts a step into signs that know where they stand in its text, and holds what was read of them.
 
 Plain text and LaTeX fall into one small alphabet: `\times`, `×` and `*` are one operator, `\[` and
 `$` are delimiters. One regular expression without nested repetition reads the text, so that the
@@ -8,7 +8,7 @@ time is linear in its length.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 MAX_DIGITS = 40
@@ -239,3 +239,28 @@ def _join_letters(signs: list[Sign], sign: Sign) -> None:
         bare = sign.end - sign.start == len(sign.text)
         if bare and sign.text not in ABBREVIATIONS:
             sign.kind = Kind.UNKNOWN
+
+
+@dataclass(slots=True)
+class Side:
+    """One side of an equality, in the alphabet of the answers' reader of expressions."""
+
+    start: int
+    end: int
+    """Characters of the step's text."""
+    text: str = ""
+    decimals: list[str] = field(default_factory=list)
+    """Numbers with a decimal point, as written."""
+    literal: str | None = None
+    """The side where it is one number (with a sign or a percent sign)."""
+    units: set[str] = field(default_factory=set)
+    operations: int = 0
+    has_percent: bool = False
+    has_sum: bool = False
+    mixed: str | None = None
+    """Another way to read a side with a mixed number: as a product, or without the number before
+    the fraction, which may belong to the words."""
+    vague: bool = False
+    """Has a way to be read that is not followed here: false is then not decided."""
+    letters: set[str] = field(default_factory=set)
+    signs_used: int = 0

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mclabel.judge.symbolic.formula import Side
-from mclabel.judge.symbolic.lexing import Kind, Sign
-from mclabel.judge.symbolic.units import (
+from mclabel.judge.symbolic.lexing import Kind, Side, Sign
+from mclabel.judge.symbolic.vocabulary import (
+    CHANGE_BEFORE_NUMBER,
     Unread,
     is_number_near,
     literal_of,
     names_behind,
     past_power,
 )
-from mclabel.judge.symbolic.vocabulary import CHANGE_BEFORE_NUMBER
 
 MAX_SIGNS = 80
 """Of one side."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mclabel.judge.symbolic.formula import Side
-from mclabel.judge.symbolic.lexing import Kind, Sign
+from mclabel.judge.symbolic.lexing import Kind, Side, Sign
 from mclabel.judge.symbolic.machine import MAX_SIGNS, Machine
-from mclabel.judge.symbolic.units import Unread
-from mclabel.judge.symbolic.vocabulary import CHANGE_BEFORE
+from mclabel.judge.symbolic.vocabulary import CHANGE_BEFORE, Unread
 
 _MAX_STARTS = 10
 """Places that are tried as the start of a left side."""

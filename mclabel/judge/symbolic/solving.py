@@ -16,8 +16,7 @@ from fractions import Fraction
 from mclabel.answers.values import algebra
 from mclabel.answers.values.monomials import NO_ATOMS, UNIT, NotClosed
 from mclabel.judge.symbolic.deciding import value_of
-from mclabel.judge.symbolic.formula import Side
-from mclabel.judge.symbolic.lexing import Kind, Sign
+from mclabel.judge.symbolic.lexing import Kind, Side, Sign
 from mclabel.judge.symbolic.sides import left_side, right_side
 from mclabel.judge.symbolic.vocabulary import SOLVING
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import MAX_COUNT, at_most
-from mclabel.core.stats.lattice import first_success
+from mclabel.core.stats.intervals import first_success
 from mclabel.core.stats.values import NOTHING, estimate_stopped, first_error
 from mclabel.labeling.estimators.base import (
     EXACT,

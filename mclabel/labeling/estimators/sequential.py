@@ -21,8 +21,7 @@ from pydantic import Field
 
 from mclabel.core.records import Counts, LabelSource
 from mclabel.core.settings import MAX_COUNT, at_most
-from mclabel.core.stats.intervals import repeated_interval
-from mclabel.core.stats.lattice import Boundary
+from mclabel.core.stats.intervals import Boundary, repeated_interval
 from mclabel.core.stats.values import (
     NOTHING,
     StepEstimate,

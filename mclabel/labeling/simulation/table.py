@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from mclabel.core.components import find_component
-from mclabel.data.readers.remote import read_text
+from mclabel.data.readers.rows import read_text
 from mclabel.labeling.estimators import (
     ESTIMATORS,
     CompleterRule,

@@ -14,8 +14,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.settings import MAX_TOTAL, OPERATIONAL, Named, Settings
 from mclabel.data.leaks import leak_key, leak_keys
-from mclabel.prm.examples.encode import StepEncoder, TooLongError
-from mclabel.prm.examples.packed import Example, PackedExamples
+from mclabel.prm.examples.encode import Example, PackedExamples, StepEncoder, TooLongError
 from mclabel.prm.examples.targets import (
     step_targets,
     step_trials,

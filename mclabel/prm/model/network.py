@@ -1,23 +1,30 @@
-"""A step model: a language model's body, with a head that gives a log-odds for every step."""
+"""A step model: a language model's body, with a head that gives a log-odds for every step; how it
+is made, adapted and saved.
+
+Low-rank adapters (LoRA, arXiv 2106.09685) in a step model's body, by `peft`.
+
+They are trained in place of the body's own weights and merged into them in the end, so a finished
+PRM is a plain checkpoint that needs no `peft`.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mclabel.core.errors import EngineError
+from mclabel.core.errors import ConfigError, EngineError
 from mclabel.engines.loading import quiet_transformers
 from mclabel.engines.pretrained import load_model, load_tensors
 from mclabel.prm.examples.batch import StepBatch
-from mclabel.prm.model.lora import is_adapter
-from mclabel.prm.model.settings import CONCENTRATION_FILE, ModelSettings
+from mclabel.prm.model.settings import CONCENTRATION_FILE, HEADS, ModelSettings
 
 _MIDDLE, _REACH = 2.0, 6.0
 """log c lies within _REACH of _MIDDLE: c from 0.018, all right or all wrong, to 2,981, a share that
@@ -185,3 +192,112 @@ def load_network(kind: Any, base: str, *, dtype: str, **arguments: Any) -> PreTr
     """
     quiet_transformers()
     return load_model(kind, base, dtype=getattr(torch, dtype), **arguments)
+
+
+_MARK = "lora_"
+
+
+def is_adapter(parameter_name: str) -> bool:
+    """Whether a parameter belongs to an adapter."""
+    return _MARK in parameter_name
+
+
+def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
+    """Put adapters into every linear layer of the body, in place; they change nothing at first.
+
+    Args:
+        network: with its head; the head gets none.
+        rank: of the adapters.
+        alpha: their output is scaled by alpha / rank.
+
+    Raises:
+        ConfigError: peft is not installed.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError:
+        raise ConfigError(
+            f"lora_rank={rank}: needs peft. Install it with pip install 'peft>=0.17'"
+        ) from None
+    body = cast(nn.Module, getattr(network, network.base_model_prefix))
+    linear = [name for name, part in body.named_modules() if isinstance(part, nn.Linear)]
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=linear, lora_dropout=0.0)
+    inject_adapter_in_model(config, body)  # fixes all else in the body
+    for name, parameter in body.named_parameters():
+        if is_adapter(name):  # bfloat16 would round small changes of them away
+            parameter.data = parameter.data.float()
+
+
+def merge_adapters(network: nn.Module) -> None:
+    """Add the adapters to the weights that they adapt, and remove them, in place."""
+    for name, part in list(network.named_modules()):
+        if not hasattr(part, "get_base_layer") or not hasattr(part, "merge"):
+            continue
+        layer = cast(Any, part)
+        layer.merge()
+        parent, _, child = name.rpartition(".")
+        setattr(network.get_submodule(parent), child, layer.get_base_layer())
+
+
+def start_step_model(
+    settings: ModelSettings,
+    *,
+    has_neutral: bool = False,
+    has_concentration: bool = False,
+    trains_body: bool = True,
+    device: str = "cpu",
+    key: str = "base",
+) -> StepModel:
+    """A step model with a fresh head on a pretrained language model.
+
+    Args:
+        settings: of the network; `base` is a folder or a Hugging Face name.
+        has_neutral: its classes are wrong, neutral and sound; of a classifier of tokens.
+        has_concentration: it gives a mean and how sure that is, in place of a mean alone.
+        trains_body: the body will be trained, so that its states are worth seeing.
+        device: torch device that it will be trained on.
+        key: of the setting that names the base, for messages.
+
+    Raises:
+        EngineError: the base cannot be loaded, or has no token classification.
+    """
+    dtype = settings.weights_dtype(
+        device, trains_weights=trains_body and settings.lora_rank is None
+    )
+    kind = _step_model(settings.head)
+    settings = settings.model_copy(update={"dtype": dtype})
+    model = kind.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
+    if has_concentration:
+        model.add_concentration()
+    return model
+
+
+def load_step_model(
+    folder: Path,
+    head: str,
+    *,
+    has_concentration: bool = False,
+    dtype: str = "float32",
+    trust_remote_code: bool = False,
+) -> StepModel:
+    """A step model that was saved.
+
+    Args:
+        folder: of its files.
+        head: name of its head, in `HEADS`.
+        has_concentration: it was saved with a concentration.
+        dtype: torch dtype of the body.
+        trust_remote_code: run Python code that comes with it.
+
+    Raises:
+        EngineError: it cannot be loaded.
+    """
+    model = _step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
+    if has_concentration:
+        model.load_concentration(folder)
+    return model
+
+
+def _step_model(head: str) -> type[StepModel]:
+    module, _, name = HEADS[head].model.partition(":")
+    return cast(type[StepModel], getattr(import_module(module), name))

@@ -29,8 +29,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrainedModel
 
 from mclabel.core.errors import DataError
-from mclabel.engines.chat import render_chat
-from mclabel.engines.control import ControlTokens
+from mclabel.engines.chat import ControlTokens, render_chat
 from mclabel.engines.devices import AUTO, check_device
 from mclabel.engines.loading import quiet_transformers
 from mclabel.engines.pretrained import load_model, load_tokenizer

@@ -1,4 +1,4 @@
-"""From the scores of a solution's steps to one score of the solution."""
+"""From the scores of a solution's steps to one score of the solution, or to none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
+from mclabel.core.errors import DataError
 from mclabel.core.settings import OneOf
 
 _LEAST = 1e-9
@@ -46,3 +47,20 @@ def aggregate(scores: Sequence[float], how: Aggregation) -> float:
     if not scores:
         raise ValueError("no step scores: a solution without steps has no score")
     return AGGREGATIONS[how](scores)
+
+
+class UnscoredError(DataError):
+    """A solution was read, but nothing that the scorer sampled on it gives a verdict.
+
+    `score_encoded` gives it in place of the solution's scores; who needs them raises it.
+    """
+
+    def __init__(self, reason: str, *, num_tokens: int = 0) -> None:
+        """Note why there is no score.
+
+        Args:
+            reason: a sentence without the name of the solution.
+            num_tokens: that were sampled in vain.
+        """
+        super().__init__(reason)
+        self.num_tokens = num_tokens

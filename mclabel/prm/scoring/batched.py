@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Union
 
 from mclabel.core.errors import BadAnswer, EngineDied
+from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import close_scorer, engine_stats
-from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.run.desk import Desk
 from mclabel.run.task import RunnerState
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from mclabel.core.errors import DataError
+from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution
-from mclabel.core.rejects import RejectReason
 from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import LONE_SURROGATES, row_place, scan_rows
 from mclabel.data.readers.solutions import solution_in

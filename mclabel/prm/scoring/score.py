@@ -14,10 +14,9 @@ from mclabel.engines.devices import AUTO, check_device
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model.loading import load_step_model
-from mclabel.prm.model.network import StepModel
+from mclabel.prm.model.network import StepModel, load_step_model
+from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
-from mclabel.prm.scoring.unscored import UnscoredError
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import Scorer

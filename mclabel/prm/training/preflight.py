@@ -13,7 +13,7 @@ import numpy as np
 
 from mclabel.core.errors import DataError
 from mclabel.prm.examples.build import Examples
-from mclabel.prm.examples.packed import Example
+from mclabel.prm.examples.encode import Example
 from mclabel.prm.examples.targets import target_of
 
 NUM_SHOWN = 3

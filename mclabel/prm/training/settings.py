@@ -1,12 +1,14 @@
-"""How a step model is fitted to examples."""
+"""How a step model is fitted to examples, and to which services its figures go."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from mclabel.core.errors import ConfigError
+from mclabel.core.extras import is_installed
 from mclabel.core.settings import (
     MAX_AMOUNT,
     MAX_COUNT,
@@ -17,7 +19,33 @@ from mclabel.core.settings import (
     Settings,
 )
 from mclabel.engines.devices import has_bfloat16
-from mclabel.prm.training.trackers import ReportTo
+
+Tracker = Literal["tensorboard", "trackio", "wandb", "mlflow"]
+"""Named as the package that has to be installed."""
+
+
+def _listed(given: Any) -> Any:
+    """One name, or `none`, as a list: Hugging Face takes them, too."""
+    return ([] if given == "none" else [given]) if isinstance(given, str) else given
+
+
+ReportTo = Annotated[list[Tracker], OPERATIONAL, BeforeValidator(_listed)]
+"""Type of the setting."""
+
+
+def check_trackers(report_to: Iterable[str]) -> None:
+    """See that the packages of trackers are installed, before anything is trained.
+
+    Raises:
+        ConfigError: names those that are not.
+    """
+    if missing := [name for name in report_to if not is_installed(name)]:
+        raise ConfigError(
+            f"report_to={','.join(report_to)}: each must be an installed package, and this "
+            f"environment lacks {', '.join(missing)}. Install it with pip install "
+            f"{' '.join(missing)}, or leave it out: log.jsonl has all figures"
+        )
+
 
 LOSSES: Mapping[str, str] = {
     "cross_entropy": "mclabel.prm.training.losses:cross_entropy",

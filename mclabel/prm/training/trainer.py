@@ -30,9 +30,9 @@ from transformers.trainer_callback import PrinterCallback
 from mclabel.core.errors import TrainingError
 from mclabel.engines.pretrained import load_state
 from mclabel.prm.examples.batch import StepBatch
-from mclabel.prm.examples.packed import Example, PackedExamples
+from mclabel.prm.examples.encode import Example, PackedExamples
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.callbacks import Report, Validate
+from mclabel.prm.training.callbacks import Report, Validate, Validation, validate
 from mclabel.prm.training.checkpoint import (
     OPTIMIZER,
     SCHEDULER,
@@ -48,6 +48,7 @@ from mclabel.prm.training.checkpoint import (
 from mclabel.prm.training.distributed import from_first, here, is_sharded, whole
 from mclabel.prm.training.items import (
     Items,
+    LengthGroupedSampler,
     balance,
     collate,
     cut,
@@ -56,9 +57,7 @@ from mclabel.prm.training.items import (
     rows_together,
 )
 from mclabel.prm.training.losses import num_pairs, pair_loss, step_loss
-from mclabel.prm.training.sampling import LengthGroupedSampler
 from mclabel.prm.training.settings import TrainerSettings
-from mclabel.prm.training.validation import Validation, validate
 from mclabel.run.trainings import BEST, CHECKPOINTS
 
 STATE = "trained.safetensors"

@@ -9,11 +9,18 @@ from typing import Any
 from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluate.best_of_n.figures import is_reference
-from mclabel.evaluate.best_of_n.plots import curves_plot
-from mclabel.report.page.cards import Fact, card, range_bar
+from mclabel.evaluate.best_of_n.show import curves_plot
+from mclabel.report.page.cards import (
+    Fact,
+    card,
+    percent,
+    percent_range,
+    points,
+    points_range,
+    range_bar,
+)
 from mclabel.report.page.choices import estimates
 from mclabel.report.page.html import Html, figure, ranged, table
-from mclabel.report.page.wording import percent, percent_range, points, points_range
 
 _PLAIN = (MAJORITY, RANDOM, PASS)
 

@@ -10,7 +10,7 @@ from mclabel.core.errors import ShardError
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.evaluate.best_of_n.figures import Accuracy
-from mclabel.evaluate.best_of_n.plots import curves_plot, main_methods
+from mclabel.evaluate.best_of_n.show import curves_plot, main_methods
 from mclabel.report.page.html import Html, details, figure, join, ranged, table, tag
 from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
 from mclabel.show.plots import WIDTH, Plot, Series, row_height

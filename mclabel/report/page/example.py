@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mclabel.core.records import LabeledSolution, Outcome, StepLabel
 from mclabel.report.page.html import MAX_CELL, Html, join, more, tag, visible
-from mclabel.show.opinions import (
+from mclabel.show.solutions import (
     Place,
     kept_word,
     opinions_words,

@@ -34,7 +34,7 @@ from mclabel.run.progress_log import job_starts
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
 from mclabel.run.shards.store import Store
-from mclabel.show.opinions import rule_name
+from mclabel.show.solutions import rule_name
 from mclabel.show.texts import answer_kind
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mclabel.report.page.cards import Fact, card
 from mclabel.report.page.html import Html, figure, join, table, tag, text
-from mclabel.rl.hacking import changes
+from mclabel.rl.measure import changes
 from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
 from mclabel.run.kinds import Run
 from mclabel.show.plots import Plot, Series

@@ -29,7 +29,7 @@ from mclabel.run.kinds import is_code
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
 from mclabel.run.shards.schema import consensus_of, problem_of
 from mclabel.run.shards.shard import read_shard
-from mclabel.show.opinions import kept_word, opinions_words, places_by_step, rule_name
+from mclabel.show.solutions import kept_word, opinions_words, places_by_step, rule_name
 
 MAX_TEXT = 20_000
 """Characters of a text that are sent at first; `more` sends as many at a time."""

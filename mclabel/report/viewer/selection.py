@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mclabel.report.viewer.index import Index
-from mclabel.report.viewer.index_tables import BINS
+from mclabel.report.viewer.index import BINS, Index
 from mclabel.report.viewer.listing import Listing, Question
 
 MAX_PLACE = 11

@@ -2,15 +2,23 @@
 
 What a model wrote travels as JSON and is put on the page as text. `mclabel.serving.page` keeps out
 who does not know the token.
+
+PRMs beside the labels: scores of single solutions, from a process of their own.
+
+Models stay out of the server, which is small and quick to start.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import secrets
+import signal
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -24,12 +32,14 @@ from mclabel.core.errors import MclabelError, ShardError
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Follower, Index
 from mclabel.report.viewer.listing import Listing, Question, counts, is_number
-from mclabel.report.viewer.scoring import Scorers
 from mclabel.report.viewer.selection import Selection
 from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.shard import read_shard
 from mclabel.serving.page import PageFence, listen_here, page_address, serve_page
 from mclabel.show.files import STATIC
+
+if TYPE_CHECKING:
+    from mclabel.prm.scoring.score import PRM
 
 
 def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) -> ASGIApp:
@@ -201,3 +211,68 @@ def _check_version(run: Run) -> None:
         if name.endswith(".parquet"):
             read_shard(store, name, "labels")
             return
+
+
+MAX_CHARACTERS = 200_000
+"""Of a solution that is scored."""
+
+
+class Scorers:
+    """PRMs by name, loaded in a child process at the first use of each."""
+
+    def __init__(self, folders: Mapping[str, str]) -> None:
+        """Name PRMs, which are loaded when they are first asked for.
+
+        Args:
+            folders: by name, outputs of `mclabel train` that have ended.
+        """
+        self.folders = dict(folders)
+        self._pool: ProcessPoolExecutor | None = None
+
+    def scores(self, problem: str, steps: list[str]) -> dict[str, Any]:
+        """By PRM: its `kind`, and a score a step or the `reason` why there are none."""
+        if sum(map(len, steps)) > MAX_CHARACTERS:
+            reason = f"longer than {MAX_CHARACTERS:,} characters"
+            return {name: {"kind": None, "reason": reason} for name in self.folders}
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                1,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=signal.signal,
+                initargs=(signal.SIGINT, signal.SIG_IGN),  # the server ends it
+            )
+        try:
+            futures = {
+                name: self._pool.submit(_score, folder, problem, steps)
+                for name, folder in self.folders.items()
+            }
+            return {name: future.result() for name, future in futures.items()}
+        except BrokenProcessPool:
+            self.close()
+            reason = "the scoring process died, perhaps for memory; open the solution again"
+            return {name: {"kind": None, "reason": reason} for name in self.folders}
+
+    def close(self) -> None:
+        """End the child process."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+def _score(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
+    try:
+        prm = _load(folder)
+    except MclabelError as error:
+        return {"kind": None, "reason": str(error)}
+    try:
+        return {"kind": prm.manifest.kind, "scores": prm.score([problem], [steps])[0]}
+    except MclabelError as error:
+        return {"kind": prm.manifest.kind, "reason": str(error)}
+
+
+@lru_cache
+def _load(folder: str) -> PRM:
+    from mclabel.prm.scoring.score import PRM
+
+    # On the CPU: a page that stays open would keep a GPU's memory from the jobs it shows.
+    return PRM.load(folder, device="cpu", threads=1)

@@ -13,8 +13,7 @@ from starlette.types import ASGIApp
 
 from mclabel.rl.client import StepRewards
 from mclabel.rl.server.asks import MAX_BODY, read_get_reward, read_score
-from mclabel.rl.server.rewarder import Rewarder
-from mclabel.rl.server.texts import REFUSALS
+from mclabel.rl.server.rewarder import REFUSALS, Rewarder
 from mclabel.serving.bodies import answered, json_response, read_body
 from mclabel.serving.fence import fenced
 

@@ -12,8 +12,7 @@ from mclabel.answers.golds import NoGold, read_gold
 from mclabel.core.settings import Settings, joined_faults
 from mclabel.rl.client import RewardItem
 from mclabel.rl.settings import RewardSettings
-from mclabel.serving.bodies import parsed
-from mclabel.serving.refused import Refused
+from mclabel.serving.bodies import Refused, parsed
 
 MAX_BODY = 32 * 2**20
 """Bytes of a request."""

@@ -14,7 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, cast
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import GradeItem, make_checker
@@ -22,6 +23,8 @@ from mclabel.core.components import derived_class
 from mclabel.core.errors import BadAnswer, ConfigError, DataError
 from mclabel.core.records import Outcome, Problem
 from mclabel.core.seeds import content_id
+from mclabel.data.alignment import Decode
+from mclabel.data.steps import StepSplitter
 from mclabel.labeling.grading import graded
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
@@ -30,8 +33,8 @@ from mclabel.prm.scoring.scorer import load_scorer
 from mclabel.rl.client import RewardItem, StepRewards
 from mclabel.rl.credits.base import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
 from mclabel.rl.groups import outcome_reward
-from mclabel.rl.server.texts import REFUSALS, UNREADABLE, refusal, steps_of
 from mclabel.rl.settings import RewardSettings
+from mclabel.rl.tokens import unfit
 from mclabel.run.desk import Desk
 from mclabel.serving.asked import Asked, Limits
 
@@ -285,3 +288,39 @@ async def _together(*works: Coroutine[Any, Any, Any]) -> Any:
     finally:
         for task in tasks:
             task.cancel()
+
+
+MAX_CHARACTERS = 262_144
+"""Of a completion; a longer one is refused without being read."""
+REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold")
+"""Why completions are refused: nothing but blanks; more than half of at least four steps repeat an
+earlier one; longer than the PRM reads; a text that it cannot take; a query that does not begin with
+its prompt; a gold that says that there is none."""
+UNREADABLE = ("not_scored", "unmatched", "no_gold")
+"""Refusals that say nothing of the completion. One that is too long is a cut."""
+
+
+def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
+    """Character positions where the steps of a completion end.
+
+    Its characters stand for tokens, and a slice of it is its own text.
+    """
+    steps = split.split(cast(Sequence[int], text), text, cast(Decode, str))
+    return tuple(accumulate(len(step.text) for step in steps))
+
+
+def steps_of(text: str, ends: Sequence[int]) -> tuple[str, ...]:
+    """The texts of steps."""
+    return tuple(text[a:b] for a, b in pairwise((0, *ends)))
+
+
+def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
+    """Where the steps of a completion end, and why it is refused; None if it is not."""
+    if not text.strip():
+        return (), "empty"
+    if len(text) > MAX_CHARACTERS:
+        return (len(text),), "too_long"
+    if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
+        return (len(text),), "not_scored"
+    ends = step_ends(text, split)
+    return ends, unfit(steps_of(text, ends))

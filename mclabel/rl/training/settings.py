@@ -19,7 +19,7 @@ from mclabel.core.settings import (
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.estimators.base import EstimatorSettings
 from mclabel.labeling.settings import SampledSettings
-from mclabel.prm.training.trackers import ReportTo
+from mclabel.prm.training.settings import ReportTo
 from mclabel.rl.settings import CreditedSettings
 
 MAX_GROUP = 1024

@@ -38,7 +38,6 @@ from mclabel.prm.training.checkpoint import (
     writing,
 )
 from mclabel.rl.groups import Group
-from mclabel.rl.training.engine import LiveEngine
 from mclabel.rl.training.record import (
     LOG,
     MEASURED,
@@ -47,7 +46,7 @@ from mclabel.rl.training.record import (
     write_samples,
     write_whole,
 )
-from mclabel.rl.training.rollouts import StepRollouts, whole_weights
+from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, whole_weights
 from mclabel.rl.training.settings import MeasureSettings, RLSettings
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
 from mclabel.run.trainings import CHECKPOINTS, mark_finished, step_of

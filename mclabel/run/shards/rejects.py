@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mclabel.core.rejects import bounded
+from mclabel.core.errors import bounded
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.digest import LinesDigest, check_lines
 from mclabel.run.shards.manifest import run_id

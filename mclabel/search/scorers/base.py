@@ -13,7 +13,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Chance, Many, Problem, Step
 from mclabel.core.settings import ComponentSettings
 from mclabel.domains.registry import carries_truth, true_first_error
-from mclabel.engines.resources import ONE_CPU, EngineResources
+from mclabel.engines.devices import ONE_CPU, EngineResources
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,14 @@ from pydantic import Field
 
 from mclabel.core.errors import DataError, EngineDied
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
+from mclabel.engines.devices import EngineResources
 from mclabel.engines.pretrained import check_weights
-from mclabel.engines.resources import EngineResources
 from mclabel.judge.generative.scorer import known_prm
+from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.formats import GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.manifest import model_folder
 from mclabel.prm.scoring.score import check_scores, estimate_steps
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
-from mclabel.prm.scoring.unscored import UnscoredError
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
 
 if TYPE_CHECKING:

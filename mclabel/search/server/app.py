@@ -16,12 +16,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mclabel.search.server.answers import Answer
 from mclabel.search.server.asks import Ask, Reader
-from mclabel.search.server.searcher import Searcher
-from mclabel.serving.bodies import answered, disconnected, json_response, read_body
+from mclabel.search.server.searcher import Answer, Searcher
+from mclabel.serving.bodies import (
+    Refused,
+    answered,
+    disconnected,
+    json_response,
+    read_body,
+    to_json,
+)
 from mclabel.serving.fence import fenced
-from mclabel.serving.refused import Refused, to_json
 
 MAX_BODY = 2**20
 """Bytes of a request."""

@@ -16,9 +16,8 @@ from pydantic import Field, ValidationError
 from mclabel.core.settings import MAX_TOKENS, Seed, Settings, joined_faults
 from mclabel.engines import PolicySettings
 from mclabel.search import SEARCHES
-from mclabel.search.settings import Choice, PolicySearchSettings
-from mclabel.serving.bodies import parsed
-from mclabel.serving.refused import Refused
+from mclabel.search.config import Choice, PolicySearchSettings
+from mclabel.serving.bodies import Refused, parsed
 
 MAX_CHARACTERS = 32_768
 """Of a message."""

@@ -1,4 +1,4 @@
-"""Numbers in settings: each has an upper bound, is finite, and is no true or false.
+"""Fields of settings: the bounds of their numbers, and marks that say what depends on them.
 
 A request or a stranger's file may hold any number, and code that counts up to one of them would
 hang. The bounds here are far above what anybody needs; a component that holds things in memory
@@ -7,6 +7,7 @@ declares a smaller one of its own (`at_most`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -94,3 +95,34 @@ _REFUSING = {
     "bool": _refusing("bool_type", int, float),
 }
 """By the type of a schema: what refuses values of types that pydantic would take for it."""
+
+
+OPERATIONAL = "operational"
+"""Marks a field that does not change what a label means."""
+SENSITIVE = "sensitive"
+"""Marks a field into which a secret could be put by mistake: messages do not repeat its value."""
+CONTENT = "content"
+"""Marks a field that names a file of which the content counts, and not the place."""
+
+ONE_VALUE = "one value"
+"""Marks a mapping with keys of the user's own: it is recorded and compared as one value, as a key
+that one of two records lacks would be taken for a setting of another version."""
+
+
+@dataclass(frozen=True)
+class Harmless:
+    """Marks a field by whose values somebody's code could run, or a secret leave the machine.
+
+    A document may hold harmless values of it; any other must be given on the command line as well.
+    Of a mapping each value counts alone.
+    """
+
+    is_harmless: Callable[[Any], bool]
+    risk: str
+    """What another value does: a clause of which the key is the subject."""
+
+
+RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
+"""Marks a field that trusts the code of models."""
+TrustsCode = Annotated[bool, RUNS_CODE]
+"""Type of a field that trusts the code of one model."""

@@ -1,11 +1,11 @@
-"""Tables of a comparison of searches."""
+"""Tables and the plot of a comparison of searches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.evaluate.best_of_n.choosing import PASS
+from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS
 from mclabel.evaluate.best_of_n.figures import Difference
 from mclabel.evaluate.search.figures import (
     EqualCost,
@@ -14,8 +14,9 @@ from mclabel.evaluate.search.figures import (
     SearchComparison,
     row_name,
 )
-from mclabel.evaluate.search.reference import CHOICES, SCORED
+from mclabel.evaluate.search.reference import BEST, CHOICES, SCORED, VOTE
 from mclabel.show.grid import Grid, estimate_text
+from mclabel.show.plots import WIDTH, Plot, Series
 
 _BEYOND = {"below": "< ", "above": "> ", None: ""}
 _UNIT = {"flops": "FLOPs", "tokens": "tokens computed"}
@@ -136,3 +137,55 @@ def _value(estimate: Estimate) -> str:
 
 def _difference(one: Difference | None) -> str:
     return "-" if one is None else f"{one.value:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
+
+
+_DASHES = {BEST: "-", VOTE: "--", MAJORITY: "-.", PASS: ":"}
+_AXIS = {
+    "flops": "floating-point operations a problem",
+    "tokens": "tokens computed a problem, by policy and scorer",
+}
+
+
+def search_plot(result: SearchComparison) -> Plot:
+    """A point a search with its 95% interval, a line a choice of best-of-N.
+
+    Searches that the truth steered are hollow.
+    """
+    lines = []
+    for choice in CHOICES:
+        found = [one.accuracy[choice] for one in result.reference]
+        has_band = choice == BEST
+        lines.append(
+            Series(
+                name=f"best of N: {choice}",
+                x=[one.cost[choice] for one in result.reference],
+                y=[one.value for one in found],
+                low=[one.low for one in found] if has_band else (),
+                high=[one.high for one in found] if has_band else (),
+                is_band=has_band,
+                dash=_DASHES[choice],
+            )
+        )
+    order = list(dict.fromkeys(one.name for one in result.methods))
+    points = [
+        Series(
+            name=row_name(one.name, is_oracle=one.is_oracle),
+            x=[one.cost],
+            y=[one.accuracy.value],
+            low=[one.accuracy.low],
+            high=[one.accuracy.high],
+            kind="points",
+            hue=order.index(one.name),
+            is_hollow=one.is_oracle,
+        )
+        for one in result.methods
+    ]
+    return Plot(
+        title=f"Searches, {result.num_problems:,} problems",
+        x_label=_AXIS[result.cost_unit],
+        y_label="accuracy of the chosen answer",
+        series=[*lines, *points],
+        log=10,
+        is_percent=True,
+        size=(WIDTH, 5.6),
+    )
