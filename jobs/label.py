@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from mclabel import jobs
-from mclabel.cli.exits import EXIT_BUDGET, clear_exits
+from mclabel.cli.output import EXIT_BUDGET, clear_exits
 from mclabel.core.config.load import load_config
 from mclabel.evaluate.health.health import ENOUGH_FILES, run_health
 from mclabel.labeling.config import LabelConfig

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from mclabel import jobs
-from mclabel.cli.exits import clear_exits
+from mclabel.cli.output import clear_exits
 from mclabel.core.config.load import load_config
 from mclabel.prm.config import TrainConfig
 from mclabel.show.progress import StageProgress

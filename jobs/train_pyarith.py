@@ -38,9 +38,8 @@ from mclabel.domains.arith.problems import generate as generate_arith
 from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.verify import StepTruth
-from mclabel.domains.pyarith.function import Function
 from mclabel.domains.pyarith.interpreter import run
-from mclabel.domains.pyarith.problems import generate, stories
+from mclabel.domains.pyarith.problems import Function, generate, stories
 from mclabel.domains.pyarith.solutions import write
 from mclabel.domains.pyarith.truth import Judge
 from mclabel.engines.pretrained import load_model, load_tokenizer

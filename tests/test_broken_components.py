@@ -192,7 +192,7 @@ def test_a_broken_loss_target_or_weight(
 def test_the_traceback_is_shown_where_it_is_asked_for(
     tmp_path: Path, module: Callable[[str], None], run: Mclabel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.cli.exits._Shown.tracebacks", False)
+    monkeypatch.setattr("mclabel.cli.output._Shown.tracebacks", False)
     case = table.ESTIMATORS[0]
     module(broken(table.ESTIMATOR, case))
     job = label(tmp_path, "estimator.kind=own:Own")
@@ -215,7 +215,7 @@ HANGS = {
 
 @pytest.mark.slow
 def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
-    shorter = "import mclabel.run.running\nmclabel.run.watch.FIRST = 1.0\n"
+    shorter = "import mclabel.run.running\nmclabel.run.running.FIRST = 1.0\n"
     forever = Case("", "sample", "import asyncio; await asyncio.sleep(600)", ())
     live = "Own.stats = lambda self: EngineStats(num_live=1)\n"
     (tmp_path / "own.py").write_text(broken(table.ENGINE, forever) + shorter + live)

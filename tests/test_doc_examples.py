@@ -22,14 +22,13 @@ from mclabel.core.components import find_component
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
 from mclabel.judge.opinions import OpinionRun
-from mclabel.rl.config import ServeRewardsConfig
+from mclabel.rl.config import CreditField, ServeRewardsConfig
 from mclabel.rl.credits.base import CheckedCredit
 from mclabel.rl.serve import serve_rewards
-from mclabel.rl.settings import CreditField
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
 from mclabel.serving.asked import Limits
-from mclabel.serving.place import Place
+from mclabel.serving.run import Place
 from tests.support.labelled import arith_rows, write_run
 from tests.support.searches import check_trees
 

@@ -7,7 +7,7 @@ import pytest
 from mclabel.core.records import Problem
 from mclabel.domains.arith.problems import generate as generate_arith
 from mclabel.domains.arith.program import Program, reference_solution
-from mclabel.domains.pyarith.function import Function
+from mclabel.domains.pyarith.problems import Function
 from mclabel.domains.pyarith.problems import generate as generate_pyarith
 from mclabel.domains.pyarith.solutions import reference
 from mclabel.domains.registry import DOMAINS, bundled_model, carries_truth, true_first_error

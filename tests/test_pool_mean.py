@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mclabel.core.stats.pool import pool_mean
-from mclabel.select.choose import choose
+from mclabel.select.pool import choose
 
 SIZE, BUDGET, SHARE = 3000, 400, 0.25
 

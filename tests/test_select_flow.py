@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from mclabel import jobs
 from mclabel.cli import main
-from mclabel.cli.exits import EXIT_INTERRUPTED
+from mclabel.cli.output import EXIT_INTERRUPTED
 from mclabel.core.config.load import load_config
 from mclabel.core.records import LabeledSolution
 from mclabel.core.stats.pool import pool_mean

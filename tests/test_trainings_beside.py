@@ -15,7 +15,7 @@ import pytest
 
 from mclabel.core.errors import ShardError, TrainingError
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.beside import train_beside
+from mclabel.quickstart.toy import train_beside
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 
@@ -79,7 +79,7 @@ def test_they_end_with_a_parent_that_is_killed(tmp_path: Path, given: dict[str, 
     long = config(tmp_path / "a", given, max_steps=100_000)
     code = (
         "import sys; from mclabel.prm.config import TrainConfig\n"
-        "from mclabel.quickstart.beside import train_beside\n"
+        "from mclabel.quickstart.toy import train_beside\n"
         "if __name__ == '__main__':\n"
         "    config = TrainConfig.model_validate_json(sys.argv[1])\n"
         "    train_beside({'a': config}, lambda *step: print(*step, flush=True))\n"

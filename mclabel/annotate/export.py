@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mclabel.annotate.events import read_events, write_events
-from mclabel.annotate.folder import Annotated
+from mclabel.annotate.folder import LOSSES, Annotated, exported, prm800k_rows
 from mclabel.annotate.items import is_annotations, read_items, write_items
 from mclabel.annotate.label_studio import read_tasks, tasks
-from mclabel.annotate.truth import LOSSES, exported, prm800k_rows
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.data.exchange import LABEL_STUDIO, PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder

@@ -1,15 +1,32 @@
-"""A folder of annotations, read as a whole: who said what, and what of it counts."""
+"""A folder of annotations, read as a whole: who said what, what of it counts, how far people
+agree, and what they take for true.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from mclabel.annotate.events import WITH_REASON, Event, first, latest, read_events
-from mclabel.annotate.gold import Queue, Standing, queues, standings, who_counts
+from mclabel.annotate.gold import Queue, Rate, Standing, queues, standings, who_counts
 from mclabel.annotate.items import OVERSEER, Item, Settings, read_items, read_settings
 from mclabel.core.errors import DataError
+from mclabel.core.stats.bootstrap import (
+    FEW_PROBLEMS,
+    Estimate,
+    nominal_alpha,
+    ratio_estimate,
+    resample_weights,
+    sums_estimate,
+)
+from mclabel.data.readers.judged import JudgedSolution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,3 +118,220 @@ def _check(folder: str, events: Iterable[Event], num_steps: Mapping[str, int]) -
                 f"{event.solution} has steps 0 to {num_steps[event.solution] - 1}. Restore "
                 "events.jsonl and items.jsonl from one copy"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonSummary:
+    """What one person has done."""
+
+    name: str
+    num_done: int
+    num_items: int
+    """Solutions to label, done or not."""
+    num_unsure: int
+    """Of those done: without a first error, as the person was unsure, gave up or found the problem
+    bad."""
+    median_s: float | None
+    """Median seconds a solution was in sight."""
+    screening: Rate
+    hidden: Rate
+    """Of gold behind the screening."""
+    admitted: bool | None
+    """None until the screening is over; True where there is none."""
+
+    def lines(self) -> Iterator[str]:
+        """Lines to print on a terminal."""
+        pace = "" if self.median_s is None else f", median {self.median_s:.0f} s"
+        yield (
+            f"{self.name}: {self.num_done} of {self.num_items} solutions{pace}; "
+            f"{self.num_unsure} unsure, given up or bad problems"
+        )
+        if self.screening.num:
+            verdict = {True: "admitted", False: "not admitted", None: "still open"}[self.admitted]
+            yield f"  screening: {self.screening.shown}; {verdict}"
+        if self.hidden.num:
+            yield f"  hidden gold: {self.hidden.shown}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """All people, and their agreement on the first error."""
+
+    people: tuple[PersonSummary, ...]
+    num_items: int
+    num_done: int
+    """Solutions that anybody has labelled."""
+    num_twice: int
+    """Solutions whose first error two people have said."""
+    agreement: Estimate
+    """Share of these where both say the same."""
+    alpha: Estimate
+    """Krippendorff's alpha of the first error, taken as a name; interval by item."""
+
+    def lines(self) -> Iterator[str]:
+        """Lines to print on a terminal."""
+        for one in self.people:
+            yield from one.lines()
+        if not self.num_twice:
+            yield "No solution has a first error by two people yet."
+            return
+        few = f" (fewer than {FEW_PROBLEMS}: too narrow)" if self.num_twice < FEW_PROBLEMS else ""
+        yield f"Labelled by two people: {self.num_twice} solutions{few}"
+        yield f"  same first error: {_shown(self.agreement)}"
+        yield f"  Krippendorff's alpha: {_shown(self.alpha)}"
+
+
+def summarise(annotated: Annotated) -> Summary:
+    """Count and compare. Agreement is of people whose labels count, and without gold."""
+    said: dict[str, list[Hashable]] = defaultdict(list)
+    gold = {item.id for item in annotated.items if item.gold is not None}
+    people = annotated.who_counts - {OVERSEER}
+    for (person, solution), event in sorted(annotated.latest.items()):
+        if event.is_sure and person in people and solution not in gold:
+            said[solution].append(event.first_error)
+    twice = [ratings for ratings in said.values() if len(ratings) > 1]
+    weights = resample_weights(len(twice), 0)
+    same = np.array([float(len(set(ratings)) == 1) for ratings in twice])
+    table, statistic = nominal_alpha(twice)
+    return Summary(
+        people=tuple(_person(name, annotated) for name in annotated.settings.people),
+        num_items=len(annotated.items),
+        num_done=len({solution for _, solution in annotated.latest}),
+        num_twice=len(twice),
+        agreement=ratio_estimate(same, np.ones(len(twice)), weights),
+        alpha=sums_estimate(table, weights, statistic),
+    )
+
+
+def _person(name: str, annotated: Annotated) -> PersonSummary:
+    own = [event for (person, _), event in annotated.latest.items() if person == name]
+    standing = annotated.standings[name]
+    return PersonSummary(
+        name=name,
+        num_done=len(own),
+        num_items=len(annotated.queues[name].ids),
+        num_unsure=sum(not event.is_sure for event in own),
+        median_s=statistics.median(event.ms for event in own) / 1000 if own else None,
+        screening=standing.screening,
+        hidden=standing.hidden,
+        admitted=standing.admitted,
+    )
+
+
+def _shown(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "no variation to measure"
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+RATING_NUMBERS = {"good": 1, "okay": 0, "bad": -1, "unsure": None}
+LOSSES = (
+    "ratings end at the first bad step: those after it, notes, reasons for giving up and "
+    "probabilities of being drawn are lost"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeoplesTruth:
+    """The first errors that people named, and how many solutions have none."""
+
+    judged: tuple[JudgedSolution, ...]
+    """By item. Where two people differ, both first errors are accepted, until the overseer settles
+    it; of gold that was drawn, those of the gold."""
+    num_unsure: int
+    """Solutions that were submitted without a first error: unsure, given up, bad problem."""
+    num_open: int
+    """Solutions that nobody has submitted yet."""
+
+
+def peoples_truth(folder: str) -> PeoplesTruth:
+    """Read the last opinions of a folder of annotations.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    annotated = Annotated.read(folder)
+    judged, num_drawn, num_open = [], 0, 0
+    for item in annotated.items:
+        if item.probability is None:
+            continue
+        num_drawn += 1
+        events = annotated.said(item)
+        num_open += item.gold is None and not events
+        errors = [event.first_error for event in events if event.is_sure]
+        if item.gold is not None:
+            errors = list(item.gold)
+        if errors:
+            judged.append(
+                JudgedSolution(
+                    id=item.id,
+                    problem=item.problem,
+                    steps=item.steps,
+                    first_error=errors[0],
+                    also=frozenset(errors[1:]),
+                    weight=1 / item.probability,
+                )
+            )
+    return PeoplesTruth(
+        judged=tuple(judged),
+        num_unsure=num_drawn - num_open - len(judged),
+        num_open=num_open,
+    )
+
+
+def prm800k_rows(annotated: Annotated, *, screening: bool = False) -> Iterator[dict[str, Any]]:
+    """A row of PRM800K (arXiv 2305.20050) for each person's last opinion on each solution.
+
+    Args:
+        annotated: the folder.
+        screening: whether the questions of the screening are written, too.
+    """
+    for item in annotated.items:
+        for event in exported(annotated, item, screening=screening):
+            yield _row(item, event, annotated.is_screening(event.person, item))
+
+
+def exported(annotated: Annotated, item: Item, *, screening: bool) -> list[Event]:
+    """The opinions on an item that are written: of the screening only where that is asked for."""
+    return [
+        event
+        for event in annotated.all_said(item)
+        if (screening if annotated.is_screening(event.person, item)
+            else event.person in annotated.who_counts)
+    ]  # fmt: skip
+
+
+def _row(item: Item, event: Event, is_screening: bool) -> dict[str, Any]:
+    steps = [text.removesuffix("\n") for text in item.steps]
+    rated = []
+    for text, word in zip(steps, event.ratings, strict=True):
+        # who gave up has not said that a step is the first error, and readers would take it so
+        if word is None or (word == "bad" and event.finish in WITH_REASON):
+            break
+        bad = word == "bad"
+        completion = {"text": text, "rating": RATING_NUMBERS[word], "flagged": False}
+        rated.append(
+            {
+                "completions": [completion],
+                "human_completion": None,
+                "chosen_completion": None if bad else 0,
+            }
+        )
+        if bad:
+            break
+    return {
+        "labeler": event.person,
+        "timestamp": datetime.fromtimestamp(event.at / 1000, UTC).isoformat(),
+        "generation": None,
+        "is_quality_control_question": item.gold is not None and not is_screening,
+        "is_initial_screening_question": is_screening,
+        "question": {
+            "problem": item.problem,
+            "ground_truth_solution": None,
+            "ground_truth_answer": item.answer,
+            "pre_generated_steps": steps,
+            "pre_generated_answer": item.prediction,
+            "pre_generated_verifier_score": None,
+        },
+        "label": {"steps": rated, "total_time": event.ms, "finish_reason": event.finish},
+    }

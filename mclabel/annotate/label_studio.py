@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.annotate.events import FINISHES, Event, parse_event
-from mclabel.annotate.folder import Annotated
+from mclabel.annotate.folder import Annotated, exported
 from mclabel.annotate.items import OVERSEER, Item, Settings
-from mclabel.annotate.truth import exported
 from mclabel.core.errors import DataError
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record

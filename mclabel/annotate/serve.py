@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.agreement import Summary
 from mclabel.annotate.events import EventLog
+from mclabel.annotate.folder import Summary
 from mclabel.annotate.gold import (
     GoldLine,
     check_settings,

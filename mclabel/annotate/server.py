@@ -19,9 +19,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from mclabel.annotate.agreement import Summary, summarise
 from mclabel.annotate.events import Event, EventLog, parse_event
-from mclabel.annotate.folder import Annotated, answer_of
+from mclabel.annotate.folder import Annotated, Summary, answer_of, summarise
 from mclabel.annotate.gold import NOT_ADMITTED, num_needed, queues, standing
 from mclabel.annotate.items import OVERSEER, Item, Settings
 from mclabel.core.errors import DataError, ShardError

@@ -10,9 +10,8 @@ from click.shell_completion import get_completion_class
 from mclabel.cli import check, judge, label, look, rl, search, train, verify
 from mclabel.cli.doctor import doctor
 from mclabel.cli.evaluate import evaluate
-from mclabel.cli.exits import clear_exits, show_tracebacks
 from mclabel.cli.options import settings
-from mclabel.cli.output import console, json_option, result
+from mclabel.cli.output import clear_exits, console, json_option, result, show_tracebacks
 from mclabel.cli.select import select
 from mclabel.cli.simulate import simulate
 

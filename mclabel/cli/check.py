@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from mclabel.cli.exits import EXIT_BAD_LINES
-from mclabel.cli.output import errors, json_option, refuse_json, result
+from mclabel.cli.output import EXIT_BAD_LINES, errors, json_option, refuse_json, result
 from mclabel.core.errors import DataError
 
 

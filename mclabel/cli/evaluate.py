@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import SEED, Share, configuration
-from mclabel.cli.output import console, errors, json_option, result, say_left_out
+from mclabel.cli.output import (
+    EXIT_NOTHING,
+    console,
+    errors,
+    fail,
+    json_option,
+    result,
+    say_left_out,
+)
 from mclabel.judge.consensus.rules import RULES
 
 if TYPE_CHECKING:

@@ -7,9 +7,16 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import ALLOW, Share, settings
-from mclabel.cli.output import console, fail_if_stopped, json_option, result, say_left_out
+from mclabel.cli.output import (
+    EXIT_NOTHING,
+    console,
+    fail,
+    fail_if_stopped,
+    json_option,
+    result,
+    say_left_out,
+)
 from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
 
 RULE_NAMES = (POSTERIOR, JUDGE, *RULES)

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from mclabel.cli.exits import EXIT_BUDGET, EXIT_INTERRUPTED, EXIT_NOTHING, fail
 from mclabel.cli.options import ALLOW, configuration
-from mclabel.cli.output import console, json_option, result, say_left_out
+from mclabel.cli.output import (
+    EXIT_BUDGET,
+    EXIT_INTERRUPTED,
+    EXIT_NOTHING,
+    console,
+    fail,
+    json_option,
+    result,
+    say_left_out,
+)
 from mclabel.core.errors import ShardError
 
 REJECTED = "rows or problems could not be labelled"

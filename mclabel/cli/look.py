@@ -102,7 +102,7 @@ def labels(shards: str) -> None:
         label_cost,
         label_quality,
     )
-    from mclabel.evaluate.labels.run_tables import counts_table, num_kept, quality_table
+    from mclabel.evaluate.labels.show import counts_table, num_kept, quality_table
     from mclabel.report.page.health import finding_lines, health_grid
     from mclabel.run.shards.labels import read_labels
     from mclabel.run.shards.store import Store

@@ -1,21 +1,30 @@
-"""Where the verbs print, and what `--json` prints of them."""
+"""Where the verbs print, what `--json` prints of them, and how a command ends: with a message,
+never a traceback.
+"""
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 from rich.console import Console
 
-from mclabel.cli.exits import EXIT_BUDGET, fail
+from mclabel.core.boundary import has_hung_call, on_hang
+from mclabel.core.components import outside_components
+from mclabel.core.errors import ComponentError, MclabelError
+from mclabel.core.extras import lacking
+from mclabel.core.stop import Stopped, end_at_once, end_soon, signalled, stop_signals
 
 if TYPE_CHECKING:
     from mclabel.run.tally import JobReport
+
 
 # Messages carry text of users and models: nothing in it is markup or an emoji code.
 console = Console(emoji=False)
@@ -120,3 +129,120 @@ def fail_if_stopped(report: JobReport) -> None:
             "command with a larger budget to continue",
             EXIT_BUDGET,
         )
+
+
+EXIT_BAD_LINES = 1
+EXIT_DAMAGED = 1
+EXIT_NOTHING = 1
+"""All was done as asked, and nothing came of it."""
+EXIT_USER_ERROR = 2
+EXIT_BUDGET = 3
+EXIT_INTERRUPTED = 130
+RESUME = "Run the same command again to resume"
+OUR_FAULT = (
+    "This is a fault of mclabel, not of your input. Please report it with these lines, the command "
+    "and the versions in the output's run.json"
+)
+
+logger = logging.getLogger(__name__)
+
+# Messages carry text of users and models: nothing in it is markup or an emoji code.
+_errors = Console(stderr=True, emoji=False)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Print a message and end."""
+    _errors.print(f"mclabel: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)
+
+
+@contextmanager
+def clear_exits() -> Iterator[None]:
+    """End with a message on errors that have one for the user, and on signals, in order.
+
+    What the system refuses (a full disk, a file without permission, a peer that is gone) is no
+    fault of the program wherever it comes up, and is said, too. Any other exception is one: it
+    keeps its traceback, with the request to report it, unless it comes of a stop.
+    """
+    with on_hang(_end_hung), stop_signals():
+        try:
+            yield
+        except ComponentError as error:
+            if has_hung_call():  # in a thread for which Python would wait for ever
+                end_soon(EXIT_USER_ERROR)
+            fail(_told(error), EXIT_USER_ERROR)
+        except MclabelError as error:
+            fail(str(error), EXIT_USER_ERROR)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise  # usage, which click tells itself
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # who read the output has ended; click ends quietly
+            fail(_refusal(error), EXIT_USER_ERROR)
+        except Stopped as stopped:
+            fail(stopped.message, stopped.exit_code)
+        except KeyboardInterrupt:
+            fail(f"interrupted. {RESUME}", EXIT_INTERRUPTED)
+        except Exception as error:
+            if (stop := signalled()) is not None:  # of an import, say, that the stop has cut short
+                fail(f"{stop.message}. While ending: {_one_line(error)}", stop.exit_code)
+            if isinstance(error, ModuleNotFoundError) and (told := lacking(error.name)) is not None:
+                fail(told, EXIT_USER_ERROR)
+            error.add_note(_whose_fault())
+            raise
+
+
+def show_tracebacks() -> None:
+    """Print the traceback of what a component of somebody's own raised before its message."""
+    _Shown.tracebacks = True
+
+
+class _Shown:
+    """What this process prints of an error."""
+
+    tracebacks = False
+
+
+def _told(error: ComponentError) -> str:
+    """The message of a failed component; its traceback before it where it was asked for."""
+    logger.info("%s%s", error.trace, error)
+    if error.trace and _Shown.tracebacks:
+        _errors.print(error.trace, markup=False, highlight=False, soft_wrap=True)
+    is_full = _Shown.tracebacks or not error.trace
+    return f"{error}" if is_full else f"{error}. Pass --traceback for the full traceback"
+
+
+def _end_hung(error: MclabelError) -> None:
+    """End a command that waits for what does not end: nothing else can be done about it."""
+    _errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    end_at_once(EXIT_USER_ERROR)
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _whose_fault() -> str:
+    """Tell whether our code or a component from outside is to be mended."""
+    if names := outside_components():
+        return (
+            f"{', '.join(names)}: this job uses components from outside mclabel. If the lines "
+            "above lead into one, or show what it returned, correct it (docs/extending.md "
+            f"describes what it must return). Otherwise: {OUR_FAULT}"
+        )
+    return OUR_FAULT
+
+
+def _refusal(error: OSError) -> str:
+    """What the system has refused, and what to do about it."""
+    places = [str(place) for place in (error.filename, error.filename2) if place is not None]
+    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+    where = " to ".join(places) + ": " if places else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"{where}{reason}. Completed work is kept. Free some space, and run the same "
+            "command again"
+        )
+    if not places:
+        return f"{reason} ({type(error).__name__})"
+    return f"{where}{reason}. Give a place that exists and that you may read, or write to"

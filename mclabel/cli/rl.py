@@ -88,7 +88,7 @@ def serve_rewards(
     from mclabel.rl.config import ServeRewardsConfig
     from mclabel.rl.serve import serve_rewards as serve
     from mclabel.serving.asked import Limits
-    from mclabel.serving.place import Place, token_of
+    from mclabel.serving.run import Place, token_of
 
     checked = load_config(ServeRewardsConfig, config, overrides, allow=allow)
 

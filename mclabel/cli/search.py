@@ -6,9 +6,16 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.exits import EXIT_NOTHING, fail
 from mclabel.cli.options import configuration, served
-from mclabel.cli.output import console, fail_if_stopped, json_option, result, say_left_out
+from mclabel.cli.output import (
+    EXIT_NOTHING,
+    console,
+    fail,
+    fail_if_stopped,
+    json_option,
+    result,
+    say_left_out,
+)
 
 
 @click.command()
@@ -115,7 +122,7 @@ def serve_search(
     from mclabel.search.config import ServeSearchConfig
     from mclabel.search.serve import serve_search as serve
     from mclabel.serving.asked import Limits
-    from mclabel.serving.place import Place, token_of
+    from mclabel.serving.run import Place, token_of
 
     checked = load_config(ServeSearchConfig, config, overrides, allow=allow)
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mclabel.cli.exits import EXIT_USER_ERROR, fail
 from mclabel.cli.options import SEED
-from mclabel.cli.output import console, json_option, result
+from mclabel.cli.output import EXIT_USER_ERROR, console, fail, json_option, result
 from mclabel.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _chosen(words: Sequence[str]) -> Mapping[str, EstimatorSettings]:
 
 def _settings(name: str, *overrides: str) -> EstimatorSettings:
     from mclabel.core.config.load import load_config
-    from mclabel.labeling.settings import LabelSettings
+    from mclabel.labeling.config import LabelSettings
 
     changes = [f"estimator.kind={name}", *(f"estimator.{override}" for override in overrides)]
     return load_config(LabelSettings, None, changes).estimator

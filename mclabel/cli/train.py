@@ -363,6 +363,6 @@ def serve(prm: str, vllm_arguments: tuple[str, ...]) -> None:
 
     Score through it: mclabel score PRM FILE --url http://localhost:8000
     """
-    from mclabel.prm.serve import serve as run
+    from mclabel.prm.scoring.served import serve as run
 
     run(prm, vllm_arguments)

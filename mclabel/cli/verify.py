@@ -11,8 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from mclabel.cli.exits import EXIT_DAMAGED
-from mclabel.cli.output import console, errors, json_option, result
+from mclabel.cli.output import EXIT_DAMAGED, console, errors, json_option, result
 
 if TYPE_CHECKING:
     from mclabel.run.verify.single_files import Verification

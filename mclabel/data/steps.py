@@ -15,7 +15,6 @@ from pydantic import Field
 
 from mclabel.core.records import Step
 from mclabel.core.settings import MAX_COUNT, MAX_TOKENS, Settings, rule
-from mclabel.data.alignment import Decode, split_steps
 from mclabel.data.boundaries import (
     check_pattern,
     code_ends,
@@ -27,7 +26,7 @@ from mclabel.data.boundaries import (
     step_word_ends,
     thinking_end,
 )
-from mclabel.data.lengths import at_most, joined, last_joined, shortened
+from mclabel.data.lengths import Decode, at_most, joined, last_joined, shortened, split_steps
 
 
 class StepSplitter(Settings):

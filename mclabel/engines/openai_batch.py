@@ -39,7 +39,7 @@ from mclabel.engines.endpoints import (
 )
 from mclabel.engines.loading import Keep
 from mclabel.engines.openai_answer import json_object
-from mclabel.engines.openai_batch_files import Gathered, Records, new_name
+from mclabel.engines.openai_batch_calls import Gathered, Records, new_name
 from mclabel.engines.settings import BatchSettings
 
 if TYPE_CHECKING:

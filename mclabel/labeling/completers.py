@@ -17,7 +17,7 @@ from pydantic import Field
 from mclabel.core.errors import BadAnswer, EngineDied, EngineError
 from mclabel.core.records import AUTHOR
 from mclabel.core.settings import rule
-from mclabel.data.alignment import CONTEXT
+from mclabel.data.lengths import CONTEXT
 from mclabel.engines import Policy, PolicySettings
 from mclabel.labeling.prefixes import Prefix
 

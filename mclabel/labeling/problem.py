@@ -26,6 +26,7 @@ from mclabel.core.records import (
 from mclabel.data.readers.rows import read_text
 from mclabel.engines import Policy
 from mclabel.labeling.completers import Inexpressible
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Lesson
 from mclabel.labeling.estimators import (
     Completer,
@@ -42,11 +43,9 @@ from mclabel.labeling.grading import commitments
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.prompts import prompts_for
 from mclabel.labeling.rollouts import EstimatorRun, Forced, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
-from mclabel.labeling.settings import LabelSettings
-from mclabel.labeling.solutions import given_solution, sampled_solution
+from mclabel.labeling.solutions import given_solution, prompts_for, sampled_solution
 from mclabel.run.desk import Desk
 
 MAX_NAMED = 5

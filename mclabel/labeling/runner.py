@@ -15,6 +15,7 @@ from mclabel.engines import EngineStats, Policy
 from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.turns import Turns
 from mclabel.labeling.completers import naming
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Lessons
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.given import SourceRun
@@ -22,7 +23,6 @@ from mclabel.labeling.grading import num_weak, ungraded_reasons
 from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.problem import ProblemLabels, Rolling, Shared, label_problem, run_learner
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.desk import Desk
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.priors import FOLDER as PRIORS

@@ -1,13 +1,22 @@
-"""The solutions to be labelled: sampled by the policy or given, split into steps and graded."""
+"""Whether a problem can be labelled at all, and its solutions: sampled by the policy or given,
+split into steps and graded.
+"""
 
 from __future__ import annotations
 
-from mclabel.core.records import Completion, GivenSolution, Solution
+from collections.abc import Sequence
+
+from mclabel.checkers import Checker
+from mclabel.core.errors import RejectReason, bounded
+from mclabel.core.records import AUTHOR, Completion, GivenSolution, Problem, Solution
 from mclabel.core.seeds import content_id, sampling_seed
-from mclabel.data.alignment import split_steps
+from mclabel.data.lengths import split_steps
 from mclabel.data.steps import StepSplitter
+from mclabel.engines import Policy
+from mclabel.engines.base import never_fits
 from mclabel.labeling.grading import not_sampled
 from mclabel.labeling.rollouts import Sampler
+from mclabel.run.desk import Desk
 
 
 async def sampled_solution(
@@ -95,4 +104,66 @@ async def given_solution(
         origin="given",
         prediction=grade.prediction,
         outcome=grade.outcome,
+    )
+
+
+async def prompts_for(
+    problem: Problem,
+    given: Sequence[GivenSolution],
+    policies: Sequence[tuple[str, Policy]],
+    *,
+    checker: Checker,
+    desk: Desk,
+) -> list[tuple[int, ...]] | RejectReason:
+    """The prompt of a problem for each model, or why it cannot be labelled.
+
+    Args:
+        problem: with its gold answer.
+        given: solutions to label.
+        policies: with their names, the author first, then all that roll out; one that is there
+            twice is asked once.
+        checker: that is to grade.
+        desk: where it computes.
+    """
+    prompts: dict[int, tuple[int, ...]] = {}
+    for name, policy in policies:
+        if id(policy) in prompts:
+            continue
+        who = "the model" if name == AUTHOR else f"the completer {name}"
+        if (why := _too_long(problem, given, policy, who)) is not None:
+            return why
+        prompts[id(policy)] = policy.prompt_ids(problem.text)
+        if (why := _no_context(len(prompts[id(policy)]), policy, who)) is not None:
+            return why
+    reason = await checker.refuse(problem, desk.run)
+    if reason is not None:
+        return RejectReason(
+            "unparsed_gold",
+            f"the checker {checker.name} does not understand the gold "
+            f"{bounded(problem.answer)!r} ({reason})",
+        )
+    return [prompts[id(policy)] for _, policy in policies]
+
+
+def _too_long(
+    problem: Problem, given: Sequence[GivenSolution], policy: Policy, who: str
+) -> RejectReason | None:
+    """A text that cannot fit, refused by its length: tokenising it alone would take long."""
+    takes = f"which {who} takes of prompt and solution together"
+    if (size := never_fits(len(problem.text), policy)) is not None:
+        return RejectReason("prompt_too_long", f"its text has {size}, {takes}")
+    for index, solution in enumerate(given):
+        if (size := never_fits(len(solution.text), policy)) is not None:
+            return RejectReason("solution_too_long", f"its solution {index} has {size}, {takes}")
+    return None
+
+
+def _no_context(num_prompt: int, policy: Policy, who: str) -> RejectReason | None:
+    """That a prompt leaves no room in what a model takes."""
+    if num_prompt < policy.max_context:
+        return None
+    return RejectReason(
+        "prompt_too_long",
+        f"its prompt has {num_prompt} tokens, {who} takes {policy.max_context:g} of prompt and "
+        "solution together",
     )

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mclabel.engines import Policy
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators import Completer
 from mclabel.labeling.given import SourceRun
 from mclabel.labeling.journal import read_entry
 from mclabel.labeling.runner import LabelRunner
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import check_not_cut_off, delete_losers, read_labels

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.evaluate.labels.plots import calibration_plot
 from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.evaluate.labels.report import group_report
+from mclabel.evaluate.labels.show import calibration_plot
 from mclabel.evaluate.labels.truth import exact_truth
 from mclabel.show.plots import HUES, draw, plot_style, save_figure
 from mclabel.show.solutions import shown

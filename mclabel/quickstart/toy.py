@@ -1,18 +1,30 @@
-"""`mclabel quickstart`: labels, a PRM and better answers, all measured where the truth is known."""
+"""`mclabel quickstart`: labels, a PRM and better answers, all measured where the truth is known.
+
+Trainings side by side, each in a process of its own.
+
+A training of a small model is fastest in one thread, and the cores are many. The processes end with
+this one; trainings go on where they were when they are begun again.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.errors import MclabelError, TrainingError
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -27,11 +39,10 @@ from mclabel.evaluate.labels.quality import (
     label_cost,
     label_quality,
 )
-from mclabel.evaluate.labels.run_tables import quality_table
+from mclabel.evaluate.labels.show import quality_table
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.beside import train_beside
 from mclabel.quickstart.config import Size
 from mclabel.quickstart.picture import draw_labels
 from mclabel.report.page.report import write_report
@@ -291,3 +302,77 @@ def _say_what_next(console: Console, out: Path, run: Path) -> None:
         markup=False,
         soft_wrap=True,
     )
+
+
+OnTraining = Callable[[str, int, int], None]
+"""Called with the name of a training, its optimizer steps done and in all."""
+
+
+def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) -> None:
+    """Train all of them.
+
+    Args:
+        configs: by name.
+        on_progress: see `OnTraining`.
+
+    Raises:
+        MclabelError: of the first training that fails; the others are ended.
+        TrainingError: a training failed in an unexpected way, or its process was ended.
+    """
+    context = get_context("spawn")
+    names: dict[Connection, str] = {}
+    processes = {}
+    try:
+        for name, config in configs.items():
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_train, args=(config, theirs), name=f"train {name}", daemon=True
+            )
+            process.start()
+            processes[name] = process
+            theirs.close()
+            names[ours] = name
+        while names:
+            for ready in wait(list(names)):
+                assert isinstance(ready, Connection)
+                name = names[ready]
+                try:
+                    said = ready.recv()
+                except EOFError:
+                    processes[name].join()
+                    raise TrainingError(_died(name, processes[name].exitcode)) from None
+                if isinstance(said, MclabelError):
+                    raise said
+                if said is None:
+                    del names[ready]
+                else:
+                    on_progress(name, *said)
+    finally:
+        for process in processes.values():
+            process.terminate()
+            process.join()
+
+
+def _died(name: str, code: int | None) -> str:
+    how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
+    return (
+        f"training {name}: its process {how}. Free memory if it ran out (signal 9), and run the "
+        "same command again: it goes on"
+    )
+
+
+def _train(config: TrainConfig, said: Connection) -> None:
+    """Runs in the process: says how far it is, and None or an error at its end."""
+    from mclabel.prm.job import train
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    try:
+        train(config, lambda step, total, loss: said.send((step, total)))
+        said.send(None)
+    except MclabelError as error:
+        said.send(error)
+    except BrokenPipeError:  # the parent is gone, and nobody waits for the training
+        os._exit(1)
+    except Exception as error:
+        traceback.print_exc()
+        said.send(TrainingError(f"{config.out}: {type(error).__name__}: {error}"))

@@ -1,4 +1,4 @@
-"""Configuration of reinforcement learning, and of the server of rewards."""
+"""Configuration of reinforcement learning, and of the server of rewards, with their settings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,204 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.core.settings import MAX_CORES, OPERATIONAL, rule
+from mclabel.checkers.base import CheckerField, default_checker
+from mclabel.core.settings import (
+    MAX_AMOUNT,
+    MAX_CORES,
+    MAX_COUNT,
+    MAX_TOKENS,
+    OPERATIONAL,
+    Chosen,
+    Settings,
+    at_most,
+    rule,
+)
+from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
+from mclabel.data.steps import StepSplitter
 from mclabel.engines.devices import AUTO
 from mclabel.engines.settings import PolicySettings
-from mclabel.labeling.config import arith_problems
-from mclabel.rl.settings import RewardSettings
-from mclabel.rl.training.settings import MeasureSettings, RLSettings
+from mclabel.labeling.config import SampledSettings, arith_problems
+from mclabel.labeling.estimators.base import EstimatorSettings
+from mclabel.prm.scoring.aggregate import Aggregation
+from mclabel.prm.scoring.scorer import ScorerSettings
+from mclabel.prm.training.settings import ReportTo
+from mclabel.rl.credits.base import CreditSettings
+from mclabel.rl.credits.outcome import OutcomeCredit
+
+CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
+"""Type of a configuration field that chooses a credit."""
+
+
+class CreditedSettings(Settings):
+    """How credit is given to steps."""
+
+    error_below: float = Field(0.5, gt=0, le=1)
+    """A step counts as wrong if its PRM score is below this; the first such step is the first
+    error, which `credit.kind=first_error` needs."""
+    truncated: TruncatedPolicy = "wrong"
+    """Whether a solution that was cut at the token limit has the reward 0 (`wrong`), or is left out
+    of rewards, baselines and the loss (`exclude`). One that could not be graded is always left
+    out."""
+    credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
+    """Name of the credit, which gives each step an advantage computed from outcomes and, depending
+    on its kind, step scores, step values or first errors. Its settings are the other keys of
+    `credit`."""
+
+
+class RewardSettings(ScorerSettings, CreditedSettings):
+    """How completions are rewarded."""
+
+    prm: str | None = None  # type: ignore[assignment]  # a scorer of steps is not needed here
+    """Folder of the PRM that scores steps; for a format other than `mclabel`, its folder or Hugging
+    Face name. null scores no steps."""
+    check: bool = True
+    """Whether completions are graded against the gold answers sent with them: each then needs one,
+    and the reward is 1 for a right answer and 0 otherwise. false computes the reward from the PRM's
+    scores."""
+    checker: CheckerField = Field(default_factory=default_checker)
+    """Name of the checker, which compares the answers of completions to the gold answer. Its
+    settings are the other keys of `checker`."""
+    split: StepSplitter = StepSplitter()
+    """Where the steps of completions end."""
+    aggregate: Aggregation = "min"
+    """How step scores are combined into the reward if `check` is false: `last`, `min`, `product`,
+    `mean` or `max`. `log_odds` is refused, because rewards must lie in [0, 1]."""
+    around: tuple[str, str] = ("", "")
+    """Texts before and after the problem in the trainer's prompt, such as those of its chat
+    template: the problem lies between the first occurrence of the first text and the last
+    occurrence of the second. If both are empty, it is the whole prompt. Used by POST /get_reward,
+    which receives prompts as the policy reads them."""
+    end_texts: tuple[str, ...] = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
+    """Texts of end tokens, removed from the end of a completion. Used by POST /get_reward, whose
+    completions include them."""
+
+    @rule
+    def _something_rewards(self) -> str | None:
+        if self.prm is None and not self.check:
+            return (
+                "check=false: leaves no source of rewards, because prm is null. Set prm to the "
+                "folder of a PRM, or leave check out"
+            )
+        return None
+
+    @rule
+    def _a_reward_is_a_share(self) -> str | None:
+        if self.aggregate == "log_odds":
+            return (
+                "aggregate='log_odds': does not lie in [0, 1], as a reward must. Set "
+                "aggregate=product, which ranks similarly"
+            )
+        return None
+
+    @rule
+    def _steps_are_seen_in_texts(self) -> str | None:
+        if self.split.min_tokens != 1:
+            return (
+                f"split.min_tokens={self.split.min_tokens}: counts tokens of the policy, but the "
+                "server receives texts. Remove it"
+            )
+        return None
+
+
+MAX_GROUP = 1024
+
+
+def _few_rollouts() -> EstimatorSettings:
+    from mclabel.labeling.estimators.fixed import FixedEstimator
+
+    return FixedEstimator.Settings(rollouts=4)
+
+
+class RLSettings(SampledSettings, CreditedSettings):
+    """How a policy is trained by reinforcement."""
+
+    estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")] = Field(
+        default_factory=_few_rollouts
+    )
+    """Name of the estimator that samples rollouts from the current policy for credits that need
+    step values, or first errors if `prm` is null. `outcome` samples none: values come from the
+    group's solutions alone. Its settings are the other keys of `estimator`."""
+    free_rollouts: bool = True
+    """Whether the other solutions of a group count as rollouts from the prefixes that they share
+    with a solution."""
+    prover: PolicySettings | None = None
+    """Another policy, under whose step values progress is measured, with its own engine, prompt and
+    sampling: the keys of `policy`. It is not trained (arXiv 2410.08146). Required by credits of
+    progress, such as prm_progress; null for all others."""
+    prm: str | None = None
+    """Folder of a PRM, for credits that need step scores or first errors. With any credit, the log
+    then shows by how much its mean lowest score exceeds the share of right answers. null uses
+    none."""
+    steps: int = Field(100, ge=1, le=MAX_TOKENS)
+    """Number of optimizer steps. Each samples new solutions with the weights that the step before
+    it produced."""
+    problems_per_step: int = Field(32, ge=1, le=MAX_COUNT)
+    """Number of problems per optimizer step; a group of solutions is sampled for each."""
+    group_size: Annotated[int, at_most(MAX_GROUP, "a group is held in memory")] = Field(8, ge=2)
+    """Number of solutions sampled for each problem, which form a group and are compared with each
+    other."""
+    learning_rate: float = Field(1e-4, gt=0, le=MAX_AMOUNT)
+    """Learning rate of AdamW, constant over the run."""
+    max_grad_norm: float = Field(1.0, gt=0, le=MAX_AMOUNT)
+    """Maximum norm of the gradients; larger gradients are scaled down to it."""
+    beta: float = Field(0.0, ge=0, le=MAX_AMOUNT)
+    """Weight in the loss of the KL divergence from the initial policy. Above 0, a copy of the
+    initial policy is kept in memory; 0 leaves the divergence out."""
+    micro_batch: Annotated[int, OPERATIONAL] = Field(32, ge=1, le=MAX_COUNT)
+    """Number of solutions that are processed at once; gradients are accumulated over a step. Must
+    divide `problems_per_step` times `group_size`."""
+    save_steps: Annotated[int, OPERATIONAL] = Field(10, ge=1, le=MAX_TOKENS)
+    """Number of optimizer steps between two checkpoints, and so the most that a killed run
+    loses."""
+    report_to: ReportTo = Field([])
+    """Trackers to which losses and metrics are reported, besides the file `log.jsonl`: tensorboard,
+    trackio, wandb or mlflow, each a package of its own; one name, a list, or none."""
+
+    @rule
+    def _a_step_is_cut_evenly(self) -> str | None:
+        solutions = self.problems_per_step * self.group_size
+        if solutions % self.micro_batch:
+            return (
+                f"micro_batch={self.micro_batch}: must divide the {solutions:,} solutions of a "
+                f"step (problems_per_step={self.problems_per_step} x "
+                f"group_size={self.group_size}). Change one of them"
+            )
+        return None
+
+    @rule
+    def _a_prover_is_asked(self) -> str | None:
+        by_prover = self.credit.component.by_prover
+        if by_prover and self.prover is None:
+            return (
+                f"credit.kind={self.credit.kind}: needs another policy, whose progress it rewards. "
+                "Set prover.model, such as prover.model=arith:strong"
+            )
+        if self.prover is not None and not by_prover:
+            return (
+                f"prover: is not used by credit.kind={self.credit.kind}. Remove it, or choose a "
+                "credit of progress, such as prm_progress"
+            )
+        return None
+
+    @rule
+    def _scores_come_from_a_prm(self) -> str | None:
+        if "scores" in self.credit.component.needs and self.prm is None:
+            return (
+                f"credit.kind={self.credit.kind}: needs the step scores of a PRM. Set prm=FOLDER, "
+                "the output of `mclabel train`"
+            )
+        return None
+
+
+class MeasureSettings(Settings):
+    """How the policy is measured on problems that it is not trained on."""
+
+    samples: Annotated[int, at_most(MAX_GROUP, "a problem's are held in memory")] = Field(4, ge=1)
+    """Number of solutions sampled for each problem of `measured`."""
+    every: int = Field(20, ge=1, le=MAX_TOKENS)
+    """Number of optimizer steps between two measurements. The first and the last policy are always
+    measured."""
 
 
 class RLConfig(RLSettings):

@@ -11,8 +11,7 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.rl.config import ServeRewardsConfig
 from mclabel.rl.server.rewarder import Rewarder, check_credit
 from mclabel.serving.asked import Limits
-from mclabel.serving.place import Place, listen
-from mclabel.serving.run import GRACE_S, Ready, run_server
+from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
 
 
 def serve_rewards(

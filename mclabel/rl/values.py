@@ -30,12 +30,12 @@ from mclabel.core.records import (
 from mclabel.core.seeds import prefix_ids
 from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy, estimate_fixed
 from mclabel.engines import Policy
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Lesson, Lessons
 from mclabel.labeling.estimators import Completer, RunLearner
 from mclabel.labeling.labeled import Sampling
 from mclabel.labeling.problem import Rolling, Shared, label_sampled, run_learner
 from mclabel.labeling.rollouts import Sampler
-from mclabel.labeling.settings import LabelSettings
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 
 PROVER = "prover"

@@ -35,7 +35,7 @@ from types import TracebackType
 from mclabel.core.boundary import clipped
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.stop import deferred
-from mclabel.engines.openai_batch_files import FOLDER as BATCHES
+from mclabel.engines.openai_batch_calls import FOLDER as BATCHES
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import FILE as SPENT
 from mclabel.run.budget import Ledger, Limits

@@ -11,8 +11,7 @@ from mclabel.core.settings import MAX_SECONDS, MAX_TOKENS, OPERATIONAL, Chosen, 
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.judge.config import RunsHere
-from mclabel.labeling.config import MAX_BLOCK, arith_problems
-from mclabel.labeling.settings import SampledSettings
+from mclabel.labeling.config import MAX_BLOCK, SampledSettings, arith_problems
 from mclabel.run.settings import BudgetConfig
 from mclabel.search.base import MethodSettings
 from mclabel.search.scorers.base import StepScorerSettings

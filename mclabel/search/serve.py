@@ -16,8 +16,7 @@ from mclabel.search.scorers.base import StepScorer, make_scorer
 from mclabel.search.server.asks import Reader
 from mclabel.search.server.searcher import Searcher
 from mclabel.serving.asked import Limits
-from mclabel.serving.place import Place, listen
-from mclabel.serving.run import GRACE_S, Ready, run_server
+from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
 
 
 def serve_search(

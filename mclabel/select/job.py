@@ -25,9 +25,8 @@ from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.opinions import opinion_rows
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
-from mclabel.select.choose import Chosen, choose
 from mclabel.select.config import SelectConfig
-from mclabel.select.pool import Pool, is_file, outcome_of, read_pool, text_id_of
+from mclabel.select.pool import Chosen, Pool, choose, is_file, outcome_of, read_pool, text_id_of
 from mclabel.select.rules import Rule, ScoredSolution, find_rule, scored_solution
 
 Floats = NDArray[np.float64]

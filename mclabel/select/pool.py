@@ -1,7 +1,21 @@
-"""The pool that solutions are chosen from: of each, what is needed to choose, and no text."""
+"""The pool that solutions are chosen from, and their choice, each with an exact probability.
+
+Chooses solutions of a pool, each with an exact probability.
+
+A budget of N is split in two. The rule's part takes the first k of its ranking, which depends on
+pool and scores alone: these are *certain*, with probability 1. The uniform part, m = N - k, is
+drawn without replacement from the M - k others, each set of m alike: every one of them has
+probability m / (M - k), also those that have no score. The two parts never overlap, so that all of
+the budget is used, and the probabilities are exact given the pool and its scores; as m is at least
+1 whenever the uniform share is above 0, none is 0. `mclabel.core.stats.pool` estimates from them.
+
+The draw takes the m smallest of the hashes of (seed, solution): it is the same in whatever order
+the solutions come. Ties of a ranking are broken by hashes, too.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,3 +150,131 @@ def _run_rows(source: str) -> Iterator[PoolRow]:
         for row in table.select(columns).to_pylist():
             text = text_id(row["problem"], row["solution"])
             yield PoolRow(row["solution_id"], row["problem_id"], text, Outcome(row["outcome"]))
+
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What was chosen, by places in the pool."""
+
+    certain: Ints
+    """Places of those that the rule chose, in its order."""
+    drawn: Ints
+    """Places of those that were drawn uniformly, in order."""
+    probability: float
+    """Chance with which each of the others was drawn; 1.0 if all were."""
+
+
+def num_drawn(budget: int, uniform_share: float) -> int:
+    """Size of the uniform part of a budget: at least 1 unless the share is 0."""
+    if uniform_share == 0:
+        return 0
+    return min(budget, max(1, round(uniform_share * budget)))
+
+
+def choose(
+    ids: Sequence[str],
+    problems: Ints,
+    keys: NDArray[np.float64],
+    is_wrong: Flags,
+    *,
+    budget: int,
+    uniform_share: float,
+    seed: int,
+    wrong_share: float | None,
+    per_problem: int | None,
+) -> Chosen:
+    """Choose solutions.
+
+    Problems take turns: each gives its best solution, the best of these first, then its second
+    best, and so on; so none takes all while others have any left.
+
+    Args:
+        ids: of the pool's solutions, distinct.
+        problems: of each, the number of its problem.
+        keys: of each by the rule, higher is chosen first; NaN where it has none.
+        is_wrong: of each, whether its answer is wrong or ungraded.
+        budget: solutions to choose, in 1..M.
+        uniform_share: share of it that is drawn uniformly.
+        seed: of the draw.
+        wrong_share: share of the rule's part that `is_wrong`, filled up by others and the other way
+            round; None looks at keys alone.
+        per_problem: most that the rule takes of a problem; None for no limit beside the turns.
+
+    Raises:
+        DataError: the rule can rank too few solutions.
+    """
+    num_random = num_drawn(budget, uniform_share)
+    wanted = budget - num_random
+    ties = np.array([_hash(seed, "tie", one) for one in ids], dtype=np.uint64)
+    ranked = np.flatnonzero(~np.isnan(keys))
+    ranked = ranked[np.lexsort((ties[ranked], -keys[ranked]))]
+    certain = _certain(ranked, problems, is_wrong, wanted, wrong_share, per_problem)
+    if len(certain) < wanted:
+        limit = f", {per_problem} of a problem at most" if per_problem is not None else ""
+        raise DataError(
+            f"budget={budget}: the rule is to choose {wanted:,} solutions, but of {len(ids):,} in "
+            f"the pool it ranks {len(ranked):,} and can take {len(certain):,}{limit}. Lower "
+            "budget, or raise uniform_share or per_problem"
+        )
+    others = np.setdiff1d(np.arange(len(ids)), certain)
+    hashes = np.array([_hash(seed, "draw", ids[one]) for one in others], dtype=np.uint64)
+    drawn = np.sort(others[np.argsort(hashes, kind="stable")[:num_random]])
+    return Chosen(
+        certain=certain,
+        drawn=drawn,
+        probability=num_random / len(others) if len(others) else 1.0,
+    )
+
+
+def _certain(
+    ranked: Ints,
+    problems: Ints,
+    is_wrong: Flags,
+    count: int,
+    wrong_share: float | None,
+    per_problem: int | None,
+) -> Ints:
+    """The solutions that a rule takes, in its order."""
+    used = np.zeros(int(problems.max()) + 1, dtype=np.int64)
+    if wrong_share is None:
+        return _in_turns(ranked, problems, used, count, per_problem)
+    wrong, rest = ranked[is_wrong[ranked]], ranked[~is_wrong[ranked]]
+    first = _in_turns(wrong, problems, used, round(wrong_share * count), per_problem)
+    second = _in_turns(rest, problems, used, count - len(first), per_problem)
+    left = np.setdiff1d(wrong, first)
+    left = wrong[np.isin(wrong, left)]  # in their order
+    third = _in_turns(left, problems, used, count - len(first) - len(second), per_problem)
+    return np.concatenate([first, second, third])
+
+
+def _in_turns(
+    ranked: Ints, problems: Ints, used: Ints, count: int, per_problem: int | None
+) -> Ints:
+    """The first of a ranking in which problems take turns.
+
+    Args:
+        ranked: places, best first.
+        problems: of each place, the number of its problem.
+        used: of each problem, how many were taken; counted on.
+        count: to take at most.
+        per_problem: most of a problem, with those that were taken before.
+    """
+    turns, next_turn = np.empty(len(ranked), dtype=np.int64), used.copy()
+    for place, problem in enumerate(problems[ranked].tolist()):
+        turns[place] = next_turn[problem]
+        next_turn[problem] += 1
+    order = np.argsort(turns, kind="stable")
+    if per_problem is not None:
+        order = order[turns[order] < per_problem]
+    taken = ranked[order[:count]]
+    np.add.at(used, problems[taken], 1)
+    return taken
+
+
+def _hash(seed: int, what: str, name: str) -> int:
+    digest = hashlib.sha256(f"select:{seed}:{what}:{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")

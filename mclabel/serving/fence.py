@@ -13,8 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mclabel.serving.bodies import Refused, json_response
-from mclabel.serving.crowd import keep
-from mclabel.serving.place import host_name, is_loopback
+from mclabel.serving.run import host_name, is_loopback, keep
 
 NO_UPGRADE = "this server speaks plain HTTP: no WebSocket, and no other protocol to upgrade to"
 

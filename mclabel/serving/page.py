@@ -18,10 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mclabel.core.errors import ConfigError
 from mclabel.core.stop import ends_within
-from mclabel.serving.crowd import keep
 from mclabel.serving.fence import NO_UPGRADE
-from mclabel.serving.place import HOST, host_name
-from mclabel.serving.run import GRACE_S, make_server
+from mclabel.serving.run import GRACE_S, HOST, host_name, keep, make_server
 
 MAX_THREADS = 4
 HOSTS = ("127.0.0.1", "localhost", "[::1]")

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mclabel.annotate.events import latest, read_events
+from mclabel.annotate.folder import peoples_truth
 from mclabel.annotate.items import read_items
-from mclabel.annotate.truth import peoples_truth
 from mclabel.cli import main
 from tests.annotate.test_gold import OWN, gold
 from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mclabel.annotate.agreement import summarise
 from mclabel.annotate.events import EventLog
-from mclabel.annotate.folder import Annotated
+from mclabel.annotate.folder import Annotated, peoples_truth, summarise
 from mclabel.annotate.gold import GoldLine, chance_of_admission, num_needed, read_gold
 from mclabel.annotate.items import Settings
-from mclabel.annotate.truth import peoples_truth
 from mclabel.cli import main
 from mclabel.core.errors import ConfigError, DataError
 from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mclabel.annotate.agreement import summarise
-from mclabel.annotate.folder import Annotated
+from mclabel.annotate.folder import Annotated, summarise
 from mclabel.cli import main
 from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome

@@ -35,7 +35,7 @@ from mclabel.domains.arith.problems import generate
 from mclabel.engines import EngineStats, Policy, make_engine
 from mclabel.engines.base import limited
 from mclabel.evaluate.labels.quality import exact_first_error
-from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.estimators.posterior import judging
 from mclabel.labeling.estimators.posterior.calibration import (
@@ -48,7 +48,6 @@ from mclabel.labeling.estimators.posterior.calibration import (
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.desk import Desk
 from tests.benchmarks.estimators_common import fitted, load_pool, make_pool
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser

@@ -24,12 +24,12 @@ from mclabel.checkers import make_checker
 from mclabel.core.records import Problem
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.estimators import Probe, ProblemEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.desk import Desk
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 

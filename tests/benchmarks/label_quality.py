@@ -22,7 +22,7 @@ from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution
 from mclabel.evaluate.grouping import by_meta, solution_meta
 from mclabel.evaluate.labels.quality import label_cost, label_quality
-from mclabel.evaluate.labels.run_tables import quality_table
+from mclabel.evaluate.labels.show import quality_table
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store

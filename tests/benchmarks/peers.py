@@ -30,8 +30,8 @@ from rich.table import Table
 from mclabel.answers import grade_completion
 from mclabel.core.records import Completion, Problem, Verdict
 from mclabel.core.seeds import sampling_seed
-from mclabel.data.alignment import split_steps
 from mclabel.data.boundaries import newline_ends
+from mclabel.data.lengths import split_steps
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.registry import true_first_error

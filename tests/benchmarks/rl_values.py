@@ -15,7 +15,7 @@ from mclabel.checkers import make_checker
 from mclabel.checkers.base import default_checker
 from mclabel.domains.arith.problems import generate
 from mclabel.engines import PolicySettings, make_engine
-from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.config import LabelSettings
 from mclabel.rl.groups import LivePolicy
 from mclabel.rl.values import GroupValues, LiveValues
 from mclabel.run.desk import Desk

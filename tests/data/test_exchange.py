@@ -20,8 +20,13 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Outcome
 from mclabel.data.exchange import FORMATS
-from mclabel.data.exchange.formats import LabeledTexts, find_format, read_row
-from mclabel.data.exchange.solutions import labeled_solution, solution_texts
+from mclabel.data.exchange.formats import (
+    LabeledTexts,
+    find_format,
+    labeled_solution,
+    read_row,
+    solution_texts,
+)
 from mclabel.data.readers.judged import read_processbench
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.targets import step_targets

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from mclabel.core.records import Step
-from mclabel.data.alignment import split_steps
 from mclabel.data.boundaries import check_pattern, newline_ends, reflection_ends, thinking_end
+from mclabel.data.lengths import split_steps
 from mclabel.data.steps import StepSplitter
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate

@@ -14,7 +14,7 @@ import pytest
 from mclabel.core.errors import EngineError
 from mclabel.engines import openai_batch_calls as calls
 from mclabel.engines.openai_batch import Batches
-from mclabel.engines.openai_batch_files import Records
+from mclabel.engines.openai_batch_calls import Records
 from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_critic_hosted import hosted
 from tests.judge.test_judge_job import NUM_ROWS, TRANSFORMERS, answered, check, critic, run, write

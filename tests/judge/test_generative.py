@@ -28,8 +28,8 @@ from mclabel.prm.examples.encode import TooLongError
 from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.scorer import ScorerSettings, load_scorer
 from mclabel.rl.client import RewardItem
+from mclabel.rl.config import RewardSettings
 from mclabel.rl.server.rewarder import Rewarder
-from mclabel.rl.settings import RewardSettings
 from mclabel.search.scorers.base import Beginning, make_scorer
 from mclabel.search.scorers.prm import PrmScorer
 from mclabel.serving.asked import Limits

@@ -15,12 +15,11 @@ from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.text import PolicyText
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.labeling import rollouts, sampling
-from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.outcome import OutcomeEstimator
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.labeling.settings import LabelSettings
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 

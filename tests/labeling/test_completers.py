@@ -17,12 +17,11 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import LabeledSolution, Problem, Rollout, total_counts
 from mclabel.engines import make_engine
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import Completer, strongest
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.one_engine import on_one_engine

@@ -18,12 +18,11 @@ from mclabel.core.config.load import load_config
 from mclabel.core.records import LabeledSolution, Outcome, Problem, Rollout, Verdict
 from mclabel.engines import PolicySettings
 from mclabel.labeling.completers import forced_text
-from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import Completer
 from mclabel.labeling.journal import LabelJournal, read_entry
 from mclabel.labeling.prefixes import goes_back
 from mclabel.labeling.problem import Rolling, label_problem
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.shards.journal import BlockJournal
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store

@@ -12,12 +12,12 @@ from mclabel.checkers.math import MathChecker
 from mclabel.core.errors import BadAnswer, DataError
 from mclabel.core.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Lessons
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.grading import grade_recorded
 from mclabel.labeling.problem import ProblemLabels, label_problem, run_learner
 from mclabel.labeling.rollouts import Sampler
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.desk import Desk
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted

@@ -28,11 +28,10 @@ from mclabel.core.records import (
 )
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.evaluate.health.health import run_health
-from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import ESTIMATORS, Completer
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
-from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.simulation.replay import read_pool
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store

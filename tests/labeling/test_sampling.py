@@ -14,12 +14,11 @@ from mclabel.core.config.load import load_config
 from mclabel.core.records import Counts, Outcome, Problem, Solution, Step
 from mclabel.data.steps import StepSplitter
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import Sampled, SolutionSettings, sample_solutions
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.one_engine import on_one_engine

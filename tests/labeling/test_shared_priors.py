@@ -8,11 +8,11 @@ from pathlib import Path
 
 from mclabel.core.records import Problem
 from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.priors import Priors, wide_priors
 from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.task import LabelTask
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.domains.pyarith.function import Function
 from mclabel.domains.pyarith.interpreter import run
-from mclabel.domains.pyarith.problems import generate
+from mclabel.domains.pyarith.problems import Function, generate
 from mclabel.domains.pyarith.solutions import write
 
 

@@ -15,9 +15,8 @@ from mclabel.core.seeds import sampling_seed
 from mclabel.domains import arith
 from mclabel.domains.arith.verify import StepTruth
 from mclabel.domains.pyarith import bundled_model
-from mclabel.domains.pyarith.function import Function
 from mclabel.domains.pyarith.interpreter import run
-from mclabel.domains.pyarith.problems import generate
+from mclabel.domains.pyarith.problems import Function, generate
 from mclabel.domains.pyarith.solutions import reference
 from mclabel.domains.pyarith.truth import Judge
 from mclabel.engines import PolicySettings

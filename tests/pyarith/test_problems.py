@@ -9,9 +9,8 @@ import pytest
 from mclabel.core.records import Problem
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
-from mclabel.domains.pyarith.function import Function
 from mclabel.domains.pyarith.interpreter import run
-from mclabel.domains.pyarith.problems import generate
+from mclabel.domains.pyarith.problems import Function, generate
 from mclabel.domains.pyarith.solutions import reference, write
 
 

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from mclabel.core.records import Problem
-from mclabel.domains.pyarith.function import Function
 from mclabel.domains.pyarith.interpreter import MAX_LINES
+from mclabel.domains.pyarith.problems import Function
 from mclabel.domains.pyarith.solutions import Written, reference, write
 from mclabel.domains.registry import carries_truth, true_first_error
 

@@ -13,7 +13,10 @@ import pytest
 
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.report.page.cards import (
+from mclabel.report.page.choice_headline import main_choice
+from mclabel.report.page.example import MAX_SHOWN, Example, example_part, more_telling
+from mclabel.report.page.facts import run_facts
+from mclabel.report.page.html import (
     amount,
     duration,
     percent,
@@ -21,9 +24,6 @@ from mclabel.report.page.cards import (
     points,
     points_range,
 )
-from mclabel.report.page.choice_headline import main_choice
-from mclabel.report.page.example import MAX_SHOWN, Example, example_part, more_telling
-from mclabel.report.page.facts import run_facts
 from mclabel.report.page.report import write_report
 from mclabel.run.kinds import find_runs
 from tests.support.shown import (

@@ -10,7 +10,7 @@ import pytest
 
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.show import curves_plot
-from mclabel.evaluate.labels.plots import reliability_plot, share_points
+from mclabel.evaluate.labels.show import reliability_plot, share_points
 from mclabel.report.page.report import write_report
 from mclabel.show.plots import MAX_NAME, Plot, Series, plain, save_plot, svg
 from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from mclabel.core.records import Outcome
-from mclabel.report.viewer.selection import MAX_PART, MAX_PART_STEPS
+from mclabel.report.viewer.listing import MAX_PART, MAX_PART_STEPS
 from mclabel.run.kinds import find_runs, run_identity
 from mclabel.run.shards.manifest import Semantic, claim
 from mclabel.run.shards.shard import METADATA_KEY

@@ -15,8 +15,7 @@ from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.report.page.report import write_report
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Index
-from mclabel.report.viewer.listing import ERRORS, Listing, Question, counts
-from mclabel.report.viewer.selection import Selection
+from mclabel.report.viewer.listing import ERRORS, Listing, Question, Selection, counts
 from mclabel.run.kinds import find_runs
 from tests.support.shown import solution, write_run
 

@@ -33,7 +33,7 @@ from mclabel.rl.config import ServeRewardsConfig
 from mclabel.rl.serve import serve_rewards
 from mclabel.rl.server.rewarder import Rewarder
 from mclabel.serving.asked import Limits
-from mclabel.serving.place import Place
+from mclabel.serving.run import Place
 from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 from tests.support.serving import trained_prm
 

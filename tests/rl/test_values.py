@@ -13,7 +13,7 @@ from mclabel.checkers.base import default_checker
 from mclabel.core.records import Outcome, Problem, Solution
 from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.scripted import WORDS
-from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.config import LabelSettings
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 from mclabel.rl.values import GroupValues, LiveValues
 from mclabel.run.desk import Desk

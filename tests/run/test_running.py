@@ -12,10 +12,10 @@ import pytest
 from mclabel.core.errors import DataError, EngineDied
 from mclabel.core.records import Problem
 from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.task import LabelTask
 from mclabel.run.actor import NotLoaded, WorkerActor
 from mclabel.run.running import Lease, RunningBlocks

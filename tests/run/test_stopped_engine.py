@@ -108,7 +108,7 @@ def test_an_actor_that_survives_every_kill_is_left_where_it_is(
 ) -> None:
     """As one in a call of the kernel that never returns: its node keeps it, the job goes on."""
     for name in ("ABANDON_S", "KILL_S"):  # over before the process can be gone
-        monkeypatch.setattr(f"mclabel.run.engine_actor.{name}", -1.0)
+        monkeypatch.setattr(f"mclabel.run.ray_run.{name}", -1.0)
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
     more.append("policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}")

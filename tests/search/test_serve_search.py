@@ -25,7 +25,7 @@ from mclabel.search.serve import serve_search
 from mclabel.search.server import searcher as searcher_module
 from mclabel.search.server.searcher import Searcher
 from mclabel.serving.asked import Limits
-from mclabel.serving.place import Place
+from mclabel.serving.run import Place
 from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 
 POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}

@@ -15,11 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mclabel.serving import crowd as crowd_module
+from mclabel.serving import run as crowd_module
 from mclabel.serving.bodies import json_response
 from mclabel.serving.fence import fenced
-from mclabel.serving.place import Place, host_name, is_loopback, listen
-from mclabel.serving.run import make_server
+from mclabel.serving.run import Place, host_name, is_loopback, listen, make_server
 
 WAIT_S = 60.0
 HALF = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mclabel.core.errors import DataError
-from mclabel.select.choose import Chosen, choose, num_drawn
+from mclabel.select.pool import Chosen, choose, num_drawn
 
 NAN = float("nan")
 

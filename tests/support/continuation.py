@@ -18,10 +18,10 @@ from mclabel.core.records import NO_ROOM
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.engines import Policy
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.labeling.settings import LabelSettings
 from tests.support.one_engine import on_one_engine
 
 CHATML = (

@@ -12,8 +12,8 @@ from mclabel import jobs
 from mclabel.core.config.load import check_config
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Solution, StepLabel
 from mclabel.core.seeds import content_id, prefix_id
-from mclabel.data.alignment import split_steps
 from mclabel.data.boundaries import newline_ends
+from mclabel.data.lengths import split_steps
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.misconceptions import misread
 from mclabel.domains.arith.problems import generate

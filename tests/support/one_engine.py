@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mclabel.checkers import make_checker
 from mclabel.engines import Policy
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.estimators import RunLearner
 from mclabel.labeling.problem import Shared
-from mclabel.labeling.settings import LabelSettings
 from mclabel.run.desk import Desk
 
 

@@ -30,13 +30,15 @@ from mclabel.core.settings.fields import (
     OPERATIONAL,
     RUNS_CODE,
     SENSITIVE,
+    Amount,
     AtMost,
+    Count,
     Harmless,
     Seed,
     TrustsCode,
     at_most,
+    read_record,
 )
-from mclabel.core.settings.recorded import Amount, Count, read_record
 from mclabel.core.settings.rules import rule
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The mean of a whole pool from the part of it that was chosen to be labelled.
 
-The design is that of `mclabel.select.choose`: some solutions are in for certain, since a rule
+The design is that of `mclabel.select.pool`: some solutions are in for certain, since a rule
 ranks them first, and a number fixed before is drawn uniformly, without replacement, from all
 others. So a solution's inclusion probability is exactly 1, or the share of the others that is
 drawn, and Horvitz and Thompson's estimate (1952) is the sum over those that are certain and, scaled

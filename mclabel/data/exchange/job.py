@@ -13,8 +13,14 @@ from mclabel.answers import grade
 from mclabel.core.errors import ConfigError, DataError, RejectReason
 from mclabel.core.records import LabeledSolution, Outcome, Verdict
 from mclabel.core.seeds import content_id
-from mclabel.data.exchange.formats import Format, LabeledTexts, find_format, read_row
-from mclabel.data.exchange.solutions import labeled_solution, solution_texts
+from mclabel.data.exchange.formats import (
+    Format,
+    LabeledTexts,
+    find_format,
+    labeled_solution,
+    read_row,
+    solution_texts,
+)
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import object_rows
 from mclabel.run.outputs import EXPORT, check_free, output_folder

@@ -19,7 +19,7 @@ from mclabel.domains.arith.misconceptions import (
     SELDOM,
 )
 from mclabel.domains.arith.program import Operation, apply
-from mclabel.domains.pyarith.function import MAX_QUANTITY, Function
+from mclabel.domains.pyarith.problems import MAX_QUANTITY, Function
 
 LOOP_RATE = 0.2
 """How often a product is written as a loop, in training text."""

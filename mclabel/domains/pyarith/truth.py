@@ -23,8 +23,8 @@ from functools import lru_cache
 
 from mclabel.core.records import StepState
 from mclabel.domains.arith.verify import StepTruth
-from mclabel.domains.pyarith.function import Function
 from mclabel.domains.pyarith.interpreter import Event, Machine, MalformedError, State
+from mclabel.domains.pyarith.problems import Function
 
 
 class Judge:

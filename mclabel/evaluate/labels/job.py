@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mclabel.annotate.folder import peoples_truth
 from mclabel.annotate.items import is_annotations, read_items, text_digest
-from mclabel.annotate.truth import peoples_truth
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
 from mclabel.data.readers.judged import JudgedSolution, as_judged, read_prm800k, read_processbench
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.evaluate.labels.calibration import independent_counts
-from mclabel.evaluate.labels.plots import calibration_plot, position_plot
 from mclabel.evaluate.labels.quality import has_exact_truth
 from mclabel.evaluate.labels.report import ALL, LabelReport, label_report
+from mclabel.evaluate.labels.show import calibration_plot, position_plot
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_truth, judged_truth
 from mclabel.judge.consensus.rules import RULES

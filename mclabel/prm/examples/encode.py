@@ -20,8 +20,8 @@ from pydantic import Field
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Step
 from mclabel.core.settings import MAX_TOKENS, Settings, rule
-from mclabel.data.alignment import split_steps
 from mclabel.data.boundaries import newline_ends
+from mclabel.data.lengths import split_steps
 from mclabel.engines.text import PolicyText
 
 

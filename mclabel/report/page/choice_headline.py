@@ -10,17 +10,20 @@ from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluate.best_of_n.figures import is_reference
 from mclabel.evaluate.best_of_n.show import curves_plot
-from mclabel.report.page.cards import (
+from mclabel.report.page.choices import estimates
+from mclabel.report.page.html import (
     Fact,
+    Html,
     card,
+    figure,
     percent,
     percent_range,
     points,
     points_range,
     range_bar,
+    ranged,
+    table,
 )
-from mclabel.report.page.choices import estimates
-from mclabel.report.page.html import Html, figure, ranged, table
 
 _PLAIN = (MAJORITY, RANDOM, PASS)
 

@@ -10,22 +10,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
-from mclabel.report.page.cards import (
+from mclabel.report.page.choice_headline import choice_card, choice_plot, main_choice
+from mclabel.report.page.example import example_part
+from mclabel.report.page.facts import RunFacts
+from mclabel.report.page.html import (
     Fact,
+    Html,
     amount,
     card,
     duration,
+    join,
     percent,
     percent_range,
     plural,
     points,
     points_range,
     range_bar,
+    table,
+    tag,
 )
-from mclabel.report.page.choice_headline import choice_card, choice_plot, main_choice
-from mclabel.report.page.example import example_part
-from mclabel.report.page.facts import RunFacts
-from mclabel.report.page.html import Html, join, table, tag
 from mclabel.run.kinds import is_code
 from mclabel.show.texts import DESCRIBED, SELECTED
 

@@ -13,15 +13,20 @@ from pathlib import Path
 from mclabel.core.errors import ConfigError
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.labels.quality import LabelQuality
-from mclabel.evaluate.labels.run_tables import QUALITY_ROWS
+from mclabel.evaluate.labels.show import QUALITY_ROWS
 from mclabel.report.page import run_charts
 from mclabel.report.page.choices import best_of_n_part, read_evaluation
 from mclabel.report.page.facts import Group, RunFacts, run_facts
 from mclabel.report.page.headline import headline
 from mclabel.report.page.health import health_part
 from mclabel.report.page.html import Html, join, page, ranged, section, table, tag
-from mclabel.report.page.reinforced import reinforced_card, reinforced_part
-from mclabel.report.page.training import read_training, setting, training_part
+from mclabel.report.page.trainings import (
+    read_training,
+    reinforced_card,
+    reinforced_part,
+    setting,
+    training_part,
+)
 from mclabel.report.page.trees import trees_part
 from mclabel.run.kinds import Run, find_runs
 from mclabel.run.outputs import output_file

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from mclabel.evaluate.labels.plots import SharePoint, reliability_plot, share_points
 from mclabel.evaluate.labels.quality import LabelQuality
-from mclabel.evaluate.labels.run_tables import QUALITY_ROWS
+from mclabel.evaluate.labels.show import QUALITY_ROWS, SharePoint, reliability_plot, share_points
 from mclabel.report.page.facts import Floats, RunFacts
 from mclabel.report.page.html import Html, figure, ranged, table
 from mclabel.show.plots import WIDTH, Plot, Series, row_height

@@ -31,8 +31,7 @@ from starlette.types import ASGIApp
 from mclabel.core.errors import MclabelError, ShardError
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Follower, Index
-from mclabel.report.viewer.listing import Listing, Question, counts, is_number
-from mclabel.report.viewer.selection import Selection
+from mclabel.report.viewer.listing import Listing, Question, Selection, counts, is_number
 from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.shard import read_shard
 from mclabel.serving.page import PageFence, listen_here, page_address, serve_page

@@ -23,7 +23,7 @@ from mclabel.core.components import derived_class
 from mclabel.core.errors import BadAnswer, ConfigError, DataError
 from mclabel.core.records import Outcome, Problem
 from mclabel.core.seeds import content_id
-from mclabel.data.alignment import Decode
+from mclabel.data.lengths import Decode
 from mclabel.data.steps import StepSplitter
 from mclabel.labeling.grading import graded
 from mclabel.prm.scoring.aggregate import aggregate
@@ -31,9 +31,9 @@ from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import load_scorer
 from mclabel.rl.client import RewardItem, StepRewards
+from mclabel.rl.config import RewardSettings
 from mclabel.rl.credits.base import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
 from mclabel.rl.groups import outcome_reward
-from mclabel.rl.settings import RewardSettings
 from mclabel.rl.tokens import unfit
 from mclabel.run.desk import Desk
 from mclabel.serving.asked import Asked, Limits

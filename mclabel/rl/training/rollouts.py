@@ -19,11 +19,11 @@ from mclabel.core.errors import TrainingError
 from mclabel.core.records import Outcome, Problem, Solution
 from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Engine
-from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.config import LabelSettings
+from mclabel.rl.config import RLSettings
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Credited, Crediting
-from mclabel.rl.training.settings import RLSettings
 from mclabel.rl.values import GroupValues, LiveValues
 from mclabel.run.desk import Desk
 

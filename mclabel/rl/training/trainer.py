@@ -37,6 +37,7 @@ from mclabel.prm.training.checkpoint import (
     last_checkpoint,
     writing,
 )
+from mclabel.rl.config import MeasureSettings, RLSettings
 from mclabel.rl.groups import Group
 from mclabel.rl.training.record import (
     LOG,
@@ -47,7 +48,6 @@ from mclabel.rl.training.record import (
     write_whole,
 )
 from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, whole_weights
-from mclabel.rl.training.settings import MeasureSettings, RLSettings
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
 from mclabel.run.trainings import CHECKPOINTS, mark_finished, step_of
 
