@@ -1,8 +1,7 @@
 """Grades one pair by the layers that need no worker.
 
-Which answers say more than was read of them, so that they may mean a gold that they differ from.
-
-Such an answer is not wrong but undecided: `7 or so`, `7 is too small`, `x: 7`.
+An answer that says more than was read of it may mean a gold that it differs from, so it is not
+wrong but undecided: `7 or so`, `7 is too small`, `x: 7`.
 """
 
 from __future__ import annotations

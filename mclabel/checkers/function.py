@@ -11,9 +11,8 @@ and keyword arguments from the configuration. It returns True (right), False (wr
 be decided) or a `Grade`, and may be a coroutine function. An exception counts as "cannot be
 decided", and is the reason; what comes of a function that only raises is `guarded`'s.
 
-A reward function of TRL, verl or reasoning-gym is taken as it stands (`mclabel.checkers.function`).
-
-Reward functions of other libraries as checkers, known by their parameters and taken as they are.
+A reward function of TRL, verl or reasoning-gym is taken as it stands, known by its
+parameters:
 
 - TRL: `f(prompts, completions, **columns) -> list[float | None]`;
 - verl: `compute_score(data_source, solution_str, ground_truth, extra_info)`, which returns a number

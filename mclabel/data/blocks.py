@@ -5,8 +5,6 @@ No step ends inside a block. A block that never closes is none, so that a forgot
 nothing: a formula ends before the next blank line and within `MAX_FORMULA` characters, code within
 `MAX_CODE`. While a text grows, a block that is still open and may yet close counts as one.
 
-Lines that say nothing by themselves: headings, and marks without a word.
-
 "### Step 2", "**Step 2: Find x**", "Solution:", "---", "\[" and a lone "1." begin what follows and
 are no step of their own; a lone "\]" or "\end{align}" ends what stands before it.
 """

@@ -2,8 +2,6 @@
 
 Steps come with their ends on token boundaries, and leave so. Time is linear in their texts.
 
-Move the ends of steps to token boundaries.
-
 A boundary inside a token moves to an end of it: forward if nothing but white space changes sides by
 that, as with a token of a line break and the next line's indentation; else back if that moves white
 space alone, as with a token of a line break and the next line's first word. Where words stand in

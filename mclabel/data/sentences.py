@@ -6,11 +6,10 @@ belong to its sentence. Chinese and Japanese marks ("。") need no space behind 
 line ends a sentence, unless a formula or a small letter follows. Rules, not a model: they look at
 the word before a point and the word behind it, in time that is linear in the text.
 
-Where a reasoning trace turns: "Wait", "Alternatively", "Let me check", "等等" and their like.
-
-A mark counts at the beginning of a sentence or a line, outside blocks, formulas and brackets. Marks
-that follow one another ("Hmm. Wait, no.") begin one step, as the first says nothing by itself.
-Time is linear in the text.
+A trace turns at marks such as "Wait", "Alternatively", "Let me check" and "等等". A mark counts at
+the beginning of a sentence or a line, outside blocks, formulas and brackets. Marks that follow one
+another ("Hmm. Wait, no.") begin one step, as the first says nothing by itself. Time is linear in
+the text.
 """
 
 from __future__ import annotations

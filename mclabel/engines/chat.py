@@ -1,7 +1,6 @@
 """Renders chats by the template that comes with a model, in a process that can be killed.
 
-Control tokens: those of a prompt's template are tokens, those in a problem's text stay text.
-
+Control tokens of a prompt's template are tokens; those in a problem's text stay text.
 A problem that holds `<|im_end|>` would otherwise end its own message and write the next one. Its
 control tokens are fenced before the prompt is rendered, and the fenced ones are tokenised as any
 text. A prompt in which nothing is fenced is tokenised in one piece, as transformers does it.

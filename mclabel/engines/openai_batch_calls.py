@@ -4,7 +4,7 @@ Names and fields are those of openai-python's `types.Batch` and of the rows that
 shows; `vllm run-batch` reads and writes the same rows. Any field of an answer may lack or be
 anything.
 
-What is kept of batches: requests that were not sent yet, and what was sent, for after a kill.
+Requests that were not sent yet, and what was sent, are kept for after a kill:
 
     batches/NAME.asked.json    the file on the server and the ids of its requests; before the batch
     batches/NAME.batch.json    the id that the server gave the batch

@@ -1,7 +1,6 @@
 """What has to hold before vLLM loads a model: its build, the GPUs, the memory, its arguments.
 
-What child processes print, passed on and the last of it kept.
-
+What child processes print is passed on, and the last of it kept.
 An engine that computes in processes of its own dies there; its caller learns only that it did.
 The reason stands in what the child printed.
 """

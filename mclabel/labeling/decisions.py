@@ -5,8 +5,6 @@ decision is due waits a moment for others, much less than a rollout takes, and t
 off the event loop. The moment ends early once every problem at work waits, as nobody else will ask.
 Each then wants what it would have wanted alone.
 
-What a run's learner is taught, when, and in which order.
-
 Problems that are done first are not like the others: they are short, and little had to be rolled
 out. A learner that is taught in the order in which problems end, or in which their solutions do,
 takes the run for as easy as those, and on its word all that follow are rolled out too little. So

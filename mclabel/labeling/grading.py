@@ -1,11 +1,9 @@
 """Grades of completions, as they are recorded: how each ended, its answer and why, and answers
 that a solution commits to on its way.
 
-Answers that a solution commits to on its way: graded for nothing, as evidence of its steps.
-
 A reasoning trace often says what it takes the answer to be, and goes on to check it (DASH, arXiv
 2607.00482, uses such answers without a rollout). The last step is left out: its answer is the
-solution's outcome.
+solution's outcome. To grade such answers costs nothing, and each is evidence of its steps.
 """
 
 from __future__ import annotations

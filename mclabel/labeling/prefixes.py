@@ -4,8 +4,6 @@ Index 0 is the bare problem. A prefix is known by its token ids; a rollout that 
 ids that lead from one prefix to another has gone through both, and is a free rollout of the
 second. An estimator that searches rollouts has them added step by step.
 
-Whether a completion goes back on what it continues.
-
 A rollout from a wrong step that says "Wait, that is wrong" and mends it shows nothing of the step,
 though it ends right: a policy that corrects itself recovers from most errors ("Beyond the First
 Error", arXiv 2505.14391). It is told by its words, and by equations: the same left side with

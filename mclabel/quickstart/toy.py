@@ -1,9 +1,8 @@
 """`mclabel quickstart`: labels, a PRM and better answers, all measured where the truth is known.
 
-Trainings side by side, each in a process of its own.
-
-A training of a small model is fastest in one thread, and the cores are many. The processes end with
-this one; trainings go on where they were when they are begun again.
+Trainings run side by side, each in a process of its own. A training of a small model is fastest in
+one thread, and the cores are many. The processes end with this one; trainings go on where they were
+when they are begun again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The pool that solutions are chosen from, and their choice, each with an exact probability.
 
-Chooses solutions of a pool, each with an exact probability.
-
 A budget of N is split in two. The rule's part takes the first k of its ranking, which depends on
 pool and scores alone: these are *certain*, with probability 1. The uniform part, m = N - k, is
 drawn without replacement from the M - k others, each set of m alike: every one of them has

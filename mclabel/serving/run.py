@@ -1,8 +1,6 @@
 """A server from its application: where it listens, how long its connections are kept, and until
 when it runs.
 
-Connections to a server: how long a header may take, and whom they are kept for.
-
 Whoever connects may say nothing, or half a header, and keep the place. So a header has `HEADER_S`
 seconds, and connections that no valid request has come over yet hold at most half of all places:
 one too many ends the oldest of them. Those of clients that know the token stay.

@@ -2,10 +2,8 @@
 
 Text of a model is shown as text: control characters are made visible, markup is not read.
 
-What the sources of a consensus say of a solution, in words, and the places they point at.
-
-Names and reasons are somebody else's text: they are bounded here, and made safe where they are
-shown.
+What the sources of a consensus say of it is shown in words. Their names and reasons are somebody
+else's text: they are bounded here, and made safe where they are shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Compares two closed forms: by exact arithmetic, by the rules, and by their values at a point.
 
-Sums of inverse tangents, sines and cosines of rational numbers, compared exactly.
-
+Sums of inverse tangents, sines and cosines of rational numbers are compared exactly:
 arctan(p/q) is the angle of the Gaussian number q + pi, so that a whole number of such angles add up
 to the angle of a product of Gaussian numbers, which is worked out.
 """

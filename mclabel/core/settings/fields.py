@@ -4,8 +4,6 @@ A request or a stranger's file may hold any number, and code that counts up to o
 hang. The bounds here are far above what anybody needs; a component that holds things in memory
 declares a smaller one of its own (`at_most`).
 
-Records read back from files of ours: types, ranges and unknown keys are checked in one place.
-
 The annotations of a dataclass say what a record may hold. A file that keeps its digest may still
 have been written by another program, and what counts on its numbers would fail far from it.
 """

@@ -2,9 +2,7 @@
 
 `clopper_pearson`: the number of trials was fixed. `repeated_interval`: it may have depended on
 anything seen, up to a horizon. Rules whose stopping points are known in advance have exact
-intervals of their own (`mclabel.core.stats.intervals`).
-
-Exact values and intervals under stopping rules that are known in advance.
+intervals of their own.
 
 A rule that stops by its own counts alone walks over a lattice of (right, trials) until it meets a
 boundary. The number of ways to reach each boundary point is countable, and everything follows:

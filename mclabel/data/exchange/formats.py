@@ -3,8 +3,6 @@
 In these formats steps are separate texts without their line ends; here they join to the solution.
 An exported step loses one closing line break, an imported one but the last gains it.
 
-Finds an exchange format, and reads its rows.
-
 A row that is not of the format is a fault of the row.
 
 Labelled solutions as the texts that other formats hold, and back.

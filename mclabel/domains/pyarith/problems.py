@@ -5,10 +5,9 @@ set of hidden tests, as data: `{"fn_name": "solve", "inputs": [[2, 3], ...], "ou
 On the inputs of the tests all quantities are valid, and no constant, no parameter and no other
 quantity of the story passes them all.
 
-The hidden truth of a problem as a function of its inputs.
-
-An arith story whose numbers become parameters: every node of its program is then a function of the
-inputs. Shares that the story tells in words (half, a third) stay constants.
+The hidden truth of a problem is a function of its inputs. An arith story whose numbers become
+parameters: every node of its program is then a function of the inputs. Shares that the story tells
+in words (half, a third) stay constants.
 """
 
 from __future__ import annotations

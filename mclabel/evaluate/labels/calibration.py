@@ -3,14 +3,13 @@
 A prediction is a chance; what was observed is the share of its events that happened (one event, or
 the rollouts of a reference). Each prediction counts once. Intervals are by bootstrap over problems.
 
-Do the intervals of step values hold: coverage and width against another run's rollouts.
-
-The reference must be rollouts that the labels did not see (`independent_counts`). Its share of
-right ones is itself noisy, so the share of intervals that hold it understates coverage; and a
-posterior of the value given the reference alone would, too, since an interval moves with its own
-counts. So coverage is the mean posterior chance that the value lies in its interval, given both
-runs' rollouts and Jeffreys' prior: stopping rules do not enter a posterior. With a reference much
-larger than the labels' own counts both figures meet the true coverage.
+The reference of the intervals of step values must be rollouts that the labels did not see
+(`independent_counts`). Its share of right ones is itself noisy, so the share of intervals that hold
+it understates coverage; and a posterior of the value given the reference alone would, too, since an
+interval moves with its own counts. So coverage is the mean posterior chance that the value lies in
+its interval, given both runs' rollouts and Jeffreys' prior: stopping rules do not enter a
+posterior. With a reference much larger than the labels' own counts both figures meet the true
+coverage.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Groups are rows of their own: answer type, family, level, subject; families that are held out of
 training are marked so, and taken together once more.
 
-States of steps, of solutions that correct themselves, against their exact truth.
-
 Intervals are bootstraps over problems, as in `mclabel.evaluate.labels.quality`.
 """
 

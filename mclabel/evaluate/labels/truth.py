@@ -1,7 +1,5 @@
 """Where the truth about steps comes from: exact, people, or the same solution in another run.
 
-Find the same solution in two places, and carry the index of a step from one to the other.
-
 Labelled solutions are cut on token boundaries, and people's files join steps in many ways, so
 texts are compared without whitespace, and steps by the characters that they hold.
 """

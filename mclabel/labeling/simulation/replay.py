@@ -1,8 +1,7 @@
 """Drives an estimator with outcomes that are at hand, such as a pool of rollouts, in place of an
 engine.
 
-A pool: the rollouts of a run labelled with `fixed`, to replay other estimators against.
-
+A pool holds the rollouts of a run labelled with `fixed`, to replay other estimators against.
 Rollouts of a prefix are drawn without replacement in a shuffled order, so an estimator that asks
 for no more of each prefix than the run made sees what an engine would have given it.
 """

@@ -1,10 +1,8 @@
 """A step model: a language model's body, with a head that gives a log-odds for every step; how it
 is made, adapted and saved.
 
-Low-rank adapters (LoRA, arXiv 2106.09685) in a step model's body, by `peft`.
-
-They are trained in place of the body's own weights and merged into them in the end, so a finished
-PRM is a plain checkpoint that needs no `peft`.
+Low-rank adapters (LoRA, arXiv 2106.09685, by `peft`) are trained in place of the body's own weights
+and merged into them in the end, so a finished PRM is a plain checkpoint that needs no `peft`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What scores steps, of whatever format, and how it is loaded.
 
-Settings of a generative PRM: a language model that writes a verification, then gives a verdict.
-
-Its scores are computed by `mclabel.judge.generative`, which reads chains as critics are read.
+A generative PRM is a language model that writes a verification, then gives a verdict. Its scores
+are computed by `mclabel.judge.generative`, which reads chains as critics are read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Which solutions of a run are listed, in which order: filters and search over the index.
 
-All solutions that a filter finds: what their labels sum up to, and their labels as rows.
-
-The cost of both is bounded: a summary adds up a few numbers of each solution, and rows are given
-in parts.
+Of all solutions that a filter finds, it sums up the labels, and gives them as rows. The cost of
+both is bounded: a summary adds up a few numbers of each solution, and rows are given in parts.
 """
 
 from __future__ import annotations

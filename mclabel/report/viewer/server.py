@@ -3,9 +3,8 @@
 What a model wrote travels as JSON and is put on the page as text. `mclabel.serving.page` keeps out
 who does not know the token.
 
-PRMs beside the labels: scores of single solutions, from a process of their own.
-
-Models stay out of the server, which is small and quick to start.
+Scores of single solutions by PRMs come from a process of their own: models stay out of the server,
+which is small and quick to start.
 """
 
 from __future__ import annotations
