@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.plain_files import check_plain_folder
-from mclabel.domains.registry import bundled_model
 from mclabel.engines.smollm2 import NAME, WORDS, smollm2_folder
 
 ENDS = 2**20  # bytes
@@ -40,6 +39,10 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
         if model not in (NAME, WORDS):
             raise ConfigError(f"{key}={model!r}: must be {NAME} or {WORDS}")
         return str(smollm2_folder(model))
+    if ":" not in model:  # not a bundled one: no domain is loaded for it
+        return model
+    from mclabel.domains.registry import bundled_model
+
     try:
         return str(bundled_model(model) or model)
     except ValueError as error:

@@ -15,7 +15,6 @@ from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judge.config import JudgeConfig
 from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.task import AnswerKey, JudgeTask, answers_of
-from mclabel.labeling.policy import prepare_policy
 from mclabel.prm.scoring.items import none_left
 from mclabel.run.run import Run, from_anywhere, run_task
 from mclabel.run.shards.manifest import MANIFEST, Semantic, differences, read_claim, versions
@@ -129,6 +128,8 @@ def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
     policies = {}
     for name, policy in _policies(config).items():
         with settings_of(f"judge.{name}"):
+            from mclabel.labeling.policy import prepare_policy  # judges without one need no models
+
             policies[name] = prepare_policy(policy, continues=False).settings
     settings: JudgeSettings = target.settled(
         config.judge.model_copy(update=policies), recorded.get("judge", {})
