@@ -178,10 +178,6 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
-
-
 def watch_parent(host: int) -> None:
     """Die when the host does, by whatever way; on Linux only."""
     if sys.platform != "linux":
@@ -227,3 +223,7 @@ def refuse(event: str, arguments: tuple[Any, ...]) -> None:
             raise PermissionError("a worker writes no file")
     elif event.startswith(_REFUSED):
         raise PermissionError(f"a worker does no {event}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
