@@ -27,6 +27,15 @@ BESIDE = {
 SAID = {
     "concepts.md": "The way of a label, and what each term means.",
     "labelling.md": "Problems, solutions, steps, budgets: what to set for your own data.",
+    "select.md": "Which solutions of a pool to label next, on a budget.",
+    "judges.md": "Opinions of judges on steps without rollouts, combined with labels.",
+    "generative.md": "A PRM that writes a check of each step before its verdict; how to train one.",
+    "traces.md": "Labels for long traces of reasoning models, which repair their errors (`trace`).",
+    "rl.md": "`mclabel rl` trains a policy with credit for every step.",
+    "rl-trainers.md": "Step rewards by HTTP, and adapters for TRL, verl, SkyRL and OpenRLHF.",
+    "search.md": "Beam and tree search, steered by a PRM.",
+    "exactness.md": "Which results are the same to the last bit when a command runs again.",
+    "security.md": "What is safe with models, data and configurations of strangers.",
     "engines.md": "transformers, vLLM and OpenAI-compatible servers; a GPU, and how to check it.",
     "cluster.md": "Ray clusters: nodes, engines, lost nodes, what to watch; recipes for them.",
     "training.md": "How to train a PRM on labels, and to choose among answers by its scores.",
@@ -53,6 +62,23 @@ SAID = {
 }
 """What is said of pages whose first sentence does not say what they hold."""
 
+COMMANDS = """\
+`mclabel --help` lists the verbs. `mclabel VERB --help` explains one, `mclabel VERB --keys WORD` its
+settings, and `--json` its figures. The configurations that pages name come with the package, and
+so do the pages, in its folder `docs`; `mclabel doctor` prints where the package is.
+
+```
+pip install '.[run]'                # in a clone
+mclabel quickstart --size small     # the whole way, on a CPU
+mclabel label configs/label/own-data.yaml problems.source=problems.jsonl \\
+    policy.model=MODEL out=runs/mine
+mclabel labels runs/mine --json
+mclabel train configs/train/own-labels.yaml labels=[runs/mine] base=MODEL out=runs/prm
+mclabel score runs/prm solutions.jsonl -o scored.jsonl
+```
+"""
+"""What an agent types first."""
+
 
 def llms_txt() -> str:
     """The file's text."""
@@ -65,8 +91,8 @@ def llms_txt() -> str:
         else:
             sections[title] = [_line(*next(iter(page.items()))) for page in place]
     sections["Extending"] += [_line(*page) for page in _extending()]
-    sections["Code"] = [_line(title, place) for title, place in BESIDE.items()]
-    parts = [f"# {site['site_name']}\n\n> {site['site_description']}\n"]
+    sections["Code, in a clone"] = [_line(title, place) for title, place in BESIDE.items()]
+    parts = [f"# {site['site_name']}\n\n> {site['site_description']}\n", COMMANDS]
     parts += ["## " + title + "\n\n" + "\n".join(lines) + "\n" for title, lines in sections.items()]
     return "\n".join(parts)
 

@@ -240,3 +240,30 @@ def test_numbers_out_of_range_are_refused(
     if option.opts[0] == "--pilot":  # whose value may be left out
         refusals.append(f"No such option '{value[:2]}'")
     assert any(refusal in result.output for refusal in refusals), result.output
+
+
+def test_the_list_of_verbs_cuts_no_sentence() -> None:
+    """Not at the 80 columns that click writes for."""
+
+    def cut(group: click.Group) -> list[str]:
+        room = 78 - 6 - max(map(len, group.commands))
+        return [
+            name
+            for name, verb in group.commands.items()
+            if verb.get_short_help_str(room).endswith("...")
+        ] + [
+            one
+            for verb in group.commands.values()
+            if isinstance(verb, click.Group)
+            for one in cut(verb)
+        ]
+
+    assert cut(main) == []
+
+
+def test_a_file_of_problems_in_place_of_the_configuration(tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text('{"problem": "1 + 1?", "answer": "2"}\n' * 2)
+    done = CliRunner().invoke(main, ["label", str(problems)])
+    assert done.exit_code == 2
+    assert f"configs/label/own-data.yaml, and then problems.source={problems}" in done.stderr

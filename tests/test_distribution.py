@@ -57,7 +57,7 @@ def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> Non
 
     found = members(wheel)
     package = {name: name for name in tracked("mclabel")}
-    package |= {f"mclabel/{name}": name for name in tracked("configs")}
+    package |= {f"mclabel/{name}": name for name in tracked("configs", "docs")}
     assert {name for name in found if ".dist-info/" not in name} == set(package)
     assert all(found[name] == (ROOT / place).read_bytes() for name, place in package.items())
     assert "mclabel/py.typed" in package

@@ -46,7 +46,15 @@ class _Commands(click.Group):
     help="Also print the traceback if your own component fails. Can be given anywhere.",
 )
 def main() -> None:
-    """Label reasoning steps automatically, and train process reward models (PRMs) on the labels."""
+    """Label reasoning steps automatically, and train process reward models (PRMs) on the labels.
+
+    \b
+    First:  mclabel quickstart --size small
+    Yours:  mclabel label configs/label/own-data.yaml \\
+                problems.source=problems.jsonl policy.model=MODEL out=runs/mine
+    Pages:  the folder docs of the package, which begins with llms.txt;
+            mclabel doctor prints where the package is
+    """  # noqa: D301 - click keeps the lines after the character \b
 
 
 @main.command()
@@ -64,10 +72,11 @@ def main() -> None:
 def quickstart(
     overrides: tuple[str, ...], model: str | None, size: str | None, out: str | None
 ) -> None:
-    """Label solutions, train a PRM and evaluate it with the bundled models, on a CPU, in minutes.
+    """Label, train and evaluate with bundled models, in minutes.
 
-    The results are written to runs/quickstart unless out= names another folder. Pass size=small for
-    a fast first look, and model=smollm2:135m for a real language model.
+    It needs a CPU and no network. The results are written to runs/quickstart unless out= names
+    another folder. Pass size=small for a fast first look, and model=smollm2:135m for a real
+    language model.
     """
     from mclabel.core.config.load import load_config
     from mclabel.quickstart.config import QuickstartConfig
@@ -88,7 +97,7 @@ def quickstart(
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a shell script that completes commands, options, keys and file names.
+    """Print a shell script that completes commands, keys, files.
 
     \b
     bash, in ~/.bashrc:  eval "$(mclabel completion bash)"

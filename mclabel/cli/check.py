@@ -37,10 +37,11 @@ def check(
     pairs: str | None,
     out: str | None,
 ) -> None:
-    """Grade answers as right, wrong or unknown, and say why and at which stage of the checker.
+    """Grade answers as right, wrong or unknown, and say why.
 
-    Give either --gold with --answer or --completion, or --file. Lines of a file that cannot be read
-    are reported and left out, and the exit code is then 1.
+    The stage of the checker that decided is printed, too. Give either --gold with --answer or
+    --completion, or --file. Lines of a file that cannot be read are reported and left out, and the
+    exit code is then 1.
     """
     if pairs is not None:
         if gold is not None or answer is not None or completion is not None:

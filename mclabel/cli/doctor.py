@@ -29,7 +29,7 @@ _GIB = 2**30
 @click.command()
 @json_option
 def doctor() -> None:
-    """Show versions, devices, Ray, disks, the sandbox, and which extras are missing for what."""
+    """Show versions, devices, disks, and what is not installed."""
     found = examine()
     if not result(found):
         click.echo("\n".join(_lines(found)))
@@ -131,7 +131,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         for place, one in found["disks"].items()
     ]
     missing = [f"{name} ({EXTRAS[name].purpose})" for name in found["missing"]]
-    remedy = f"pip install '.[{next(iter(found['missing']), '')}]'"
+    remedy = f"in a clone of mclabel: pip install '.[{next(iter(found['missing']), '')}]'"
     rows = {
         "mclabel": f"{found['versions']['mclabel'] or 'not installed'}, in {found['place']}",
         "python": f"{found['versions']['python']}, {found['system']}",

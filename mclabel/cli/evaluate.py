@@ -60,10 +60,11 @@ def evaluate() -> None:
 @_FORMAT
 @json_option
 def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str) -> None:
-    """Choose the best of N sampled solutions by every method, and compare the accuracies.
+    """Compare methods that choose among N solutions.
 
-    CONFIG is a YAML file whose keys can be overridden, such as samples=64. The command writes
-    best_of_n.json and a plot to the folder `out`. Running it again resumes an interrupted run.
+    CONFIG is a YAML file, such as configs/eval/own-prm.yaml, which comes with mclabel. Its keys can
+    be overridden, such as samples=64. The command writes best_of_n.json and a plot to the folder
+    `out`. Running it again resumes an interrupted run.
     """
     from mclabel.core.config.load import load_config
     from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -114,11 +115,12 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
 def eval_search(
     config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str
 ) -> None:
-    """Compare search methods with each other, and with best-of-N at equal cost.
+    """Compare search methods, and best-of-N, at equal cost.
 
-    CONFIG is a YAML file whose keys can be overridden, such as best_of_n=[4,16,64]. Each method is
-    a run of `mclabel search` in a folder of `out`. The command writes search.json and a plot of
-    accuracy against cost to `out`. Running it again resumes an interrupted comparison.
+    CONFIG is a YAML file, such as configs/eval/search-arith.yaml, which comes with mclabel. Its
+    keys can be overridden, such as best_of_n=[4,16,64]. Each method is a run of `mclabel search` in
+    a folder of `out`. The command writes search.json and a plot of accuracy against cost to `out`.
+    Running it again resumes an interrupted comparison.
     """
     from mclabel.core.config.load import load_config
     from mclabel.evaluate.search.config import SearchEvalConfig
@@ -168,7 +170,7 @@ def eval_search(
 def eval_labels(
     shards: str, truth: str | None, shape: str, out: str | None, seed: int, width: float | None
 ) -> None:
-    """Measure the labels of a run against exact truth, human labels or another run.
+    """Measure labels against truth, people or another run.
 
     SHARDS is the folder or URL of a run of `mclabel label`.
 
@@ -250,10 +252,10 @@ def eval_processbench(
     seed: int,
     strict: bool,
 ) -> None:
-    """Evaluate a PRM, labels or judges at finding first wrong steps on ProcessBench.
+    """Measure PRMs, labels or judges on ProcessBench.
 
-    FILES are its splits (processbench_gsm8k.jsonl, math.json, ...). The command prints the official
-    F1 of each split and their mean.
+    They have to find the first wrong step. FILES are its splits (processbench_gsm8k.jsonl,
+    math.json, ...). The command prints the official F1 of each split and their mean.
     """
     if [model is None, run is None, not opinions].count(False) != 1:
         raise click.UsageError("give either --model or --labels or --opinions")
@@ -305,7 +307,7 @@ def eval_processbench(
 def processbench_golds(
     files: tuple[str, ...], golds: tuple[str, ...], out: str, strict: bool
 ) -> None:
-    """Prepare ProcessBench's solutions for labelling by adding gold answers.
+    """Add gold answers to ProcessBench, for labelling.
 
     Use the written file as both problems.source and solutions.path of `mclabel label`. A problem
     without a gold answer in --golds takes the boxed answer of a solution that is marked as right.

@@ -62,13 +62,14 @@ def judge(
     accept_changes: bool,
     allow: tuple[str, ...],
 ) -> None:
-    """Ask a judge for its opinion on the steps of solutions, without rollouts or labels.
+    """Ask a judge for its opinion on the steps of solutions.
 
-    SOLUTIONS is the folder or URL of a labelling run, or a .jsonl, .json, .parquet or .csv file; a
-    row has `problem`, and `solution` (one step per line) or `steps` (a list of texts), and
-    optionally `answer` or `reference`. The judge is chosen with KEY=VALUE: judge=symbolic checks
-    the arithmetic of every step exactly, judge=critic asks a language model for the first error
-    (judge.policy.model=MODEL), judge=scorer scores the steps with a trained PRM (judge.prm=FOLDER).
+    It needs neither rollouts nor labels. SOLUTIONS is the folder or URL of a labelling run, or a
+    .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (one step per line) or
+    `steps` (a list of texts), and optionally `answer` or `reference`. The judge is chosen with
+    KEY=VALUE: judge=symbolic checks the arithmetic of every step exactly, judge=critic asks a
+    language model for the first error (judge.policy.model=MODEL), judge=scorer scores the steps
+    with a trained PRM (judge.prm=FOLDER).
 
     Running the same command again resumes an interrupted job. `mclabel combine` combines the
     opinions of judges and labels from rollouts into new labels.
@@ -124,7 +125,7 @@ def judge(
 )
 @json_option
 def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_belief: float) -> None:
-    """Combine the labels of a run with judges' opinions, and write them as a run of its own.
+    """Combine a run's labels with judges' opinions, as a new run.
 
     RUN is the folder or URL of a labelling run, OPINIONS are runs of `mclabel judge` over it, or
     NAME=RUN, or folders of `mclabel annotate`, in which each person is a source. The new run can be

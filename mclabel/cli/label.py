@@ -91,10 +91,12 @@ def label(
     strict: bool,
     accept_changes: bool,
 ) -> None:
-    """Label the steps of solutions to problems, and write the labels as Parquet shards.
+    """Label the steps of solutions to problems by rollouts.
 
-    CONFIG is a YAML file whose keys can be overridden, such as estimator.kind=bisect. Running the
-    same command again resumes an interrupted run.
+    CONFIG is a YAML file, such as configs/label/own-data.yaml, which comes with mclabel. Its keys
+    can be overridden: problems.source=problems.jsonl (rows of `problem` and `answer`),
+    policy.model=MODEL, out=FOLDER. The labels are Parquet shards in the folder. Running the same
+    command again resumes an interrupted run.
     """
     if address is not None:
         overrides = (*overrides, f"ray.address={address}")
@@ -266,7 +268,7 @@ def submit_label(
     address: str,
     runtime_env: str | None,
 ) -> None:
-    """Upload CONFIG, run `mclabel label` on the cluster, and print its log.
+    """Run `mclabel label` on the cluster, and print its log.
 
     The exit code is that of the job.
     """
@@ -332,12 +334,12 @@ def compact(run: str, rows: int) -> None:
 def regrade(
     run: str, out: str, golds: str | None, allow: tuple[str, ...], changes: tuple[str, ...]
 ) -> None:
-    """Grade a run's solutions and rollouts again, without an engine.
+    """Grade a run's solutions and rollouts again.
 
-    RUN is the folder or URL of a run with keep_rollouts=true. The installed checker grades its
-    completions again, its estimator derives labels from the new verdicts, and the labels are
-    written to a new run. Running the same command again resumes. CHANGES override settings of the
-    checker, such as checker.rules.units_optional=false, or choose another checker:
+    No engine is needed. RUN is the folder or URL of a run with keep_rollouts=true. The installed
+    checker grades its completions again, its estimator derives labels from the new verdicts, and
+    the labels are written to a new run. Running the same command again resumes. CHANGES override
+    settings of the checker, such as checker.rules.units_optional=false, or choose another checker:
     checker=my_package.grading:is_right. Code outside mclabel that the run names (a checker, an
     estimator) runs only with --allow MODULE.
     """

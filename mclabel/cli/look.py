@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--wrong", is_flag=True, help=("Print only solutions with a first error."))
 @json_option
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
-    """Print solutions with their step values, or with the opinions of a judge.
+    """Print solutions with their step values or opinions.
 
     SHARDS is the folder or URL of a run of labels, or the output of `mclabel judge`.
     """
@@ -90,9 +90,10 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
 @click.argument("shards")
 @json_option
 def labels(shards: str) -> None:
-    """Print counts, cost and health checks of a run and, where truth is known, label quality.
+    """Print a run's counts, cost, health and label quality.
 
-    SHARDS is the folder or URL of a run of labels. Label quality compares them with true labels.
+    SHARDS is the folder or URL of a run of labels. Label quality compares them with true labels,
+    where they are known.
     """
     from mclabel.evaluate.grouping import by_meta, solution_meta
     from mclabel.evaluate.health.health import health_json, run_health
@@ -143,10 +144,11 @@ def labels(shards: str) -> None:
 @click.option("-o", "--out", default="report.html", show_default=True, help="HTML file to write.")
 @json_option
 def report(runs: tuple[str, ...], out: str) -> None:
-    """Write an HTML page about runs: their settings, label quality, values and best-of-N.
+    """Write an HTML page about runs.
 
-    RUN is an output of `mclabel label`, `eval best-of-n`, `train` or `rl`, or a folder of such
-    outputs, such as the quickstart's. Several runs are compared. The page works without a network.
+    It shows settings, label quality, values and best-of-N. RUN is an output of `mclabel label`,
+    `eval best-of-n`, `train` or `rl`, or a folder of such outputs, such as the quickstart's.
+    Several runs are compared. The page works without a network.
     """
     from mclabel.report.page.report import write_report
 
@@ -163,7 +165,7 @@ def report(runs: tuple[str, ...], out: str) -> None:
     help=("Port of the local server; by default 8780, or any free port if that is taken."),
 )
 def view(runs: tuple[str, ...], port: int | None) -> None:
-    """Browse solutions, steps and rollouts of runs in a web browser.
+    """Browse solutions, steps and rollouts in a web browser.
 
     RUN is an output of `mclabel label`, which may still be running, or a folder of such outputs.
     PRMs in the folder score the steps that are shown. Only this machine can open the page.

@@ -15,11 +15,12 @@ from mclabel.cli.output import console, json_option, result
 )
 @json_option
 def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str, ...]) -> None:
-    """Train a policy by reinforcement learning, with credit for every step.
+    """Train a policy by reinforcement learning.
 
-    CONFIG is a YAML file whose keys can be overridden, such as credit=mc estimator.rollouts=4. The
-    output holds the trained policy, which any job can use as `policy.model`, the figures of every
-    optimizer step, and measurements on other problems, which `mclabel report` shows.
+    Every step gets credit. CONFIG is a YAML file, such as configs/rl/arith.yaml, which comes with
+    mclabel. Its keys can be overridden, such as credit=mc estimator.rollouts=4. The output holds
+    the trained policy, which any job can use as `policy.model`, the figures of every optimizer
+    step, and measurements on other problems, which `mclabel report` shows.
 
     Running the same command again resumes an interrupted training.
     """

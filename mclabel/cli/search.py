@@ -48,12 +48,12 @@ def search(
     dry_run: bool,
     allow: tuple[str, ...],
 ) -> None:
-    """Search for solutions to problems, steered by a PRM that scores every step.
+    """Search for solutions, steered by a PRM's scores of steps.
 
-    CONFIG is a YAML file whose keys can be overridden, such as search=beam search.n=16
-    scorer.prm=FOLDER. The output is a run: `mclabel view`, `report` and `export` read its finished
-    solutions, and `mclabel label --solutions` labels them. Its trees hold every sampled prefix with
-    its scores.
+    CONFIG is a YAML file, such as configs/search/arith-beam.yaml, which comes with mclabel. Its
+    keys can be overridden, such as search=beam search.n=16 scorer.prm=FOLDER. The output is a run:
+    `mclabel view`, `report` and `export` read its finished solutions, and `mclabel label
+    --solutions` labels them. Its trees hold every sampled prefix with its scores.
 
     Running the same command again resumes an interrupted search.
     """
@@ -110,7 +110,7 @@ def serve_search(
     max_waiting: int,
     allow: tuple[str, ...],
 ) -> None:
-    """Serve solutions found by search to clients of the OpenAI API.
+    """Serve solutions found by search over the OpenAI API.
 
     CONFIG is a YAML file as for `mclabel search`; keys that only a search job uses, such as
     problems and out, are ignored. The server answers POST /v1/chat/completions: the user message is

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 def simulate(
     estimators: tuple[str, ...], problems: int, profile: tuple[str, ...], seed: int
 ) -> None:
-    """Compare estimators on simulated problems whose step values are known.
+    """Compare estimators on simulated problems.
 
-    No model is needed. Five profiles describe how values change after an error. ESTIMATOR is a name
-    as in estimator.kind, or module:Class of your own, and its settings follow it:
+    No model is needed, and all step values are known. Five profiles describe how values change
+    after an error. ESTIMATOR is a name as in estimator.kind, or module:Class of your own, and its
+    settings follow it:
 
     mclabel simulate fixed rollouts=32 fixed rollouts=64 posterior
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look: bool) -> None:
     """Train a PRM or an ORM on labels.
 
-    CONFIG is a YAML file whose keys can be overridden, such as target=soft. Running the same
-    command again resumes an interrupted run. --preflight prints three examples, token by token,
-    with their labels.
+    CONFIG is a YAML file, such as configs/train/own-labels.yaml, which comes with mclabel. Its keys
+    can be overridden: labels=[RUN], base=MODEL, out=FOLDER. Running the same command again resumes
+    an interrupted run. --preflight prints three examples, token by token, with their labels.
     """
     from mclabel.core.config.load import load_config
     from mclabel.prm.config import TrainConfig
@@ -153,7 +153,7 @@ def export_labels(
     labels: str | None,
     **choice: Any,
 ) -> None:
-    """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd and others.
+    """Write a run's labels as Parquet, or for TRL and others.
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
     they cannot hold, and how many solutions were left out. RUN may also be a folder of `mclabel
@@ -209,10 +209,10 @@ def export_labels(
 )
 @json_option
 def import_labels(file: str, source: str, out: str, strict: bool) -> None:
-    """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on.
+    """Read labelled solutions of others as a run to train on.
 
-    From label-studio, the JSON export becomes a folder of annotations like that of `mclabel
-    annotate`.
+    FILE is JSON Lines, JSON or Parquet. From label-studio, the JSON export becomes a folder of
+    annotations like that of `mclabel annotate`.
     """
     from mclabel.annotate.export import import_people
     from mclabel.data.exchange.job import import_file

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="First restore run.json from the shards, if it is missing or belongs to another run.",
 )
 def verify(run: str, restore_manifest: bool) -> None:
-    """Check that a run's files are unchanged since they were written, and consistent.
+    """Check that a run's files are unchanged and consistent.
 
     RUN is the folder or URL of a run of labels, scores, opinions or a search, or the folder of a
     training (`train`, `rl`). The command reads every file and checks digests, labels against their

@@ -159,6 +159,13 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     summary = _summary(size, seconds, quality, cost, evaluation.result)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
+    if size == "small":
+        console.print(
+            f"\n{evaluation.result.num_problems} problems are too few to compare methods: the "
+            "intervals are wide. For a comparison: mclabel quickstart --out runs/full",
+            highlight=False,
+            soft_wrap=True,
+        )
     _say_what_next(console, out, run)
     return summary
 
@@ -290,12 +297,15 @@ def _say_what_next(console: Console, out: Path, run: Path) -> None:
         f"  pictures  {out}/labels.png, {out}/best-of-n/best_of_n.png\n"
         f"  figures   {out}/summary.json\n\n"
         "Next:\n"
-        f"  mclabel view {out}               look at solutions, steps and rollouts in the browser\n"
-        f"  mclabel show {run} --wrong        solutions with their step values\n"
-        f"  mclabel labels {run}              counts, cost, quality\n"
-        f"  mclabel label configs/label/arith-bisect.yaml out={out}/bisect\n"
-        "                                    the same problems by binary search\n"
-        f"  mclabel score {out}/prm FILE      step scores of your own solutions\n\n"
+        f"  mclabel view {out}\n"
+        "      look at solutions, steps and rollouts in the browser\n"
+        f"  mclabel show {run} --wrong\n"
+        "      solutions with their step values\n"
+        f"  mclabel labels {run}\n"
+        "      counts, cost, quality\n"
+        "  mclabel label configs/label/own-data.yaml problems.source=FILE policy.model=MODEL "
+        "out=OUT\n"
+        "      your own problems and model: docs/own-model.md\n\n"
         f"All of it on one page: {out}/report.html",
         highlight=False,
         markup=False,

@@ -380,3 +380,10 @@ def test_columns_of_tests_are_a_gold_where_there_is_no_answer(
     assert found.gold == gold
     assert found.id == str(row.get("task_id", found.id))
     assert not {"test", "test_list", "code"} & found.meta.keys()
+
+
+def test_a_file_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> None:
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes('{"problem": "Zoë?", "answer": "7"}\n'.encode("latin-1"))
+    with pytest.raises(DataError, match=r"not UTF-8.*iconv -f ENCODING -t UTF-8"):
+        read_problems(str(path))

@@ -181,6 +181,11 @@ def config_file(path: str | Path) -> Path:
 
 def _read_yaml(given: Path) -> dict[str, Any]:
     path = config_file(given)
+    if given.suffix in (".jsonl", ".csv", ".parquet"):
+        raise ConfigError(
+            f"{given}: is data, but the first argument is the configuration. Name a YAML file "
+            f"first, such as configs/label/own-data.yaml, and then problems.source={given}"
+        )
     try:
         content = read_document(path)
     except FileNotFoundError:

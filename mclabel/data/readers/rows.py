@@ -135,7 +135,11 @@ def _parsed(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except UnicodeDecodeError as error:
-        return RejectReason("not_utf8", f"not valid JSON (not UTF-8: {error.reason})")
+        return RejectReason(
+            "not_utf8",
+            f"not valid JSON (not UTF-8: {error.reason}). Convert the file, such as by "
+            "iconv -f ENCODING -t UTF-8",
+        )
     except json.JSONDecodeError as error:
         return RejectReason("not_json", f"not valid JSON ({error.msg} at character {error.pos})")
     except (ValueError, RecursionError) as error:

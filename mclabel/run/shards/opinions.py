@@ -220,5 +220,6 @@ def no_labels(store: Store) -> ShardError:
     if holds_opinions(store):
         return ShardError(f"{store.location}: holds opinions, not labels. {USE}")
     return ShardError(
-        f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
+        f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job, of which "
+        "a block is done; running the job again resumes it"
     )
