@@ -311,29 +311,47 @@ def label(rows, **keys):
 def left():
     print(len([name for name in os.listdir(tempfile.gettempdir()) if name.startswith("mclabel-")]))
 """
-ENDINGS = {
-    "a key is refused": "try: label(ROWS, sede=1)\nexcept mc.ConfigError as e: kept = e\nleft()",
-    "a row is refused": "try: label([*ROWS, 1])\nexcept mc.DataError as e: kept = e\nleft()",
-    "the job fails": (
-        "run = label([{'problem': 'no answer'}])\n"
-        "try: run.wait()\nexcept mc.DataError as e: kept = e\nleft()"
-    ),
-    "the job fails and nobody looks": "run = label([{'problem': 'no answer'}])",
-    "the job has ended": "run = label(ROWS[:4])\nrun.wait()\ndel run\nleft()",
-    "the job is under way": "run = label(ROWS)\nnext(iter(run))",
-    "nobody keeps the run": "label(ROWS[:4])",
-    "an error ends the process": "run = label(ROWS)\nnext(iter(run))\nraise SystemExit(3)",
-}
+HERE = """
+kept = []
+try: label(ROWS, sede=1)
+except mc.ConfigError as e: kept.append(e)
+left()
+try: label([*ROWS, 1])
+except mc.DataError as e: kept.append(e)
+left()
+run = label([{'problem': 'no answer'}])
+try: run.wait()
+except mc.DataError as e: kept.append(e)
+left()
+run = label(ROWS[:4])
+run.wait()
+del run
+left()
+"""
+"""A key is refused, a row is refused, the job fails, the job has ended."""
+AT_THE_END = """
+failed = label([{'problem': 'no answer'}])
+label(ROWS[:4])
+run = label(ROWS)
+next(iter(run))
+"""
+"""A job has failed and nobody looks, nobody keeps one, and one is under way."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ENDINGS)
-def test_a_run_without_a_place_leaves_nothing_behind(how: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-W", "always::ResourceWarning", "-c", SCRIPT + ENDINGS[how]]
+@pytest.mark.parametrize(
+    ("code", "ended", "printed"),
+    [(HERE, 0, "0 0 0 0"), (AT_THE_END, 0, ""), (AT_THE_END + "raise SystemExit(3)", 3, "")],
+    ids=["while it runs", "at the end", "at the end by an error"],
+)
+def test_a_run_without_a_place_leaves_nothing_behind(
+    code: str, ended: int, printed: str, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-W", "always::ResourceWarning", "-c", SCRIPT + code]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
-    assert done.returncode == (3 if "SystemExit" in ENDINGS[how] else 0), done.stderr
-    assert done.stdout.strip() in ("", "0")
+    assert done.returncode == ended, done.stderr
+    assert " ".join(done.stdout.split()) == printed
     assert "mclabel-" not in done.stderr and "Exception ignored" not in done.stderr
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("mclabel-")] == []
 

@@ -79,7 +79,7 @@ def test_the_notebook_holds_no_outputs() -> None:
 def test_a_verifier_is_trained_on_the_chains_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On exported chains, whole and by LoRA; what is saved loads."""
+    """On exported chains, whole and by LoRA; what is saved loads, and a thought is opened once."""
     pytest.importorskip("trl")
     rows = arith_rows(16, per_problem=1)
     labels = write_run(tmp_path / "labels", rows)
@@ -113,11 +113,7 @@ def test_a_verifier_is_trained_on_the_chains_alone(
         assert any(not torch.equal(trained[name], start[name]) for name in start)
         assert AutoTokenizer.from_pretrained(folder).chat_template == tokenizer.chat_template
 
-
-@pytest.mark.slow
-def test_a_thought_is_opened_once() -> None:
-    pytest.importorskip("trl")
-    with_thought = runpy.run_path(str(EXAMPLES / VERIFIER))["with_thought"]
+    with_thought = module["with_thought"]
     assert with_thought("<user>x<assistant><think>\n", "<think>\na</think>b") == "a</think>b"
     assert with_thought("<user>x<assistant><think>\n", "a</think>b") == "a</think>b"
     assert with_thought("<user>x<assistant>", "a</think>b") == "<think>\na</think>b"
