@@ -55,20 +55,25 @@ def label(problems: Any, **keys: Any) -> mc.LabelRun:
     return mc.label(problems, **{"policy": {"engine": "scripted"}, "estimator": estimator, **keys})
 
 
-PROBLEMS: dict[str, Callable[[], Any]] = {
-    "mappings": lambda: ROWS,
-    "generator": lambda: (row for row in ROWS),
-    "dataclass instances": lambda: [Exercise(**row) for row in ROWS],  # type: ignore[arg-type]
-    "data set": lambda: datasets.Dataset.from_list(ROWS),
-    "iterable data set": lambda: datasets.Dataset.from_list(ROWS).to_iterable_dataset(),
-    "data frame": lambda: pd.DataFrame(ROWS),
-    "numpy scalars": lambda: [{**row, "answer": np.int64(row["answer"])} for row in ROWS],
+PROBLEMS: dict[str, Callable[[Path], Any]] = {
+    "mappings": lambda folder: ROWS,
+    "records": lambda folder: [
+        mc.Problem(id=str(row["id"]), text=str(row["problem"]), answer=str(row["answer"]))
+        for row in ROWS
+    ],
+    "generator": lambda folder: (row for row in ROWS),
+    "dataclass instances": lambda folder: [Exercise(**row) for row in ROWS],  # type: ignore[arg-type]
+    "data set": lambda folder: datasets.Dataset.from_list(ROWS),
+    "iterable data set": lambda folder: datasets.Dataset.from_list(ROWS).to_iterable_dataset(),
+    "data frame": lambda folder: pd.DataFrame(ROWS),
+    "numpy scalars": lambda folder: [{**row, "answer": np.int64(row["answer"])} for row in ROWS],
+    "file": lambda folder: _written(folder, ROWS),
 }
 
 
 @pytest.mark.parametrize("how", PROBLEMS)
-def test_problems_come_in_any_table(how: str) -> None:
-    with label(PROBLEMS[how](), solutions={"per_problem": 1}) as run:
+def test_problems_come_in_any_table(how: str, tmp_path: Path) -> None:
+    with label(PROBLEMS[how](tmp_path), solutions={"per_problem": 1}) as run:
         found = {s.problem.id: (s.problem.text, s.problem.gold) for s in run}
     assert found == {row["id"]: (row["problem"], str(row["answer"])) for row in ROWS}
 
@@ -82,13 +87,13 @@ SOLUTIONS: dict[str, Callable[[Path], Any]] = {
     "data frame of arrays": lambda folder: pd.DataFrame(
         [{**row, "steps": np.array(row["steps"], dtype=object)} for row in ATTEMPTS]
     ),
-    "file": lambda folder: _written(folder),
+    "file": lambda folder: _written(folder, ATTEMPTS),
 }
 
 
-def _written(folder: Path) -> Path:
-    datasets.Dataset.from_list(ATTEMPTS).to_json(folder / "solutions.jsonl")
-    return folder / "solutions.jsonl"
+def _written(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    datasets.Dataset.from_list(rows).to_json(folder / "rows.jsonl")
+    return folder / "rows.jsonl"
 
 
 @pytest.mark.parametrize("how", SOLUTIONS)
