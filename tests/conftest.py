@@ -30,7 +30,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With one rare mark alone, import no test file in which its name does not stand."""
-    asked = re.fullmatch(r"(ray|vllm|browser|azure)( and not \w+)*", config.option.markexpr)
+    asked = re.fullmatch(r"(ray|slow|vllm|browser|azure)( and not \w+)*", config.option.markexpr)
     if asked is None or collection_path.suffix != ".py":
         return None
     text = collection_path.read_text(encoding="utf-8").lower()

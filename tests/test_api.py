@@ -50,29 +50,6 @@ def ids(run: Any) -> list[str]:
     return sorted({solution.problem.id for solution in run})
 
 
-@pytest.mark.parametrize("how", ["rows", "records", "data set", "generator", "file"])
-def test_problems_come_as_rows_records_data_sets_and_files(how: str, tmp_path: Path) -> None:
-    problems: Any = ROWS
-    if how == "records":
-        problems = [
-            mc.Problem(id=r["id"], text=r["problem"], answer=str(r["answer"]), meta={"level": "1"})
-            for r in ROWS
-        ]
-    elif how == "data set":
-        problems = datasets.Dataset.from_list(ROWS)
-    elif how == "generator":
-        problems = (row for row in ROWS)
-    elif how == "file":
-        problems = tmp_path / "problems.jsonl"
-        datasets.Dataset.from_list(ROWS).to_json(problems)
-    with label(problems) as run:
-        found = list(run)
-    assert sorted({s.problem.id for s in found}) == [row["id"] for row in ROWS]
-    assert {s.problem.meta["level"] for s in found} == {"1"}
-    assert len(found) == 4 * len(ROWS)
-    assert all(step.counts.num_rollouts in (0, 2) for s in found for step in s.steps)
-
-
 def test_solutions_are_read_while_the_job_goes_on() -> None:
     """The job waits, at its first committed block, for the first solution to be read."""
     was_read = threading.Event()

@@ -55,20 +55,25 @@ def label(problems: Any, **keys: Any) -> mc.LabelRun:
     return mc.label(problems, **{"policy": {"engine": "scripted"}, "estimator": estimator, **keys})
 
 
-PROBLEMS: dict[str, Callable[[], Any]] = {
-    "mappings": lambda: ROWS,
-    "generator": lambda: (row for row in ROWS),
-    "dataclass instances": lambda: [Exercise(**row) for row in ROWS],  # type: ignore[arg-type]
-    "data set": lambda: datasets.Dataset.from_list(ROWS),
-    "iterable data set": lambda: datasets.Dataset.from_list(ROWS).to_iterable_dataset(),
-    "data frame": lambda: pd.DataFrame(ROWS),
-    "numpy scalars": lambda: [{**row, "answer": np.int64(row["answer"])} for row in ROWS],
+PROBLEMS: dict[str, Callable[[Path], Any]] = {
+    "mappings": lambda folder: ROWS,
+    "records": lambda folder: [
+        mc.Problem(id=str(row["id"]), text=str(row["problem"]), answer=str(row["answer"]))
+        for row in ROWS
+    ],
+    "generator": lambda folder: (row for row in ROWS),
+    "dataclass instances": lambda folder: [Exercise(**row) for row in ROWS],  # type: ignore[arg-type]
+    "data set": lambda folder: datasets.Dataset.from_list(ROWS),
+    "iterable data set": lambda folder: datasets.Dataset.from_list(ROWS).to_iterable_dataset(),
+    "data frame": lambda folder: pd.DataFrame(ROWS),
+    "numpy scalars": lambda folder: [{**row, "answer": np.int64(row["answer"])} for row in ROWS],
+    "file": lambda folder: _written(folder, ROWS),
 }
 
 
 @pytest.mark.parametrize("how", PROBLEMS)
-def test_problems_come_in_any_table(how: str) -> None:
-    with label(PROBLEMS[how](), solutions={"per_problem": 1}) as run:
+def test_problems_come_in_any_table(how: str, tmp_path: Path) -> None:
+    with label(PROBLEMS[how](tmp_path), solutions={"per_problem": 1}) as run:
         found = {s.problem.id: (s.problem.text, s.problem.gold) for s in run}
     assert found == {row["id"]: (row["problem"], str(row["answer"])) for row in ROWS}
 
@@ -82,13 +87,13 @@ SOLUTIONS: dict[str, Callable[[Path], Any]] = {
     "data frame of arrays": lambda folder: pd.DataFrame(
         [{**row, "steps": np.array(row["steps"], dtype=object)} for row in ATTEMPTS]
     ),
-    "file": lambda folder: _written(folder),
+    "file": lambda folder: _written(folder, ATTEMPTS),
 }
 
 
-def _written(folder: Path) -> Path:
-    datasets.Dataset.from_list(ATTEMPTS).to_json(folder / "solutions.jsonl")
-    return folder / "solutions.jsonl"
+def _written(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    datasets.Dataset.from_list(rows).to_json(folder / "rows.jsonl")
+    return folder / "rows.jsonl"
 
 
 @pytest.mark.parametrize("how", SOLUTIONS)
@@ -311,29 +316,47 @@ def label(rows, **keys):
 def left():
     print(len([name for name in os.listdir(tempfile.gettempdir()) if name.startswith("mclabel-")]))
 """
-ENDINGS = {
-    "a key is refused": "try: label(ROWS, sede=1)\nexcept mc.ConfigError as e: kept = e\nleft()",
-    "a row is refused": "try: label([*ROWS, 1])\nexcept mc.DataError as e: kept = e\nleft()",
-    "the job fails": (
-        "run = label([{'problem': 'no answer'}])\n"
-        "try: run.wait()\nexcept mc.DataError as e: kept = e\nleft()"
-    ),
-    "the job fails and nobody looks": "run = label([{'problem': 'no answer'}])",
-    "the job has ended": "run = label(ROWS[:4])\nrun.wait()\ndel run\nleft()",
-    "the job is under way": "run = label(ROWS)\nnext(iter(run))",
-    "nobody keeps the run": "label(ROWS[:4])",
-    "an error ends the process": "run = label(ROWS)\nnext(iter(run))\nraise SystemExit(3)",
-}
+HERE = """
+kept = []
+try: label(ROWS, sede=1)
+except mc.ConfigError as e: kept.append(e)
+left()
+try: label([*ROWS, 1])
+except mc.DataError as e: kept.append(e)
+left()
+run = label([{'problem': 'no answer'}])
+try: run.wait()
+except mc.DataError as e: kept.append(e)
+left()
+run = label(ROWS[:4])
+run.wait()
+del run
+left()
+"""
+"""A key is refused, a row is refused, the job fails, the job has ended."""
+AT_THE_END = """
+failed = label([{'problem': 'no answer'}])
+label(ROWS[:4])
+run = label(ROWS)
+next(iter(run))
+"""
+"""A job has failed and nobody looks, nobody keeps one, and one is under way."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ENDINGS)
-def test_a_run_without_a_place_leaves_nothing_behind(how: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-W", "always::ResourceWarning", "-c", SCRIPT + ENDINGS[how]]
+@pytest.mark.parametrize(
+    ("code", "ended", "printed"),
+    [(HERE, 0, "0 0 0 0"), (AT_THE_END, 0, ""), (AT_THE_END + "raise SystemExit(3)", 3, "")],
+    ids=["while it runs", "at the end", "at the end by an error"],
+)
+def test_a_run_without_a_place_leaves_nothing_behind(
+    code: str, ended: int, printed: str, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-W", "always::ResourceWarning", "-c", SCRIPT + code]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
-    assert done.returncode == (3 if "SystemExit" in ENDINGS[how] else 0), done.stderr
-    assert done.stdout.strip() in ("", "0")
+    assert done.returncode == ended, done.stderr
+    assert " ".join(done.stdout.split()) == printed
     assert "mclabel-" not in done.stderr and "Exception ignored" not in done.stderr
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("mclabel-")] == []
 

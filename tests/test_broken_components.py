@@ -184,9 +184,11 @@ def test_a_broken_loss_target_or_weight(
     train += [f"out={tmp_path / 'prm'}", "max_steps=1", "validation=0", *chosen]
     module(broken(table.TRAINING, case))
     assert_told(run(*train), case, f"own:{case.part}")
-    module(table.TRAINING)
-    code, printed = run(*train)
-    assert code == 0, printed
+    others = [one for one in table.TRAININGS if one.part == case.part]
+    if case is others[0]:
+        module(table.TRAINING)
+        code, printed = run(*train)
+        assert code == 0, printed
 
 
 def test_the_traceback_is_shown_where_it_is_asked_for(
@@ -224,9 +226,6 @@ def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("mclabel: own:Own: sample has not ended: the engine produced no token")
-    (tmp_path / "own.py").write_text(table.ENGINE)
-    done = mclabel(tmp_path, *job)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
@@ -289,6 +288,7 @@ def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> N
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("mclabel: own:Own: ") and "has not returned for" in last
-    (tmp_path / "own.py").write_text(sound)
-    done = mclabel(tmp_path, *job)
-    assert done.returncode == 0, done.stderr
+    if key == "checker":
+        (tmp_path / "own.py").write_text(sound)
+        done = mclabel(tmp_path, *job)
+        assert done.returncode == 0, done.stderr

@@ -19,7 +19,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mclabel.cli import main
-from tests.support.broken_inputs import World, bad_outputs, broken_files, broken_runs
+from tests.support.broken_inputs import (
+    World,
+    bad_outputs,
+    broken_contents,
+    broken_files,
+    broken_runs,
+)
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 BUSY = "busy"
@@ -559,11 +565,10 @@ def _values(kind: str, world: World, folder: Path) -> dict[str, str]:
     if kind == "run":
         return broken_runs(folder / "runs", Path(world["run"]))
     assert kind == "rows"
-    return {
-        f"{suffix[1:]}-{name}": value
-        for suffix in SUFFIXES
-        for name, value in broken_files(folder / suffix[1:], suffix).items()
-    }
+    first, *others = SUFFIXES
+    found = {first: broken_files(folder / first[1:], first)}
+    found |= {suffix: broken_contents(folder / suffix[1:], suffix) for suffix in others}
+    return {f"{suffix[1:]}-{name}": v for suffix in found for name, v in found[suffix].items()}
 
 
 def _fault(result: Result, *, may_pass: bool) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -51,23 +49,23 @@ def test_scripts_run(name: str, tmp_path: Path) -> None:
     assert re.search(PRINTED[name], ended.stdout), ended.stdout
 
 
+LAST_CELL = """
+assert Table(solutions[0])._repr_html_().count("<tr") == len(solutions[0].steps)
+assert len(solutions) == labels.num_rows == 16
+assert {str(one.solution.outcome) for one in checked} <= {"right", "wrong", "truncated"}
+"""
+"""Added to the notebook, to see what its cells have made."""
+
+
 @pytest.mark.slow
-def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cells in turn, in a thread with a running event loop, as a kernel runs them."""
-    cells = json.loads((EXAMPLES / "label.ipynb").read_text())["cells"]
-    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    module = ModuleType("notebook_of_the_test")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+def test_the_notebook_runs_in_a_kernel(tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="pip install nbclient ipykernel")
+    import nbformat
 
-    async def kernel() -> None:
-        for number, source in enumerate(sources):
-            exec(compile(source, f"cell {number}", "exec"), module.__dict__)
-
-    asyncio.run(kernel())
-    shown = module.Table(module.solutions[0])._repr_html_()
-    assert shown.count("<tr") == len(module.solutions[0].steps)
-    assert len(module.solutions) == module.labels.num_rows == 16
-    assert {str(one.solution.outcome) for one in module.checked} <= {"right", "wrong", "truncated"}
+    notebook = nbformat.read(EXAMPLES / "label.ipynb", as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(LAST_CELL))
+    place = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=600, resources=place).execute()
 
 
 def test_the_notebook_holds_no_outputs() -> None:
@@ -79,7 +77,7 @@ def test_the_notebook_holds_no_outputs() -> None:
 def test_a_verifier_is_trained_on_the_chains_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On exported chains, whole and by LoRA; what is saved loads."""
+    """On exported chains, whole and by LoRA; what is saved loads, and a thought is opened once."""
     pytest.importorskip("trl")
     rows = arith_rows(16, per_problem=1)
     labels = write_run(tmp_path / "labels", rows)
@@ -113,11 +111,7 @@ def test_a_verifier_is_trained_on_the_chains_alone(
         assert any(not torch.equal(trained[name], start[name]) for name in start)
         assert AutoTokenizer.from_pretrained(folder).chat_template == tokenizer.chat_template
 
-
-@pytest.mark.slow
-def test_a_thought_is_opened_once() -> None:
-    pytest.importorskip("trl")
-    with_thought = runpy.run_path(str(EXAMPLES / VERIFIER))["with_thought"]
+    with_thought = module["with_thought"]
     assert with_thought("<user>x<assistant><think>\n", "<think>\na</think>b") == "a</think>b"
     assert with_thought("<user>x<assistant><think>\n", "a</think>b") == "a</think>b"
     assert with_thought("<user>x<assistant>", "a</think>b") == "<think>\na</think>b"

@@ -137,11 +137,11 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
     assert config["estimator"] == {"kind": "last", "rollouts": 5, "skip": 0, "truncated": "wrong"}
     assert config["checker"] == {"kind": "box", "version": "7"}
     run, rows = str(tmp_path / "out"), str(tmp_path / "rows")
-    shown = mclabel(installed, "export", run, "--to", "parquet", "-o", rows)
-    assert shown.returncode == 0, shown.stderr
-    again = mclabel(installed, "regrade", str(tmp_path / "out"), "-o", str(tmp_path / "again"))
-    assert again.returncode == 0, again.stderr
-    assert "0 other outcomes, 0 other first errors" in " ".join(again.stdout.split())
+    shown = mclabel_here(installed, "export", run, "--to", "parquet", "-o", rows)
+    assert shown.exit_code == 0, shown.output
+    again = mclabel_here(installed, "regrade", run, "-o", str(tmp_path / "again"))
+    assert again.exit_code == 0, again.output
+    assert "0 other outcomes, 0 other first errors" in " ".join(again.output.split())
 
 
 @pytest.mark.slow

@@ -105,26 +105,21 @@ def test_the_readme_is_short() -> None:
     assert len(PAGES["README.md"].split()) <= MAX_WORDS
 
 
-@pytest.mark.parametrize("page", sorted(page for page in PAGES if page.startswith("docs/")))
-def test_who_has_no_clone_is_not_sent_to_the_tests(page: str) -> None:
+def test_who_has_no_clone_is_not_sent_to_the_tests() -> None:
     """`tests/` is not installed: a page that names a part of it says that it is in a clone."""
-    if re.search(r"\btests[./]\w", PAGES[page]):
-        assert re.search(r"\bin\s+a\s+clone\b", PAGES[page], flags=re.IGNORECASE)
+    for page, text in PAGES.items():
+        if page.startswith("docs/") and re.search(r"\btests[./]\w", text):
+            assert re.search(r"\bin\s+a\s+clone\b", text, flags=re.IGNORECASE), page
 
 
-LINKS = sorted(
-    {
-        (str(path.relative_to(ROOT)), link)
+def test_links_lead_somewhere() -> None:
+    links = {
+        (path, link)
         for path in TEXTS
         for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", path.read_text())
         if not link.startswith("api/")  # made when the pages are built
     }
-)
-
-
-@pytest.mark.parametrize(("page", "link"), LINKS)
-def test_links_lead_somewhere(page: str, link: str) -> None:
-    assert ((ROOT / page).parent / link).exists()
+    assert [one for one in links if not (one[0].parent / one[1]).exists()] == []
 
 
 def anchors(text: str) -> set[str]:
@@ -216,8 +211,9 @@ def test_scripts_that_make_runs_exist() -> None:
         assert (ROOT / script).exists(), script
 
 
-INSTALLS = sorted(
-    {
+def test_extras_are_installed_from_a_folder() -> None:
+    """The package is on no index: a name alone finds nothing, or somebody else's."""
+    installs = {
         (str(path.relative_to(ROOT)), target)
         for folder in ("mclabel", "docs", "configs", "scripts", "examples", ".")
         for path in (ROOT / folder).glob("*" if folder == "." else "**/*")
@@ -226,17 +222,9 @@ INSTALLS = sorted(
             r"pip install\s+(?:-[qe] )?['\"]?([^\s'\"`]*\[[\w,]+\])", path.read_text()
         )
     }
-)
-
-
-@pytest.mark.parametrize(("place", "target"), INSTALLS)
-def test_extras_are_installed_from_a_folder(place: str, target: str) -> None:
-    """The package is on no index: a name alone finds nothing, or somebody else's."""
-    folder, extras = target.rstrip("]").split("[")
-    assert folder.startswith((".", "/", "$")), f"{place}: pip install {target}"
+    assert {("README.md", ".[dev]"), ("docs/engines.md", ".[gpu]")} <= installs
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert set(extras.split(",")) <= set(project["optional-dependencies"])
-
-
-def test_there_are_installs_to_check() -> None:
-    assert {("README.md", ".[dev]"), ("docs/engines.md", ".[gpu]")} <= set(INSTALLS)
+    for place, target in installs:
+        folder, extras = target.rstrip("]").split("[")
+        assert folder.startswith((".", "/", "$")), f"{place}: pip install {target}"
+        assert set(extras.split(",")) <= set(project["optional-dependencies"]), place

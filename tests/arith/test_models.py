@@ -105,26 +105,26 @@ def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, 
 
 @pytest.mark.slow
 def test_base_is_strong() -> None:
-    rows = sampled("strong", 150, 2)
+    rows = sampled("strong", 150, 1)
     assert sum(right for right, _, _ in rows) / len(rows) > 0.77
 
 
 @pytest.mark.slow
 def test_policy_errs_by_misconception_and_not_always() -> None:
-    rows = sampled("policy", 100, 6)
+    rows = sampled("policy", 50, 6)
     rate = sum(right for right, _, _ in rows) / len(rows)
     assert 0.38 < rate < 0.62
     kinds = Counter(kind for _, kind, _ in rows if kind != "none")
     assert kinds["logic"] / kinds.total() > 0.55
     right = Counter(identity for ok, _, identity in rows if ok)
     mixed = sum(0 < right[identity] < 6 for identity in {i for _, _, i in rows})
-    assert mixed > 40  # of 100 problems are solved in some samples and not in others
+    assert mixed > 20  # of 50 problems are solved in some samples and not in others
 
 
 @pytest.mark.slow
 def test_reflective_errs_and_repairs_some_of_it() -> None:
     problems = generate(60, seed=11, split="test", num_steps=(4, 7))
-    traces = completed("reflective", problems, 4, max_tokens=850)
+    traces = completed("reflective", problems, 1, max_tokens=850)
     assert 0.25 < sum(map(is_right, *zip(*traces, strict=True))) / len(traces) < 0.6
     states: Counter[str] = Counter()
     for problem, text in traces:

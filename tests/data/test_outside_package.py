@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.own_package import install_package, mclabel, mclabel_here
+from tests.support.own_package import install_package, mclabel_here
 
 PACKAGE = {
     "exams/__init__.py": '''
@@ -77,18 +77,19 @@ def job(folder: Path, *overrides: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["exams:finals", "finals.zzz"])
 def test_a_job_reads_and_exports_by_them(source: str, installed: Path, tmp_path: Path) -> None:
-    done = mclabel(installed, *job(tmp_path, f"problems.source={source}", "problems.year=2019"))
-    assert done.returncode == 0, done.stderr
-    rows = tmp_path / "rows"
-    done = mclabel(installed, "export", str(tmp_path / "out"), "--to", "lines", "-o", str(rows))
-    assert done.returncode == 0, done.stderr
+    words = job(tmp_path, f"problems.source={source}", "problems.year=2019")
+    done = mclabel_here(installed, *words)
+    assert done.exit_code == 0, done.output
+    rows, run = tmp_path / "rows", str(tmp_path / "out")
+    done = mclabel_here(installed, "export", run, "--to", "lines", "-o", str(rows))
+    assert done.exit_code == 0, done.output
     lines = [json.loads(line) for line in (rows / "data.jsonl").open()]
     place = source.removeprefix("exams:")
     assert {line["of"] for line in lines} == {f"{place} 2019 {n} [answer {n}]" for n in (1, 2, 3)}
     again = ["import", str(rows / "data.jsonl"), "--from", "lines", "-o", str(tmp_path / "again")]
-    done = mclabel(installed, *again)
-    assert done.returncode == 0, done.stderr
-    assert f"{len(lines)} rows" in done.stdout
+    done = mclabel_here(installed, *again)
+    assert done.exit_code == 0, done.output
+    assert f"{len(lines)} rows" in done.output
 
 
 @pytest.mark.slow

@@ -226,8 +226,8 @@ def test_four_sequences() -> None:
 
 
 @pytest.mark.slow
-def test_fifty_sequences() -> None:
-    check_sequences(50, number=1)
+def test_twenty_sequences() -> None:
+    check_sequences(20, number=1)
 
 
 def test_a_second_merge_keeps_the_rollouts_of_a_problem_that_was_labelled_anew(

@@ -85,14 +85,13 @@ def test_what_an_engine_without_statistics_samples_is_counted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("address", ["none", pytest.param("local", marks=pytest.mark.ray)])
-def test_an_installed_package_adds_an_engine_by_its_entry_point(
-    tmp_path: Path, address: str
-) -> None:
+@pytest.mark.ray
+def test_an_installed_package_adds_an_engine_by_its_entry_point(tmp_path: Path) -> None:
+    """Which actors find, too."""
     modules = {"outside_engine.py": MODULE.read_text(encoding="utf-8")}
     points = "[mclabel.engines]\nconstant = outside_engine:ConstantEngine\n"
     path = install_package(tmp_path, "outside_engine", modules, points)
-    more = [f"ray.address={address}", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
+    more = ["ray.address=local", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
 
     def run(*changes: str) -> subprocess.CompletedProcess[str]:
         job = overrides(tmp_path, "constant", *more, *changes)

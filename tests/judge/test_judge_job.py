@@ -126,13 +126,9 @@ def test_opinions_that_are_all_unknown_are_a_failure(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "all 2 opinions are unknown" in done.output
 
 
-@pytest.mark.parametrize(
-    ("kills", "count"), [(3, 12), pytest.param(10, 24, marks=pytest.mark.slow)]
-)
-def test_killed_again_and_again_every_vote_is_asked_once(
-    tmp_path: Path, kills: int, count: int
-) -> None:
+def test_killed_again_and_again_every_vote_is_asked_once(tmp_path: Path) -> None:
     """The jobs run in processes that share their imports, which cost ten times the work."""
+    kills, count = 3, 12
     rng, source, out = random.Random(0), write(tmp_path / "in.jsonl", count), tmp_path / "out"
     shown = tmp_path / "shown.txt"
     context = multiprocessing.get_context("forkserver")

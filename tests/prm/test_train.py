@@ -46,6 +46,7 @@ def test_a_tiny_prm_overfits_16_solutions(base: str, tmp_path: Path) -> None:
     examples = make_examples(
         arith_rows(16), encoder, ExampleSettings(target="hard", validation=0.0)
     ).train
+    torch.manual_seed(0)  # of the head, whatever ran before
     model = start_step_model(ModelSettings(base=base, head="token"))
     before = validate(model, examples).accuracy
     after = train_step_model(
@@ -127,18 +128,22 @@ def test_a_finished_run_is_a_prm_and_is_not_trained_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "how",
-    [["head=likelihood", "backbone_lr=1.0e-3"], ["head=token", "backbone_lr=0"]],
+    ("how", "kills"),
+    [
+        (["head=likelihood", "backbone_lr=1.0e-3"], (2, 5)),
+        (["head=token", "backbone_lr=0"], (3,)),
+    ],
 )
 def test_killed_and_resumed_the_weights_are_the_same(
-    base: str, labels: str, tmp_path: Path, how: list[str]
+    base: str, labels: str, tmp_path: Path, how: list[str], kills: tuple[int, ...]
 ) -> None:
+    """Killed once or twice, after so many checkpoints."""
     changes = [f"labels=[{labels}]", f"base={base}", "max_steps=60", "batch_size=4", *how]
     changes.append("save_steps=5")
     train(tmp_path / "whole", *changes)
     command = [sys.executable, "-m", "mclabel", "train", "/dev/null", *changes]
     command += [f"out={tmp_path / 'killed'}"]
-    for enough in (2, 5):  # killed twice
+    for enough in kills:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         folder = tmp_path / "killed" / "checkpoints"
         wait_for(lambda: _newest(folder) >= 5 * enough or process.poll() is not None)  # noqa: B023

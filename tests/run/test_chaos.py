@@ -1,4 +1,7 @@
-"""Random faults, three seeds of the benchmark: S3, a cluster of two nodes, a full disk."""
+"""Random faults, seeds of the benchmark: S3, a cluster of two nodes, a full disk.
+
+The benchmark itself, at its smoke size, has seed 0.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def benchmarks_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_is_killed_the_output_is_exact(seed: int) -> None:
     from tests.benchmarks.chaos import run_seed
 

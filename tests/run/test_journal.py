@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -21,7 +20,6 @@ from mclabel.run.shards.journal import BlockJournal, delete_journal, read_journa
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
-from tests.support.job_processes import wait_for_work
 
 NUM_PROBLEMS = 6
 
@@ -244,7 +242,6 @@ BY = {"alone": [], "two": [BY_TWO], "two in turns": [BY_TWO, "completer_turns=tr
         ("bisect", "alone"),
         ("posterior", "two"),
         ("tree", "two in turns"),
-        ("tree", "alone"),
     ],
 )
 def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
@@ -276,21 +273,3 @@ def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
     assert solutions and labeled | solutions == labeled
     lines = (out / "progress.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["num_replayed"] >= len(solutions)
-
-
-@pytest.mark.slow
-def test_a_polite_kill_writes_the_journal(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    slow = "policy.engine={kind: scripted, repeatable: false, delay_s: 3}"
-    job = start(out, "fixed", "journal_s=1000", slow)
-    wait_for_work(out, job)
-    job.send_signal(signal.SIGTERM)
-    output, _ = job.communicate(timeout=60)
-    assert job.returncode == 143, output
-    assert "Run the same command again to resume" in output
-    assert num_lines(out) > 0
-    again = start(out, "fixed")
-    output, _ = again.communicate(timeout=120)
-    assert again.returncode == 0, output
-    check_exact(out, NUM_PROBLEMS)
-    assert len(list(read_labels(Store(str(out))))) == 4 * NUM_PROBLEMS

@@ -210,7 +210,7 @@ def _looked_at(run: str) -> dict[str, tuple[int, str, bytes]]:
         found = {"state": _asked(app, "state"), "summary": _asked(app, "summary")}
         found["solutions"] = _asked(app, "solutions")
         rows = json.loads(found["solutions"][2]).get("rows", [])
-        for row in rows[:3]:
+        for row in rows[:2]:
             about = {"run": 0, "id": row["solution_id"], "step": 0, "what": "problem"}
             for what in ("solution", "rollouts", "grades", "text", "scores"):
                 found[f"{what} {row['solution_id']}"] = _asked(app, what, **about)

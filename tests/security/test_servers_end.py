@@ -79,7 +79,6 @@ SERVERS = {
     ("name", "number"),
     [
         ("serve-search", signal.SIGINT),
-        ("serve-search", signal.SIGTERM),
         ("serve-rewards", signal.SIGTERM),
         ("view", signal.SIGINT),
     ],

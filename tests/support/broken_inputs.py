@@ -101,8 +101,8 @@ class World:
         ).save(prm)
 
 
-def broken_files(folder: Path, suffix: str) -> dict[str, str]:
-    """Files of rows, or of a document, of which none can be used as it stands."""
+def broken_contents(folder: Path, suffix: str) -> dict[str, str]:
+    """Files whose content cannot be used as it stands."""
     folder.mkdir(parents=True)
     deep = "[" * DEEP + "]" * DEEP
     contents: dict[str, bytes] = {
@@ -125,6 +125,12 @@ def broken_files(folder: Path, suffix: str) -> dict[str, str]:
         path = folder / f"{name}{suffix}"
         path.write_bytes(content)
         found[name] = str(path)
+    return found
+
+
+def broken_files(folder: Path, suffix: str) -> dict[str, str]:
+    """Files of rows, or of a document, of which none can be used as it stands, or be read."""
+    found = broken_contents(folder, suffix)
     torn = folder / "torn.parquet"
     pq.write_table(pa.table({"problem": ["x"] * 1000, "answer": ["1"] * 1000}), torn)
     torn.write_bytes(torn.read_bytes()[:-700])

@@ -2,7 +2,7 @@
 
 A kernel of newer instructions than the CPU has would crash.
 `python -m tests.support.kernels COMMAND ...`
-runs a command under each, and ends with the first that fails.
+runs a command under each but the newest, and ends with the first that fails.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def kernels() -> dict[str, dict[str, str]]:
 
 
 def main(command: list[str]) -> int:
-    """Run the command under each kernel."""
+    """Run the command under each kernel but the newest, which a plain run has."""
     found = kernels()
     if not found:
         print(f"LEFT OUT: no kernels to choose from on {platform.machine()}")
-    for chosen in found.values():
+    for chosen in list(found.values())[:-1]:
         print("--", *(f"{key}={value}" for key, value in chosen.items()), flush=True)
         ended = subprocess.run(command, env={**os.environ, **chosen}, check=False).returncode
         if ended:

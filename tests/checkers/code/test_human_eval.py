@@ -63,7 +63,7 @@ def test_none_is_passed_by_what_equals_everything_and_verdicts_stay(checker: Cod
     mixed = {
         name: (one["prompt"] + one["canonical_solution"]).replace("1", "2") if at % 2 else
         problems[at - 1][1]["prompt"] + problems[at - 1][1]["canonical_solution"]
-        for at, (name, one) in enumerate(problems)
+        for at, (name, one) in enumerate(problems[:60])
     }  # fmt: skip
     tables = [
         {name: (one.verdict, one.reason) for name, one in _grades(made_anew, mixed).items()}
