@@ -34,6 +34,7 @@ from mclabel.labeling.estimators.first_error import FirstErrorEstimator
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.sequential import SequentialEstimator
+from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.tree import TreeEstimator
 from mclabel.labeling.simulation.measure import COLUMNS, Measurement, measure, reliability
 from mclabel.labeling.simulation.replay import Case, Replay
@@ -43,6 +44,7 @@ from tests.benchmarks.estimators_common import (
     Point,
     difference,
     fitted,
+    learned,
     load_pool,
     make_pool,
     shown_equal,
@@ -58,6 +60,8 @@ from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
 """Least gains a token: eight steps a decade, from 0.01 to 0.00002."""
+TRACE = "trace, with agreement"
+TRACE_FIT_GAIN = 5e-4
 CAP = 64
 POOLS = {"validation": (350, CAP), "test": (250, CAP), "truth": (24, 2048)}
 """Problems, and rollouts of each of their prefixes."""
@@ -122,7 +126,14 @@ def points(
             )
             shown = name if batch == 4 else f"{name}, batch {batch}"
             add(shown, f"gain={gain:g}", settings, priors[name])
+    for gain in gains[::4]:
+        add(TRACE, f"gain={gain:g}", _trace(cap, gain), priors[TRACE])
     return made
+
+
+def _trace(cap: int, gain: float) -> EstimatorSettings:
+    """Settings of the estimator for solutions that correct themselves, which these do not."""
+    return TraceEstimator.Settings(min_belief=0.0, rollouts=cap, min_gain_per_token=gain)
 
 
 def _report(
@@ -136,6 +147,7 @@ def _report(
         name: fitted([*validation, *load_pool(args.fit)], agreement=agreement, cap=min(cap, 16))
         for name, agreement in POSTERIORS.items()
     }
+    priors[TRACE] = learned(validation, _trace(min(cap, 16), TRACE_FIT_GAIN))
     settings = points(priors, cap, GAINS[4::4] if args.size is BenchmarkSize.SMOKE else GAINS)
     tuned = {(p.name, p.label): measure(p.make, validation) for p in settings}
     found = {(p.name, p.label): measure(p.make, test) for p in settings}

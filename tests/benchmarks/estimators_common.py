@@ -105,18 +105,25 @@ class Point:
 def fitted(
     cases: Sequence[Case], *, agreement: bool, cap: int, rounds: int = 2
 ) -> Knowledge | None:
-    """Priors learned on these cases as a run would, without truth."""
-    knowledge: Knowledge | None = None
+    """Priors of the posterior learned on these cases."""
     settings = PosteriorEstimator.Settings(
         min_belief=0.0, rollouts=cap, min_gain_per_token=FIT_GAIN, agreement=agreement
     )
+    return learned(cases, settings, rounds=rounds)
+
+
+def learned(
+    cases: Sequence[Case], settings: EstimatorSettings, *, rounds: int = 2
+) -> Knowledge | None:
+    """What an estimator learns on these cases as on a run, without truth."""
+    knowledge: Knowledge | None = None
     for _ in range(rounds):
         learner = settings.component.learner(settings, read_text)
 
         def keep(case: Case, checked: ProblemEstimator, done: Replay, to: Any = learner) -> None:
             checked.learned_by(to, case.problem, num_tokens=done.num_tokens)
 
-        point = Point(name="posterior", settings=settings, label="", knowledge=knowledge)
+        point = Point(name="learning", settings=settings, label="", knowledge=knowledge)
         measure(point.make, cases, on_done=keep)
         learner.fit()
         knowledge = learner.knowledge
