@@ -10,7 +10,8 @@
    `posterior`, and the constant rule that does best on these traces, "a wrong trace errs at step
    k". All rows are of the same traces, and each samples for itself.
 2. Whether a PRM that learns `states` ranks traces that end right behind a repair above wrong ones,
-   and one that learns `hard`, where all behind the first error is wrong.
+   one that learns `hard`, where all behind the first error is wrong, and one that learns `outcome`,
+   how the trace ended, which needs no label of a step.
 3. What answers on the way find by themselves in ProcessBench's given solutions, whose golds are
    those of GSM8K and MATH; without these files it is left out.
 4. Seconds and megabytes of each verb for a trace of 30,000 tokens and 500 steps, and for a tenth.
@@ -32,13 +33,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from mclabel import jobs
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.core.stats.bootstrap import interval
+from mclabel.core.stats.bootstrap import interval, resample_weights
 from mclabel.evaluate.labels.report import exact_states, state_quality
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import ProblemPaths
@@ -56,6 +58,7 @@ POLICY = "{model: policy}"
 FORCED = r'{model: policy, force: "</think>\nThe answer is \\boxed{", max_tokens: 8}'
 TOLD = r"</think>\nThe answer is \\boxed{1}."
 WORTHLESS = f'{{model: policy, force: "{TOLD}", name: one, max_tokens: 2}}'
+TARGETS = ("states", "hard", "outcome")
 NOTHING = 1000.0
 """A least gain that no completion has."""
 NUM_DRAWS = 1000
@@ -179,7 +182,7 @@ class Amounts:
 
 SMOKE = Amounts(test=2, train=2, steps=1, seeds=1, gain=0.05, rollouts_gain=0.05, long=0)
 QUICK = Amounts(test=25, train=25, steps=40, seeds=1, long=500)
-FULL = Amounts(test=100, train=100, steps=80, seeds=2)
+FULL = Amounts(test=100, train=200, steps=160, seeds=2)
 
 
 def main() -> None:
@@ -262,7 +265,7 @@ def _trainings(amounts: Amounts) -> list[Training]:
             kind=target, seed=seed, labels="train", size=0,
             overrides=[f"target={target}", *overrides],
         )
-        for target in ("states", "hard")
+        for target in TARGETS
         for seed in range(amounts.seeds)
     ]  # fmt: skip
 
@@ -341,25 +344,46 @@ def _mean(rows: Sequence[LabeledSolution], values: Sequence[float]) -> list[floa
     return [round(float(one), 4) for one in (total / count, low, high)]
 
 
-def ranks(out: Path, amounts: Amounts) -> dict[str, list[float | None]]:
-    """By target and seed: how often a trace that is right behind a repair has a higher last score
-    than a wrong one, over all pairs; None where there are none.
+def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
+    """How often a trace that is right behind a repair has a higher last score than a wrong one.
+
+    Returns:
+        By target, over all pairs and the mean of its seeds, with an interval over problems; and
+        by how much `states` has more than each other target, on the same resamples. None where
+        there are no such pairs.
     """
     from tests.benchmarks.scorers import load_pool
 
-    pool = load_pool(out / "runs" / "test")
+    rows = load_pool(out / "runs" / "test").rows
+    problems, number = np.unique([row.problem.id for row in rows], return_inverse=True)
+    wrong = np.array([row.solution.outcome is Outcome.WRONG for row in rows])
     repaired = np.array([
-        row.solution.outcome is Outcome.RIGHT and "recovered" in exact_states(row)
-        for row in pool.rows
+        row.solution.outcome is Outcome.RIGHT and "recovered" in exact_states(row) for row in rows
     ])  # fmt: skip
-    wrong = np.array([row.solution.outcome is Outcome.WRONG for row in pool.rows])
-    found: dict[str, list[float | None]] = {}
+    weights = np.stack([np.ones(len(problems)), *resample_weights(len(problems), 0)])
+    place = np.eye(len(problems))[number]  # [row, problem]
+
+    def weighed(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+        by_problem = place[repaired].T @ pairs @ place[wrong]
+        return np.einsum("rp,pq,rq->r", weights, by_problem, weights)
+
+    count = weighed(np.ones((repaired.sum(), wrong.sum())))
+    if not count[0]:
+        return dict.fromkeys(TARGETS)
+    found: dict[str, NDArray[np.float64]] = {}
     for training in _trainings(amounts):
         last = np.array([one[-1] for one in read_scores(out, training.name, "test")])
-        pairs = last[repaired][:, None] - last[wrong][None]
-        share = float((pairs > 0).mean() + (pairs == 0).mean() / 2) if pairs.size else None
-        found.setdefault(training.kind, []).append(None if share is None else round(share, 4))
-    return found
+        less = last[repaired][:, None] - last[wrong][None]
+        share = weighed((np.sign(less) + 1) / 2) / np.where(count, count, np.nan)
+        found[training.kind] = found.get(training.kind, 0) + share / amounts.seeds
+    others = [name for name in TARGETS if name != "states"]
+    found |= {f"states less {name}": found["states"] - found[name] for name in others}
+    return {name: _spread(one, len(problems)) for name, one in found.items()}
+
+
+def _spread(shares: NDArray[np.float64], num_problems: int) -> list[float]:
+    """The first, and the interval of the others."""
+    return [round(one, 4) for one in (float(shares[0]), *interval(shares[1:], num_problems))]
 
 
 def _costs(out: Path, amounts: Amounts, pieces: Pieces) -> list[dict[str, tuple[float, float]]]:
