@@ -6,7 +6,8 @@ python scripts/keys.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -22,8 +23,6 @@ from mclabel.rl.config import RLConfig, ServeRewardsConfig
 from mclabel.search.config import SearchConfig, ServeSearchConfig
 from mclabel.select.config import SelectConfig
 
-Rows = dict[str, str]
-"""Rows of a table, each with the name of its key."""
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel label": LabelConfig,
@@ -41,28 +40,17 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
 }
 HEAD = """# Every key
 
-`python scripts/keys.py` writes this page from the declarations of the settings. The terminal
-shows the same:
+`python scripts/keys.py` writes this page from the settings' declarations. In the terminal:
 
 ```
-mclabel label --keys             # all keys of a labelling job
+mclabel label --keys             # all keys of a verb
 mclabel label --keys rollouts    # keys with this word in their name, or else in their meaning
-mclabel train --keys
-mclabel score --keys
-mclabel select --keys
-mclabel judge --keys
-mclabel search --keys
-mclabel serve-search --keys
-mclabel rl --keys
-mclabel serve-rewards --keys
 mclabel eval best-of-n --keys
-mclabel eval search --keys
-mclabel quickstart --keys
 ```
 
-Set a key in the YAML file, or pass `key=value` after it on the command line. Values are written in
-YAML: `null` means no value, and `[a, b]` is a list. Keys marked * may change when a run is resumed.
-The others determine the output, so a run is not resumed after one of them has changed.
+Set a key in the YAML file, or pass `key=value` after it. Values are YAML: `null` means no value,
+`[a, b]` is a list. Keys marked * may change when a run is resumed; the others determine the output.
+A range `1..9` holds both ends. Upper limits of a thousand million and more are left out.
 """
 
 
@@ -81,33 +69,190 @@ OFTEN_SET = {
 """Keys of `mclabel label` with which the page begins, each with an example value."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of a table. Keys that differ only in component, type or default are one row."""
+
+    name: str
+    """Without the prefix of its section, if it is compared to rows of others."""
+    components: tuple[str, ...]
+    type: str
+    default: str
+    meaning: str
+    mark: str = field(compare=False)
+    """`*` if the key may change when a run is resumed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """Keys with one prefix that the page has already."""
+
+    title: str
+    """Heading that they stand under."""
+    prefix: str
+    rows: dict[str, Row]
+    """By their names without the prefix."""
+
+
+LONG = 15
+"""Number of words from which a meaning is written once."""
+MIN_SHARED = 3
+"""Number of keys under one prefix from which a reference is shorter than their rows."""
+MIN_LIKENESS = 0.5
+"""Share of keys that two sections have alike from which the later one refers to the earlier."""
+
+
 def page() -> str:
-    """The whole page. What an earlier verb has in the same words is not repeated."""
-    parts = [HEAD, _often_set()]
-    written: dict[str, dict[str, Rows]] = {}
+    """The whole page. Keys that an earlier section has under another prefix are not repeated."""
+    parts, written = [HEAD, _often_set()], list[Written]()
     for verb, configuration in CONFIGURATIONS.items():
         parts.append(f"## {verb}\n\n{_line(configuration.__doc__)}\n")
-        keys = sorted(configuration_keys(configuration, built_in=True), key=_group)
-        for group, found in groupby(keys, key=_group):
+        rows = _rows(configuration_keys(configuration, built_in=True))
+        shared, differing = list[str](), list[Row]()
+        for group, found in groupby(sorted(rows, key=_group), key=_group):
+            own = list(found)
+            if reference := _reference(group, own, written):
+                shared.append(reference[0])
+                differing += reference[1]
+                continue
             title = f"{_short(verb)}: {group or 'the job itself'}"
-            rows, before = {_row(key): key.name for key in found}, written.setdefault(group, {})
-            parts.append(f"### {title}\n\n{_section(rows, before)}")
-            before[title] = rows
-    return "\n".join(parts)
+            parts.append(f"### {title}\n\n{_section(own, group, title, written)}")
+        if shared:
+            parts.append(_shared(shared, differing, f"### {_short(verb)}: as elsewhere\n\n"))
+    return _once("\n".join(parts))
 
 
-def _section(rows: Rows, before: Mapping[str, Rows]) -> str:
-    """A table, or what differs from the section before that is most like it."""
-    title = max(before, key=lambda one: len(rows.keys() & before[one].keys()), default="")
-    like = before.get(title, {})
-    if 2 * len(rows.keys() & like.keys()) < len(rows):
-        return _table(rows)
-    changed = {row: name for row, name in rows.items() if row not in like}
-    lacking = dict.fromkeys(name for name in like.values() if name not in rows.values())
-    without = f" without {', '.join(f'`{name}`' for name in lacking)}" if lacking else ""
-    anchor = re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
-    text = f"The keys of [{title}](#{anchor}){without}"
-    return f"{text}; these differ:\n\n{_table(changed)}" if changed else f"{text}.\n"
+def _once(text: str) -> str:
+    """The page without long meanings that an earlier section has in the same words."""
+    lines, places, title = list[str](), dict[str, str](), ""
+    for line in text.split("\n"):
+        if line.startswith("#"):
+            title = line.lstrip("# ")
+        head, bar, meaning = line.removesuffix(" |").rpartition(" | ")
+        if bar and len(meaning.split()) >= LONG:
+            place = places.setdefault(meaning, title)
+            line = line if place == title else f"{head} | as for {_link(place)} |"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _section(rows: list[Row], group: str, title: str, written: list[Written]) -> str:
+    """A table, and references for the prefixes within it that stand elsewhere."""
+    shared, differing, left = list[str](), list[Row](), rows
+    found = [Written(title=title, prefix=group, rows=_relative(group, rows))]
+    parents = {row.name.rpartition(".")[0] for row in rows}
+    parents |= {parent.rpartition(".")[0] for parent in parents}
+    for prefix in sorted(parents - {group, ""}, key=lambda one: (one.count("."), one)):
+        below = [row for row in left if row.name.startswith(f"{prefix}.")]
+        if len(below) < MIN_SHARED:
+            continue
+        if reference := _reference(prefix, below, written):
+            shared.append(reference[0])
+            differing += reference[1]
+            left = [row for row in left if row not in below]
+        else:
+            found.append(Written(title=title, prefix=prefix, rows=_relative(prefix, below)))
+    written += found
+    return _table(left) + (f"\n{_shared(shared, differing)}" if shared else "")
+
+
+def _reference(
+    prefix: str, rows: list[Row], written: list[Written]
+) -> tuple[str, list[Row]] | None:
+    """A link to keys that these repeat under their prefix, and the rows that differ from those."""
+    own = _relative(prefix, rows)
+
+    def likeness(one: Written) -> float:
+        return len(own.items() & one.rows.items()) / len(own.keys() | one.rows.keys())
+
+    like = max(written, key=likeness, default=None)
+    if like is None or likeness(like) < MIN_LIKENESS:
+        return None
+    before, defaults, differing = like.rows, list[str](), list[Row]()
+    for row, (name, relative) in zip(rows, own.items(), strict=True):
+        earlier = before.get(name)
+        if earlier and replace(earlier, default=relative.default) == relative:
+            if earlier != relative:
+                defaults.append(f"; `{name}` is {row.default} by default")
+        else:
+            differing.append(row)
+    lacking = [f"`{name}`" for name in before if name not in own]
+    without = f" without {', '.join(lacking)}" if lacking else ""
+    without += "".join(defaults)
+    is_part = like.prefix not in ("", like.title.rpartition(": ")[2])
+    part = f"`{like.prefix}` in " if is_part else ""
+    what = f"`{prefix}`" if prefix else "the job itself"
+    return f"{what}: as {part}{_link(like.title)}{without}{_marks(own, before)}", differing
+
+
+def _link(title: str) -> str:
+    return f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
+
+
+def _marks(own: dict[str, Row], before: dict[str, Row]) -> str:
+    """Which keys have a mark, where that is not as before."""
+    if all(row.mark == before[name].mark for name, row in own.items() if name in before):
+        return ""
+    marked = [f"`{name}`" for name, row in own.items() if row.mark]
+    return f"; {', '.join(marked) or 'none'} may change when resumed"
+
+
+def _shared(references: Iterable[str], differing: list[Row], heading: str = "") -> str:
+    lines = "".join(f"- {reference}\n" for reference in references)
+    return f"{heading}{lines}" + (f"\nThese differ:\n\n{_table(differing)}" if differing else "")
+
+
+def _relative(prefix: str, rows: Iterable[Row]) -> dict[str, Row]:
+    """Rows as they would stand under any prefix, and whatever component has the whole of them."""
+    rows = list(rows)
+    kinds = {row.name.removesuffix("kind") for row in rows if row.name.endswith("kind")}
+    relative = {}
+    for row in rows:
+        name = row.name.removeprefix(f"{prefix}.")
+        components = row.components if any(row.name.startswith(kind) for kind in kinds) else ()
+        key = f"{name} of {', '.join(components)}" if components else name
+        relative[key] = replace(row, name=name, components=components)
+    return relative
+
+
+def _rows(keys: Iterable[Key]) -> list[Row]:
+    """A row for each name and meaning."""
+    alike: dict[tuple[str, str, bool], list[Key]] = {}
+    for key in keys:
+        alike.setdefault((key.name, key.sentence, key.is_operational), []).append(key)
+    return [
+        Row(
+            name=name,
+            components=tuple(one for key in same for one in key.components),
+            type=_each(same, [_type(key.type) for key in same]),
+            default=_each(
+                same, ["required" if key.default is None else f"`{key.default}`" for key in same]
+            ),
+            meaning=sentence,
+            mark="*" if is_operational else "",
+        )
+        for (name, sentence, is_operational), same in alike.items()
+    ]
+
+
+def _each(keys: list[Key], texts: list[str]) -> str:
+    """What all keys have, or what each has, with its components."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    pairs = zip(keys, texts, strict=True)
+    return "; ".join(f"{text} ({', '.join(key.components)})" for key, text in pairs)
+
+
+def _type(text: str) -> str:
+    """A type with its range in short."""
+    text = re.sub(r">= (\S+), <= (\S+)", _range, text)
+    text = re.sub(r"> (\S+), <= (\S+)", lambda m: m[0] if len(m[2]) < 10 else f"> {m[1]}", text)
+    return text.replace("true or false", "bool").replace(" or null", ", null")
+
+
+def _range(found: re.Match[str]) -> str:
+    least, most = found.groups()
+    return f">= {least}" if float(most) >= 1e9 else f"{least}..{most}"
 
 
 def _often_set() -> str:
@@ -130,19 +275,18 @@ def _short(verb: str) -> str:
     return f"{group} {last}" if is_verb else last
 
 
-def _group(key: Key) -> str:
-    return key.name.partition(".")[0] if "." in key.name else ""
+def _group(row: Row) -> str:
+    return row.name.partition(".")[0] if "." in row.name else ""
 
 
-def _table(rows: Iterable[str]) -> str:
-    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+def _table(rows: Iterable[Row]) -> str:
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|", *map(_cells, rows)]
+    return "\n".join(lines) + "\n"
 
 
-def _row(key: Key) -> str:
-    default = "required" if key.default is None else f"`{key.default}`"
-    mark = "*" if key.is_operational else ""
-    of = f" (of {', '.join(key.components)})" if key.components else ""
-    cells = (f"`{key.name}`{mark}{of}", key.type, default, key.sentence)
+def _cells(row: Row) -> str:
+    of = f" ({', '.join(row.components)})" if row.components else ""
+    cells = (f"`{row.name}`{row.mark}{of}", row.type, row.default, row.meaning)
     return f"| {' | '.join(_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -18,10 +18,9 @@ class GradeRules:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     round_to_gold: bool = True
-    """Accept an answer that rounds to a decimal gold at the gold's precision: π for 3.14. A gold
-    with fewer than two decimals and fewer than three digits (0.3, 2.5) may be exact, so only
-    irrational answers are rounded to it. Golds that are integers or fractions are always compared
-    exactly."""
+    """Accept an answer that rounds to a decimal gold at the gold's precision: π for 3.14. To a gold
+    that may be exact (0.3, 2.5) only irrational answers are rounded. Golds that are integers or
+    fractions are compared exactly."""
     percent_as_fraction: bool = True
     """Treat 50% as equal to 0.5 and to 1/2."""
     percent_sign_optional: bool = True
@@ -70,8 +69,7 @@ class GradeRules:
     from: 1.4142135623730951 equals √2. 0 compares every decimal exactly."""
     grade_guesses: bool = True
     """Grade a completion that marks and asserts nothing by its last number. If false, its verdict
-    is unknown, whether that number is right or wrong. Either way the reason of the verdict begins
-    with `guess`."""
+    is unknown. The reason of the verdict begins with `guess`."""
     relative_tolerance: Annotated[float, Ge(0), Le(1)] = 0.0
     """Accept a number whose difference from the gold is at most this fraction of the gold. 0
     accepts none. SciBench uses 0.05 and TheoremQA 0.04, for measured quantities."""

@@ -49,18 +49,16 @@ class StepSplitter(Settings):
     begins where it matches, or where its first group begins: `;()` splits after semicolons."""
     region: Literal["all", "think", "answer"] = "all"
     """Which part of a reasoning model's solution is split into steps: the thinking, the answer
-    after it, or all of it. With `answer`, the whole thinking is the first step; with `think`, the
-    whole answer is the last step. Thinking that is never closed goes on to the end: with `answer`,
-    such a solution is one step."""
+    after it, or all of it. The other part is one step. Thinking that is never closed goes on to the
+    end."""
     think: tuple[str, str] = ("<think>", "</think>")
     """The two texts that mark the beginning and the end of a reasoning model's thinking."""
     min_tokens: int = Field(1, ge=1, le=MAX_TOKENS)
     """Minimum number of tokens in a step. A shorter step is merged into the next one, and a short
     last step into the one before it."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a step. A longer step is cut at the last end of a sentence that
-    lies within it, else at the last end of a line, else between two tokens; a piece of it may have
-    fewer than `min_tokens`. null sets no limit."""
+    """Maximum number of tokens in a step. A longer step is cut at the end of a sentence, else of a
+    line, else between two tokens. null sets no limit."""
     max_steps: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Maximum number of steps in a solution. If there are more, adjacent steps are merged into
     groups of about equal numbers of tokens, which may be more than `max_tokens`. null sets no

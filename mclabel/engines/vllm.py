@@ -68,8 +68,7 @@ class VllmEngine(ModelEngine):
         """Device that the engine computes on. The installed vLLM must be built for it."""
         quantization: str | None = None
         """Quantization method of the weights by its name in vLLM, such as fp8 or awq; null takes
-        the one that the model's files name, if any. Labels depend on it, so a run cannot be resumed
-        with a different one."""
+        that of the model's files. Labels depend on it."""
         tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
         """Number of GPUs, on one node, that each layer is split over."""
         pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)

@@ -41,8 +41,8 @@ class ScoreConfig(ScorerSettings, RunsHere):
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(256, ge=1)
-    """Number of solutions in a block. A block is the unit of work and is written as one shard; if
-    its engine is killed, the block is scored again from its beginning."""
+    """Number of solutions in a block, the unit of work, written as one shard; if its engine is
+    killed, the block is scored again."""
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop the job at the first input row that cannot be scored. If false, it is left out and
     listed in the output."""
@@ -67,8 +67,8 @@ class JudgeConfig(RunsHere):
     )
     """Name of the judge. Its settings are the other keys of `judge`."""
     answers: Annotated[str | None, OPERATIONAL] = None
-    """Earlier run of the same judge, whose language model's answers are reused: its answers to the
-    same prompts are parsed again, and only missing ones are sampled. null samples all answers."""
+    """Earlier run of the same judge, whose language model's answers to the same prompts are parsed
+    again; only missing ones are sampled. null samples all answers."""
     seed: Seed = 0
     """Random seed for sampling."""
     block_solutions: Annotated[

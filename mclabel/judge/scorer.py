@@ -46,9 +46,8 @@ class ScorerJudge(Judge):
         """A step counts as wrong if its score is below this; the opinion names the first such step.
         null chooses the best threshold on `held_out`, and needs it."""
         held_out: Annotated[str | None, OPERATIONAL] = None
-        """Run of `mclabel label` on problems that are neither judged nor trained on. Its labels
-        choose the threshold: the one with the highest F1 over solutions with and without an error.
-        null if `threshold` is set."""
+        """Run of `mclabel label` on problems that are neither judged nor trained on, whose labels
+        choose the threshold with the highest F1. null if `threshold` is set."""
 
         @rule
         def _the_threshold_comes_from_somewhere(self) -> str | None:

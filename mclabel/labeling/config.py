@@ -48,10 +48,9 @@ class LabelSettings(SampledSettings):
     """Name of the estimator, which decides from which prefixes rollouts are sampled and when to
     stop. Its settings are the other keys of `estimator`."""
     completer_rule: CompleterRule = "strongest"
-    """Which steps count as right if several `completers` sample rollouts and the estimator judges
-    by each separately: those from which the `strongest` (the most costly one) recovers, from which
-    `any` recovers, or from which `all` recover. `estimator.kind=posterior` combines all completers
-    and ignores this key."""
+    """Which steps count as right if several `completers` sample rollouts: those from which the
+    `strongest` (most costly) recovers, from which `any` recovers, or from which `all` do.
+    `estimator.kind=posterior` combines all completers and ignores this key."""
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop the job at the first input row or problem that cannot be labelled. If false, it is left
     out and listed in the output."""
@@ -81,16 +80,13 @@ class LabelConfig(LabelSettings):
     """What writes the solutions, and the rollouts where `completers` is empty."""
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
     """Models that sample the rollouts, each with the keys of `policy`: `[{model: arith:strong}]`,
-    or `[{model: policy}, {model: arith:strong}]` to include the policy itself. A stronger model
-    finds errors that the policy cannot see. With several, a step's value is that under the most
-    costly one. `[{model: policy}, {model: policy, force: "..."}]` also lets the policy answer at
-    once, which costs little. `max_tokens` defaults to the policy's. If the list is empty, the
-    policy alone samples rollouts."""
+    with the policy itself `[{model: policy}, {model: arith:strong}]`. A step's value is that under
+    the most costly one. `[{model: policy}, {model: policy, force: "..."}]` also lets the policy
+    answer at once. `max_tokens` defaults to the policy's. Empty: the policy alone."""
     completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-    """Whether each worker loads its models one at a time: the policy writes the solutions to some
-    hundred problems, then each completer in turn samples rollouts. `auto` does so if together they
-    reserve more than the whole memory of a GPU (the sum of `gpu_memory_utilization`). false keeps
-    all of them loaded."""
+    """Whether each worker loads its models one at a time: first the policy, for some hundred
+    problems, then each completer. `auto` does so if together they reserve more than a GPU's memory
+    (the sum of `gpu_memory_utilization`)."""
     block_problems: Annotated[
         int,
         OPERATIONAL,

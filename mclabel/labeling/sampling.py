@@ -34,13 +34,12 @@ class SolutionSettings(Settings):
     """Keep up to this many right and equally many wrong solutions of each problem. A problem
     without a right or without a wrong solution is dropped. null keeps all solutions."""
     max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
-    """Maximum number of solutions sampled for a problem when `balance` is set. `per_problem`
-    solutions are sampled at a time until there are enough right and wrong ones. null is four times
-    `per_problem`."""
+    """Maximum number of solutions sampled for a problem when `balance` is set, `per_problem` at a
+    time. null is four times `per_problem`."""
     run: Annotated[str | None, OPERATIONAL] = Field(None, min_length=1)
-    """Finished or interrupted run of the same policy, whose solutions are labelled again, for
-    example to add completers. Its problems replace `problems`, its rollouts are reused, and only
-    missing ones are sampled. null samples solutions from the policy."""
+    """Run of the same policy, whose solutions are labelled again, for example to add completers.
+    Its problems replace `problems`, its rollouts are reused, and only missing ones are sampled.
+    null samples solutions."""
     path: Annotated[str | None, OPERATIONAL] = None
     """File of solutions to label; null samples solutions from the policy. Each row has problem_id
     or problem, and solution (a text) or steps (a list of texts)."""

@@ -71,9 +71,7 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     `mean` or `max`. `log_odds` is refused, because rewards must lie in [0, 1]."""
     around: tuple[str, str] = ("", "")
     """Texts before and after the problem in the trainer's prompt, such as those of its chat
-    template: the problem lies between the first occurrence of the first text and the last
-    occurrence of the second. If both are empty, it is the whole prompt. Used by POST /get_reward,
-    which receives prompts as the policy reads them."""
+    template; if both are empty, the problem is the whole prompt. Used by POST /get_reward."""
     end_texts: tuple[str, ...] = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
     """Texts of end tokens, removed from the end of a completion. Used by POST /get_reward, whose
     completions include them."""

@@ -36,9 +36,8 @@ class SelectConfig(RunsHere):
     scores: Annotated[str | None, OPERATIONAL] = None
     """Scores that `mclabel score` has written for this pool, a file or a run, in place of `prm`."""
     uniform_share: float = Field(0.15, ge=0, le=1)
-    """Share of the budget that is drawn uniformly at random, at least one solution unless it is 0.
-    It stands for all that the rule does not choose, so that means over the pool can be estimated
-    without bias. rule=uniform draws all."""
+    """Share of the budget that is drawn uniformly at random, at least one solution unless it is 0,
+    so that means over the pool can be estimated without bias. rule=uniform draws all."""
     per_problem: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Maximum number of solutions that the rule chooses of one problem. Problems take turns in any
     case; null sets no further limit."""

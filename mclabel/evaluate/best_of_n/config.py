@@ -61,10 +61,9 @@ class BestOfNConfig(Settings):
     """Ways of combining the step scores of a PRM into one score of the solution; each is
     evaluated."""
     stop_when: float | None = Field(None, gt=0.5, lt=1)
-    """Also measures choosing by PRMs trained with target=beta that stop sampling a problem early:
-    as soon as the leading solution's value is with this probability above that of the best one
-    with another answer, and above that of an unknown answer. Choose it on other problems. null
-    measures none."""
+    """Also measures stopping a problem's sampling early, by PRMs trained with target=beta: as soon
+    as the leading solution's value is with this probability above that of any other answer. Choose
+    it on other problems. null measures none."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
     """Number of CPU threads of the scorers; null takes one per core."""
     seed: Seed = 0

@@ -58,9 +58,9 @@ class ExampleSettings(Settings):
     """Fraction of the problems held out for validation, chosen by a hash of their text. 0 holds out
     none."""
     evaluation: Annotated[list[str], OPERATIONAL] = Field([])
-    """Evaluation sets whose problems must not be trained on: runs of `mclabel label`, or files with
-    a column `problem`. A problem with the same text is left out of training. A resumed run must
-    have the same content in these sets."""
+    """Evaluation sets, whose problems are left out of training (by their text): runs of `mclabel
+    label`, or files with a column `problem`. A resumed run must have the same content in these
+    sets."""
 
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop at the first solution that cannot be trained on, or row of `evaluation` without a

@@ -79,9 +79,8 @@ class ModelSettings(Settings):
     lora_alpha: int = Field(32, gt=0, le=MAX_COUNT)
     """Scale of LoRA adapters: their output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Data type of the base's weights. `auto` takes bfloat16 for a base whose own weights are not
-    trained, on a GPU that has it, and float32 elsewhere: bfloat16 rounds the small changes of full
-    training away. LoRA adapters and the head are float32 in any case."""
+    """Data type of the base's weights. `auto` takes bfloat16 for a base that is not trained itself,
+    on a GPU that has it, else float32. LoRA adapters and the head are float32."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
     """Whether to store only the inputs of each layer and recompute its activations for the
     gradients, which saves memory and takes longer."""

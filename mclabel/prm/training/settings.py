@@ -69,8 +69,7 @@ class TrainerSettings(Settings):
     the loss."""
     pair_weight: float = Field(0.0, ge=0, le=MAX_AMOUNT)
     """Weight of an additional ranking loss over pairs of a right and a wrong solution to the same
-    problem, relative to the step loss. If it is above 0, solutions to the same problem are put in
-    the same batch. 0 turns it off."""
+    problem, relative to the step loss. 0 turns it off."""
     epochs: float = Field(3.0, gt=0, le=MAX_COUNT)
     """Number of passes over the training solutions."""
     max_steps: int | None = Field(None, ge=1, le=MAX_TOKENS)
@@ -78,9 +77,9 @@ class TrainerSettings(Settings):
     batch_size: int = Field(16, ge=1, le=MAX_COUNT)
     """Number of solutions per optimizer step, over all workers together."""
     micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens, padding included, that a worker processes at once. A larger batch
-    is processed in parts whose gradients are accumulated. A part holds at least one solution, or
-    with `pair_weight` all solutions to one problem in the batch."""
+    """Maximum number of tokens, padding included, that a worker processes at once. Gradients of
+    parts are accumulated. A part holds at least one solution, or with `pair_weight` all solutions
+    to one problem."""
     backbone_lr: float | None = Field(None, ge=0, le=MAX_AMOUNT)
     """Learning rate of the base's weights or of its LoRA adapters; 0 freezes the base. null takes
     1e-4 for adapters (`lora_rank`) and 1e-5 for the base's own weights."""

@@ -107,9 +107,8 @@ class MctsSearch(SearchMethod):
         smaller one bases each choice on more results."""
         value: Literal["prm", "rollout", "both"] = "prm"
         """Value of a continuation: its own score (`prm`), the score of a solution sampled from it
-        to the end (`rollout`; 0 if it is truncated), or the mean of both (`both`, as in the first
-        AlphaGo). Solutions of rollouts count towards `n` and may be the result, so `n` should be
-        several times `width` for the tree to grow deep."""
+        to the end (`rollout`; 0 if it is truncated), or the mean of both (`both`). Solutions of
+        rollouts count towards `n`, so `n` should be several times `width`."""
         expansions: Annotated[
             int | None, at_most(100_000, "each adds nodes that are held in memory")
         ] = Field(None, ge=1)

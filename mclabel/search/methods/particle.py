@@ -42,9 +42,8 @@ class ParticleSearch(LevelSearch):
 
         least_ess: float = Field(0.5, ge=0, le=1)
         """Minimum effective sample size, as a fraction of the particles; scores are tempered until
-        it is reached, so that they do not count fully too early (arXiv 2510.05825). 0 never
-        tempers, as in arXiv 2502.01618; 1 ignores scores. 0.5 is customary in sequential Monte
-        Carlo."""
+        it is reached (arXiv 2510.05825). 0 never tempers, as in arXiv 2502.01618; 1 ignores
+        scores."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
         """Begin with a problem; see `SearchMethod`."""

@@ -61,12 +61,11 @@ class PosteriorEstimator(Estimator):
         batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Number of rollouts started together from a prefix before the estimator decides again."""
         min_gain_per_token: float = Field(5e-5, gt=0, le=MAX_AMOUNT)
-        """Rollouts of a problem stop when the expected gain per token falls below this. The gain is
-        roughly the probability of locating one more first error. A lower value costs more tokens
-        and locates more first errors."""
+        """Rollouts of a problem stop when the expected gain per token falls below this: roughly the
+        probability of locating one more first error. A lower value costs more tokens."""
         every: int = Field(0, ge=0, le=MAX_COUNT)
-        """Number of rollouts sampled from every prefix before the search for the first error
-        begins, so that every step gets a soft value. 0 samples only where the search needs it."""
+        """Number of rollouts sampled from every prefix at first, so that every step gets a soft
+        value. 0 samples only where the search needs it."""
         max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
         """Maximum number of rollout tokens for a problem. A batch whose expected length would
         exceed it is not started. null sets no limit."""
