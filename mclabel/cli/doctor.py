@@ -16,7 +16,6 @@ from typing import Any
 import click
 
 from mclabel.cli.output import json_option, result
-from mclabel.core.config.load import bundled_folder
 from mclabel.core.errors import CheckerError
 from mclabel.core.extras import EXTRAS, is_installed
 
@@ -38,6 +37,8 @@ def doctor() -> None:
 
 def examine() -> dict[str, Any]:
     """What there is: plain values, for JSON. Sandbox and checker: why they fail, None if not."""
+    from mclabel.core.config.load import bundled_folder
+
     return {
         "versions": {"mclabel": _version("mclabel"), "python": platform.python_version()},
         "place": str(Path(__file__).parents[1]),
