@@ -15,6 +15,9 @@ import torch
 from click.testing import CliRunner, Result
 
 from mclabel.cli import main
+from mclabel.cli.output import say_left_out
+from mclabel.run.shards.rejects import Reject, write_rejects
+from mclabel.run.shards.store import Store
 
 NOBODY = "http://127.0.0.1:9/v1"
 KEY_ENV = "policy.engine.api_key_env"
@@ -265,3 +268,13 @@ def test_a_file_of_problems_in_place_of_the_configuration(tmp_path: Path) -> Non
     done = CliRunner().invoke(main, ["label", str(problems)])
     assert done.exit_code == 2
     assert f"configs/label/own-data.yaml, and then problems.source={problems}" in done.stderr
+
+
+def test_what_was_left_out_is_counted_by_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = ("no_gold", "empty", "no_gold")
+    write_rejects(Store(str(tmp_path)), [Reject(reason=one, detail="-") for one in reasons])
+    say_left_out(3, "rows were left out", str(tmp_path))
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("3 rows were left out (2 no_gold, 1 empty); the reasons are in")

@@ -57,6 +57,8 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
         "estimator.rolouts: not a setting of kind=posterior; did you mean estimator.rollouts?"
         in (message)
     )
+    with pytest.raises(ConfigError, match=r"rollouts: .* did you mean estimator\.rollouts\?"):
+        load_config(LabelConfig, None, ["out=x", "rollouts=8"])
     assert "policy.max_token: unknown key; did you mean policy.max_tokens?" in message
     assert "estimator.batch=0: must be at least 1" in message
     assert "out: required" in message
@@ -301,6 +303,13 @@ def test_keys_of_a_component_that_an_override_replaces_are_left_out_with_a_word(
         assert f"{path}.{key}" in said and not hasattr(found, key)
     if dropped:
         assert f"of {place} " in said and "takes the place of kind=" in said
+
+
+def test_of_a_bundled_file_nobody_is_told_what_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load_config(LabelConfig, "configs/label/own-data.yaml", ["out=x", "estimator.kind=outcome"])
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def test_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["ray"]["answers"] is True
     assert found["disks"][str(Path.cwd())]["free_gib"] > 0
     assert "run" not in found["missing"]
+    assert (Path(found["pages"]) / "llms.txt").is_file()
     assert found["devices"]["cores"] >= 1
 
 
@@ -32,7 +33,7 @@ def test_what_is_missing_in_the_base_alone(monkeypatch: pytest.MonkeyPatch) -> N
     done = base_alone("from mclabel.cli import main; main()", "doctor")
     assert done.returncode == 0, done.stderr
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    assert len(lines) <= 10
+    assert len(lines) <= 11
     assert lines["devices"].startswith("torch is not installed; ")
     assert lines["ray"] == "127.0.0.1:1: answers: False"
     assert lines["checker"] == "its workers start"

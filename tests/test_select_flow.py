@@ -313,7 +313,10 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
             ("--rule", "uniform", "--budget", 31),
             "there are 30 solutions to choose from. Give at most 30",
         ),
-        (("--rule", "uncertain", "--budget", 3), "ranks by scores, and none are given. Give prm"),
+        (
+            ("--rule", "uncertain", "--budget", 3),
+            "ranks by scores, and none are given. Give --prm PRM",
+        ),
         (
             ("--rule", "uncertain", "--budget", 3, "--prm", "x", "--scores", scores),
             "prm and scores are both given",

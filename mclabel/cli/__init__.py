@@ -52,8 +52,7 @@ def main() -> None:
     First:  mclabel quickstart --size small
     Yours:  mclabel label configs/label/own-data.yaml \\
                 problems.source=problems.jsonl policy.model=MODEL out=runs/mine
-    Pages:  the folder docs of the package, which begins with llms.txt;
-            mclabel doctor prints where the package is
+    Pages:  mclabel doctor prints their folder, docs; begin with llms.txt
     """  # noqa: D301 - click keeps the lines after the character \b
 
 

@@ -37,9 +37,12 @@ def doctor() -> None:
 
 def examine() -> dict[str, Any]:
     """What there is: plain values, for JSON. Sandbox and checker: why they fail, None if not."""
+    from mclabel.core.config.load import bundled_folder
+
     return {
         "versions": {"mclabel": _version("mclabel"), "python": platform.python_version()},
         "place": str(Path(__file__).parents[1]),
+        "pages": str(bundled_folder("docs")),
         "system": platform.platform(terse=True),
         "packages": {one: known for one in _PACKAGES if (known := _version(one)) is not None},
         "devices": _devices(),
@@ -134,6 +137,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     remedy = f"in a clone of mclabel: pip install '.[{next(iter(found['missing']), '')}]'"
     rows = {
         "mclabel": f"{found['versions']['mclabel'] or 'not installed'}, in {found['place']}",
+        "pages": f"{found['pages']}, which messages name docs",
         "python": f"{found['versions']['python']}, {found['system']}",
         "packages": ", ".join(f"{name} {known}" for name, known in found["packages"].items()),
         "devices": f"{devices['error'] or cuda}; {devices['cores']} cores, "

@@ -162,7 +162,8 @@ def report(runs: tuple[str, ...], out: str) -> None:
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    help=("Port of the local server; by default 8780, or any free port if that is taken."),
+    show_default="8780, or any free port if that is taken",
+    help="Port of the local server.",
 )
 def view(runs: tuple[str, ...], port: int | None) -> None:
     """Browse solutions, steps and rollouts in a web browser.
@@ -183,14 +184,17 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option(
     "-o", "--out", required=True, help="Folder for the annotations; one that was begun goes on."
 )
-@click.option("--people", help="Names, such as ana,ben; each gets an address. By default one, me.")
-@click.option("--sample", type=click.IntRange(1), help="Number of solutions to draw; default 200.")
+@click.option("--people", show_default="me", help="Names, such as ana,ben; each gets an address.")
+@click.option(
+    "--sample", type=click.IntRange(1), show_default="200", help="Number of solutions to draw."
+)
 @click.option(
     "--overlap",
     type=Share(),
-    help="Share of the solutions that two people label; default 0.1.",
+    show_default="0.1",
+    help="Share of the solutions that two people label.",
 )
-@click.option("--seed", type=SEED, help="Seed of the draw; default 0.")
+@click.option("--seed", type=SEED, show_default="0", help="Seed of the draw.")
 @click.option(
     "--guidelines",
     type=click.File(encoding="utf-8"),
@@ -205,17 +209,20 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option(
     "--gold-share",
     type=Share(),
-    help="Share of each person's solutions that are gold; default 0.1.",
+    show_default="0.1",
+    help="Share of each person's solutions that are gold.",
 )
 @click.option(
     "--screening",
     type=click.IntRange(0),
-    help="Number of gold solutions with which each person begins; default 0.",
+    show_default="0",
+    help="Number of gold solutions with which each person begins.",
 )
 @click.option(
     "--admit",
     type=Share(),
-    help="Share of the screening that a person must have right to go on; default 0.75.",
+    show_default="0.75",
+    help="Share of the screening that a person must have right to go on.",
 )
 @click.option(
     "--select",
@@ -225,7 +232,8 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    help="Port of the local server; by default 8790, or any free port if that is taken.",
+    show_default="8790, or any free port if that is taken",
+    help="Port of the local server.",
 )
 @json_option
 def annotate(

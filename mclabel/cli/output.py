@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import wraps
@@ -111,8 +112,13 @@ def say_left_out(count: int, what: str, out: str) -> None:
         out: folder or URL of the output.
     """
     if count:
+        from mclabel.run.shards.rejects import read_rejects
+        from mclabel.run.shards.store import Store
+
+        reasons = Counter(reject.reason for reject in read_rejects(Store(out))).most_common()
+        kinds = ", ".join(f"{number:,} {reason}" for reason, number in reasons)
         errors.print(
-            f"{count:,} {what}; the reasons are in {out}/rejects.jsonl",
+            f"{count:,} {what} ({kinds}); the reasons are in {out}/rejects.jsonl",
             style="yellow",
             markup=False,
             highlight=False,

@@ -31,14 +31,15 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, result
 @click.option(
     "--uniform-share",
     type=Share(),
-    help="Share of the budget that is drawn uniformly at random; the default is 0.15.",
+    show_default="0.15",
+    help="Share of the budget that is drawn uniformly at random.",
 )
 @click.option(
     "--per-problem",
     type=click.IntRange(1),
     help="Most that the rule chooses of one problem.",
 )
-@click.option("--seed", type=SEED, help="Seed of the random draw; the default is 0.")
+@click.option("--seed", type=SEED, show_default="0", help="Seed of the random draw.")
 @click.option(
     "--exclude",
     multiple=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,7 +49,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     from mclabel.prm.config import TrainConfig
     from mclabel.prm.job import preflight
     from mclabel.prm.job import train as run_train
-    from mclabel.show.progress import StageProgress
+    from mclabel.show.progress import READING, StageProgress
 
     checked = load_config(TrainConfig, config, overrides, allow=allow)
     if look:
@@ -58,7 +59,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
         found.check_differ()
         return
 
-    with StageProgress(console, "train", "steps") as progress:
+    with StageProgress(console, "train", "steps", opening=READING) as progress:
         report = run_train(
             checked,
             lambda step, total, loss: progress.update(step, total, detail=loss),
@@ -70,7 +71,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
         "validation.",
         highlight=False,
     )
-    for name, figure in report.validation.items():
+    for name, figure in report.validation.items() if report.num_validation else ():
         value = "-" if figure is None else f"{figure:.4g}"
         console.print(f"  validation {name.replace('_', ' ')}: {value}", highlight=False)
     console.print(f"Model: {report.model}. Score with it: mclabel score {checked.out} FILE")
@@ -122,18 +123,21 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.option(
     "--filter",
     type=click.Choice(["process", "outcome", "none"]),
-    help=f"Of {VERIFIER_CHAINS}: what a chain must agree with: the labels of the steps (process, "
-    "the default), or only whether the final answer is right (outcome), or nothing (none).",
+    show_default="process",
+    help=f"Of {VERIFIER_CHAINS}: what a chain must agree with: the labels of the steps (process), "
+    "or only whether the final answer is right (outcome), or nothing (none).",
 )
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
-    help=f"Of {VERIFIER_CHAINS}: leave out longer chains; default 4096.",
+    show_default="4096",
+    help=f"Of {VERIFIER_CHAINS}: leave out longer chains.",
 )
 @click.option(
     "--per-solution",
     type=click.IntRange(1),
-    help=f"Of {VERIFIER_CHAINS}: most chains of one solution; default 1.",
+    show_default="1",
+    help=f"Of {VERIFIER_CHAINS}: most chains of one solution.",
 )
 @click.option(
     "--prompt",
@@ -141,7 +145,7 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     help=f"Of {VERIFIER_CHAINS}: built-in prompt of the critic that is written in place of the one "
     "it was asked, such as thinkprm.",
 )
-@click.option("--seed", type=SEED, help=f"Of {VERIFIER_CHAINS}: of the choice; default 0.")
+@click.option("--seed", type=SEED, show_default="0", help=f"Of {VERIFIER_CHAINS}: of the choice.")
 @json_option
 def export_labels(
     run: str,
@@ -184,9 +188,24 @@ def export_labels(
     elif to == PARQUET:
         report = export_tables(run, out, push_to_hub=push_to_hub)
     else:
+        _check_format(to)
         report = export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)
     if not result(report):
         click.echo("\n".join(report.lines()))
+
+
+def _check_format(to: str) -> None:
+    """Refuse a name that stands for no format, with all that do: two are of no rows."""
+    from mclabel.data.exchange.formats import format_names
+
+    known = [PARQUET, *format_names(), VERIFIER_CHAINS]
+    if ":" not in to and to not in known:
+        near = get_close_matches(to, known, n=1, cutoff=0.5)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(
+            f"--to {to}: is not a format. {meant[:1].upper()}{meant[1:]}Choose one of "
+            f"{', '.join(known)}, or module:Class of your own"
+        )
 
 
 @click.command(name="import")

@@ -7,6 +7,7 @@ machine makes a Hugging Face folder of that file in the user's cache, which late
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -20,6 +21,8 @@ from typing import Any
 from mclabel.core.errors import EngineError
 from mclabel.domains.words import ADAPTER, ALPHA, RANK
 from mclabel.engines.loading import quiet_transformers
+
+logger = logging.getLogger(__name__)
 
 NAME, WORDS = "smollm2:135m", "smollm2:words"
 """The model as it is, and with an adapter for the problems of `problems.source=words`."""
@@ -132,7 +135,12 @@ def _file() -> Path:
 def _convert(file: Path, folder: Path) -> None:
     """Write the model and its tokenizer as Hugging Face has them, in bfloat16."""
     import torch
-    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+    from transformers import (
+        AutoModelForCausalLM,
+        LlamaConfig,
+        LlamaForCausalLM,
+        modeling_gguf_pytorch_utils,
+    )
 
     quiet_transformers()
     config = LlamaConfig(
@@ -151,6 +159,10 @@ def _convert(file: Path, folder: Path) -> None:
         eos_token_id=2,
         pad_token_id=2,
     )
+    # The bar of this conversion heeds no setting of transformers.
+    bars: Any = modeling_gguf_pytorch_utils
+    bars.tqdm = partial(bars.tqdm, disable=True)
+    logger.warning("%s: converting %s, once for this machine", NAME, file.name)
     # What is read of a GGUF file cannot be saved again, so its weights go into a plain model.
     read = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, trust_remote_code=False

@@ -21,7 +21,7 @@ from mclabel.quickstart.toy import by_size, check_quickstart_places, less, timed
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
-from mclabel.show.progress import EvaluationProgress, StageProgress, job_progress
+from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
 from mclabel.show.solutions import show_solution
 
 LABEL: dict[Size, list[str]] = {
@@ -83,7 +83,10 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         "other problems.",
         highlight=False,
     )
-    with timed(seconds, "train"), StageProgress(console, "train", "steps", is_forecast=True) as bar:
+    with (
+        timed(seconds, "train"),
+        StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as bar,
+    ):
         train_all("train/quickstart-smollm2.yaml", SCORERS, out, run, bar)
     with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
         scorers = {name: str(out / name) for name in SCORERS}

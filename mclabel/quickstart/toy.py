@@ -48,7 +48,7 @@ from mclabel.report.page.report import write_report
 from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_places
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
-from mclabel.show.progress import EvaluationProgress, StageProgress, job_progress
+from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
 from mclabel.show.solutions import show_solution
 
 LABEL: dict[Size, list[str]] = {
@@ -134,7 +134,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     )
     with (
         timed(seconds, "train"),
-        StageProgress(console, "train", "steps", is_forecast=True) as stage,
+        StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as stage,
     ):
         train_all("train/quickstart.yaml", SCORERS, out, run, stage)
     with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:

@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from mclabel.core.errors import ConfigError, ShardError
@@ -37,6 +38,8 @@ def check_places(out: str, kind: Kind, *, key: str = "out=") -> None:
         return
     _local(out, key, "folder")
     check_free(out, kind, key)
+    if kind in _WITH_FOLDERS:
+        _check_known(Path(out), out, kind, key)
     check_writable(out, folders=kind.folders, files=kind.all_files)
     _try_to_write(Path(out), out, key, make=False)
 
@@ -224,6 +227,9 @@ KINDS = (
     *(QUICKSTART, EXPORT, FIGURES, ANNOTATIONS),
 )
 _WITH_FOLDERS = (RUN, TRAINING, REINFORCED)
+_BESIDE = (".*", "*.log", "*.out", "*.err", "*.txt", "*.yaml", "*.yml", "lost+found")
+"""Logs and configurations of a job that were there first, and what a new disk holds."""
+_MAX_NAMED = 3
 
 
 def check_free(out: str, kind: Kind, key: str = "out=") -> None:
@@ -248,6 +254,28 @@ def check_free(out: str, kind: Kind, key: str = "out=") -> None:
                 f"{kind.what} into it. Give another folder"
             )
     _check_outside(root, out, key)
+
+
+def _check_known(root: Path, out: str, kind: Kind, key: str) -> None:
+    """Refuse a folder that was not begun and holds files that no run writes.
+
+    Hidden files are left alone, and so are `_BESIDE`, which people keep beside what a job writes.
+    """
+    if not root.is_dir() or _mark_of(root, kind) is not None:
+        return
+    own = {name.split("/")[0] for name in (*kind.folders, *kind.all_files)}
+    foreign = sorted(
+        path.name
+        for path in root.iterdir()
+        if path.name not in own and not any(fnmatch(path.name, one) for one in _BESIDE)
+    )
+    if foreign:
+        shown = ", ".join(foreign[:_MAX_NAMED])
+        more = f" and {len(foreign) - _MAX_NAMED:,} more" if len(foreign) > _MAX_NAMED else ""
+        raise ShardError(
+            f"{key}{out}: holds {shown}{more}, and this command would write {kind.what} among "
+            f"them. Give a new folder, such as {Path(out) / 'run'}"
+        )
 
 
 def check_file_free(path: Path, key: str) -> None:

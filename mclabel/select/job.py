@@ -93,8 +93,8 @@ def select(
     rule = find_rule(config.rule)
     if rule.key is not None and config.prm is None and config.scores is None:
         raise ConfigError(
-            f"rule={config.rule}: ranks by scores, and none are given. Give prm, which scores the "
-            "pool, or scores, a file that `mclabel score` has written"
+            f"rule={config.rule}: ranks by scores, and none are given. Give --prm PRM, which "
+            "scores the pool, or --scores FILE, which `mclabel score` has written"
         )
     out = output_file(config.out, "-o ")
     earlier = [read_selected(one, "exclude") for one in config.exclude]

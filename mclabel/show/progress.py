@@ -21,13 +21,21 @@ from mclabel.run.progress_log import JobRates, Meter
 from mclabel.run.tally import JobState
 
 PLAIN_S = 10.0  # between two plain lines
+READING = "reading inputs, loading libraries"
+"""What every job begins with, which takes seconds."""
 
 
 class StageProgress:
     """A bar for one stage with a known number of things to do."""
 
     def __init__(
-        self, console: Console, stage: str, unit: str, *, is_forecast: bool = False
+        self,
+        console: Console,
+        stage: str,
+        unit: str,
+        *,
+        is_forecast: bool = False,
+        opening: str = "",
     ) -> None:
         """Prepare a bar, which is shown from the first update on.
 
@@ -37,10 +45,13 @@ class StageProgress:
             unit: of the things counted, in the plural.
             is_forecast: the ETA comes with every update, and is unknown where it does not; else
                 things are taken to be done one after the other, each in the same time.
+            opening: what is done before the first update; shown at once, and so is that update.
         """
         self._console, self._stage, self._unit = console, stage, unit
-        self._is_forecast = is_forecast
+        self._is_forecast, self._opening = is_forecast, opening
         self._started = self._shown = time.monotonic()
+        if opening:
+            self._shown -= PLAIN_S
         self._done = self._total = self._before = 0
         self._detail = ""
         self._eta_s: float | None = None
@@ -58,8 +69,10 @@ class StageProgress:
                 TextColumn("{task.fields[detail]}", style="dim"),
                 console=self._console,
             )
-            self._task = self._bar.add_task(self._stage, total=None, detail="", eta="-")
+            self._task = self._bar.add_task(self._stage, total=None, detail=self._opening, eta="-")
             self._bar.start()
+        elif self._opening:
+            self._console.print(f"{self._stage}: {self._opening}", highlight=False, soft_wrap=True)
         return self
 
     def __exit__(
@@ -191,7 +204,7 @@ def job_progress(console: Console, stage: str, items: str = "problems") -> Itera
         stage: what is being done.
         items: what is counted.
     """
-    with StageProgress(console, stage, items, is_forecast=True) as progress:
+    with StageProgress(console, stage, items, is_forecast=True, opening=READING) as progress:
         yield JobProgress(progress)
 
 
@@ -205,6 +218,8 @@ class EvaluationProgress:
         self._job: JobProgress | None = None
 
     def __enter__(self) -> EvaluationProgress:
+        if not self._console.is_terminal:
+            self._console.print(f"evaluate: {READING}", highlight=False)
         return self
 
     def __exit__(

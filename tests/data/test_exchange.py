@@ -291,6 +291,14 @@ def test_marks_inside_texts_are_refused() -> None:
         find_format("math-shepherd").write(bad)
 
 
+def test_a_misspelt_format_is_refused_with_all_that_there_are(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["export", str(tmp_path), "--to", "trll", "-o", "x"])
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert "--to trll: is not a format. Did you mean trl? Choose one of parquet, trl, " in said
+    assert "verifier-chains, or module:Class" in said
+
+
 def test_the_commands_say_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", arith_rows(4))
     out = str(tmp_path / "out")

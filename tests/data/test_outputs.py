@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.run.outputs import BEST_OF_N, RUN, TRAINING
+from mclabel.run.outputs import BEST_OF_N, RUN, TRAINING, check_places
 from tests.support.labelled import arith_rows, write_run
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -99,3 +99,27 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     job = scripted_overrides(write_problems(tmp_path, 4), tmp_path / "out", "ray.address=none")
     said = refused(tmp_path / "out", "label", "/dev/null", *job)
     assert "rollouts: is not writable" in said
+
+
+@pytest.mark.parametrize("verb", ["label", "train"])
+def test_a_folder_of_other_files_is_refused(tmp_path: Path, verb: str) -> None:
+    out = tmp_path / "out"
+    (out / "notes").mkdir(parents=True)
+    (out / "thesis.tex").write_text("precious")
+    job = [f"out={out}", f"labels=[{tmp_path}]", "base=arith:strong"]
+    if verb == "label":
+        job = scripted_overrides(write_problems(tmp_path, 4), out, "ray.address=none")
+    said = refused(out, verb, "/dev/null", *job)
+    assert f"out={out}: holds notes, thesis.tex, and this command would write" in said
+    assert f"Give a new folder, such as {out / 'run'}" in said
+
+
+def test_logs_and_configurations_may_be_there_first(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in (".DS_Store", "job.yaml", "slurm-7.out", "stdout.log"):
+        (out / name).write_text("precious")
+    check_places(str(out), RUN)
+    (out / "run.json").write_text("{}")
+    (out / "thesis.tex").write_text("precious")  # put beside a run that was begun
+    check_places(str(out), RUN)

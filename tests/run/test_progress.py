@@ -77,7 +77,8 @@ def test_a_line_says_what_there_is_to_say() -> None:
                 num_live=1234,
             )
         )
-    line = output.getvalue()
+    opening, line, *_ = output.getvalue().splitlines()
+    assert opening == "label: reading inputs, loading libraries"
     assert "label: 80/800 problems" in line
     for said in ("2 engines", "1,234 live", "9 steps", "KV 87%", "3 preempted", "1 engines lost"):
         assert said in line

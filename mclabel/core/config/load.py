@@ -54,7 +54,8 @@ def load_config(
         kind: what to read.
         path: YAML file; None for overrides alone.
         overrides: `dotted.key=value`, values in YAML. Where one chooses another component than
-            the file, keys of the file that it does not have are left out; stderr names them.
+            the file, keys of the file that it does not have are left out; stderr names them
+            unless the file is a bundled one, whose keys the user has not written.
         allow: modules and packages, or names `module:Class`, that the file may use.
 
     Raises:
@@ -64,9 +65,11 @@ def load_config(
     """
     content = _read_yaml(Path(path)) if path is not None else {}
     remedy = f"Correct {path} or pass key=value on the command line." if path is not None else ""
-    return load_content(
-        kind, content, overrides, allow=allow, remedy=remedy, source=str(path or "the file")
+    is_bundled = path is not None and (
+        config_file(path).resolve().is_relative_to(bundled_folder("configs").resolve())
     )
+    source = None if is_bundled else str(path or "the file")
+    return load_content(kind, content, overrides, allow=allow, remedy=remedy, source=source)
 
 
 def load_content(
@@ -76,7 +79,7 @@ def load_content(
     *,
     allow: Sequence[str] = (),
     remedy: str = "",
-    source: str = "the recorded configuration",
+    source: str | None = "the recorded configuration",
 ) -> C:
     """A configuration from what a document holds, or a run has recorded; see `load_config`.
 
@@ -86,7 +89,8 @@ def load_content(
         overrides: `dotted.key=value`.
         allow: as of `load_config`.
         remedy: ends the message of an error.
-        source: where the document comes from, for messages.
+        source: where the document comes from, for messages; None says nothing of what is left
+            out.
     """
     document = deepcopy(content)
     for override in _in_order(overrides):
@@ -94,6 +98,8 @@ def load_content(
     given = {key: parse_document(raw) for key, _, raw in map(_parted, overrides)}
     with within({*allow, *_texts(list(given.values()))}):
         for unchosen in drop_unchosen(kind, document, content, given):
+            if source is None:
+                continue
             keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
             print(
                 f"mclabel: {keys} of {source} {verb} ignored: kind={unchosen.now} takes the place "
@@ -161,14 +167,14 @@ def _in_order(overrides: Sequence[str]) -> list[str]:
 
 def bundled_config(name: str) -> Path:
     """A configuration that comes with the package, e.g. `label/quickstart.yaml`."""
-    return _bundled_configs() / name
+    return bundled_folder("configs") / name
 
 
-def _bundled_configs() -> Path:
-    """The folder of configurations: in the package where it is installed, beside it in a clone."""
+def bundled_folder(name: str) -> Path:
+    """The folder `configs` or `docs`: in the package where it is installed, else beside it."""
     package = Path(__file__).parents[2]
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
+    installed = package / name
+    return installed if installed.is_dir() else package.parent / name
 
 
 def config_file(path: str | Path) -> Path:
@@ -213,7 +219,7 @@ def _no_such_file(given: Path) -> str:
             f"{given}: no such configuration file. The first argument is the configuration, and "
             "KEY=VALUE come after it. Name a YAML file first, such as configs/label/quickstart.yaml"
         )
-    folder = _bundled_configs()
+    folder = bundled_folder("configs")
     bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
     where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
     near = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
@@ -327,10 +333,8 @@ def _fault(
             meant = f"; did you mean {parent}{near[0]}?" if near else "."
             there = ", ".join(name for name in kind.model_fields if name != "kind")
             return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or difflib.get_close_matches(
-            path[-1], known, n=1, cutoff=0.5
-        )
-        return f"{key}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+        key_meant = _nearest(key, path[-1], known, kind, parent)
+        return f"{key}: unknown key" + (f"; did you mean {key_meant}?" if key_meant else "")
     if error["type"] in REQUIRED:
         return f"{key}: required. Set it in the file or pass {key}=…"
     if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
@@ -338,6 +342,22 @@ def _fault(
     if (fault := _without_space(path, error, parent)) is not None:
         return fault
     return f"{_shown(kind, path, error, parent)}: {fault_text(error)}"
+
+
+def _nearest(
+    key: str, name: str, known: Sequence[str], kind: type[Settings], parent: str
+) -> str | None:
+    """The key that is meant by an unknown one: first one that ends in its very name."""
+    from mclabel.core.config.keys import configuration_keys
+
+    deeper = [parent + one.name for one in configuration_keys(kind, built_in=True)]
+    same = [one for one in deeper if one.rpartition(".")[2] == name]
+    near = (
+        difflib.get_close_matches(key, same, n=1, cutoff=0)
+        or difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    )
+    return near[0] if near else None
 
 
 def _without_space(path: Sequence[str], error: Mapping[str, Any], parent: str) -> str | None:

@@ -66,6 +66,7 @@ def best_of_n_table(
     table.caption = (
         "pairs: of a right and a wrong sample of one problem, how often the right one scores "
         "higher. vote: majority weighted by the scorer."
+        + (" pass: some of the N is right." if PASS in shown_as else "")
         + (" Below the line: upper references." if result.references else "")
     )
     table.caption_justify = "left"

@@ -88,7 +88,10 @@ class Store:
             return
         self._path = Path(location).absolute()
         if self._path.exists() and not self._path.is_dir():
-            raise ShardError(f"{location}: is a file, must be a folder")
+            raise ShardError(
+                f"{location}: is a file, must be a folder. Give the folder of a run, such as "
+                "runs/quickstart/labels"
+            )
         if not self._path.is_dir():
             if not create:
                 raise ShardError(f"{location}: no such folder. Give an existing one")
