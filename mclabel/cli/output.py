@@ -103,6 +103,10 @@ def _stdout_aside() -> Iterator[None]:
             os.close(kept)
 
 
+_MAX_COUNTED = 100_000
+"""Most rows left out that are counted by reason, for which they are held in memory."""
+
+
 def say_left_out(count: int, what: str, out: str) -> None:
     """Say how many rows or items were left out, and where the reasons are.
 
@@ -115,10 +119,12 @@ def say_left_out(count: int, what: str, out: str) -> None:
         from mclabel.run.shards.rejects import read_rejects
         from mclabel.run.shards.store import Store
 
-        reasons = Counter(reject.reason for reject in read_rejects(Store(out))).most_common()
-        kinds = ", ".join(f"{number:,} {reason}" for reason, number in reasons)
+        kinds = ""
+        if count <= _MAX_COUNTED:
+            reasons = Counter(reject.reason for reject in read_rejects(Store(out))).most_common()
+            kinds = f" ({', '.join(f'{number:,} {reason}' for reason, number in reasons)})"
         errors.print(
-            f"{count:,} {what} ({kinds}); the reasons are in {out}/rejects.jsonl",
+            f"{count:,} {what}{kinds}; the reasons are in {out}/rejects.jsonl",
             style="yellow",
             markup=False,
             highlight=False,
