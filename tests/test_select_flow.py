@@ -406,12 +406,12 @@ def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:
 
 
 @pytest.mark.slow
-def test_solutions_are_selected_in_bounded_memory(tmp_path: Path) -> None:
+def test_100_000_solutions_in_bounded_memory(tmp_path: Path) -> None:
     """Their texts, some 100 MB, are never held together."""
     rng, pool = random.Random(0), tmp_path / "pool.jsonl"
     with pool.open("w") as file:
-        for number in range(20_000):
-            steps = [f"{number} {'step ' * 200}{i}" for i in range(5)]
+        for number in range(100_000):
+            steps = [f"{number} {'step ' * 40}{i}" for i in range(5)]
             row = {"problem_id": f"p{number // 50}", "problem": f"P{number // 50}", "steps": steps,
                    "outcome": rng.choice(["right", "wrong"]),
                    "scores": [rng.random() for _ in steps]}  # fmt: skip
@@ -429,5 +429,5 @@ def test_solutions_are_selected_in_bounded_memory(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     print(f"peak {peak / 1e6:.0f} MB")
-    assert (report.num_pool, report.num_certain, report.num_wrong) == (20_000, 1700, 1360)
+    assert (report.num_pool, report.num_certain, report.num_wrong) == (100_000, 1700, 1360)
     assert peak < 8e7

@@ -2,10 +2,10 @@ r"""Where steps end in a text: by line, paragraph, sentence, "Step k", reflectio
 
 Ends are character positions.
 Whatever the rule, a step ends at the end of a line, never behind the next line's indentation; a
-heading or a bare mark belongs to what follows it (`headings`); and no step ends inside a display,
-an environment, a block of code or a table (`blocks`). `sentences` has the rule for sentences,
-`reflection` that for the turns of a reasoning trace, `statements` that for code, and `alignment`
-moves ends to token boundaries.
+heading or a bare mark belongs to what follows it; and no step ends inside a display, an
+environment, a block of code or a table (both in `blocks`). `sentences` has the rules for sentences
+and for the turns of a reasoning trace, `statements` that for code, and `lengths` moves ends to
+token boundaries.
 
 A text may be whole or still grow. Of one that grows (`ended=False`), an end that what follows could
 undo is left out: whatever is added, all steps but the last stay as they are.

@@ -1,9 +1,9 @@
 """Split a solution into steps whose boundaries lie on token boundaries.
 
 A rollout continues a prefix token by token, so a step must end where one of the policy's own
-tokens ends (`alignment`). `boundaries` has the rules by which steps end, `lengths` the limits of
-their length and number. The steps' texts always join to the solution's text exactly, and their ids
-to its ids. Time is linear in the solution's length.
+tokens ends. `boundaries` has the rules by which steps end, `lengths` moves ends to token boundaries
+and limits the length and number of steps. The steps' texts always join to the solution's text
+exactly, and their ids to its ids. Time is linear in the solution's length.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ one context that are admitted together share a lane, and its computation, until 
 different tokens: each draws its own from the distribution that they have in common, so they stay
 independent. A small model, sure of its words, is sampled several times as fast that way. Rollouts
 join and leave between any two steps. Where a rollout was ended by a text of its caller's, others
-are likely to go on: what was computed for it is held (`held`), and nothing is computed twice.
+are likely to go on: what was computed for it is held (`prefixes`), so nothing is computed twice.
 Single-threaded; the caller owns the loop.
 """
 

@@ -7,8 +7,9 @@ command. By seed (`chaos_world.WORLDS`) it runs in one process or on a Ray clust
 nodes, on a folder, a small disk or S3 (moto's server), with the scripted policy, whose texts differ
 in every attempt, or with the bundled one. The faults: SIGKILL of the driver, of an actor, of a
 whole node; SIGTERM; a node that drains, and is then killed; writes that fail half-way; a full disk;
-S3 that refuses, drops, answers into the void, or stalls. CI runs three seeds
-(`tests/labeling/test_chaos.py`); `--seeds 50` is for the night, about an hour on two cores.
+S3 that refuses, drops, answers into the void, or stalls. CI runs three seeds (the smoke size has
+seed 0, `tests/run/test_chaos.py` the others); `--seeds 50` is for the night, about an hour on two
+cores.
 
 Then every solution of the problem list must be there once (lost, duplicated), and the rest right
 (mismatched): each label's counts those of its own rollouts file, golds and metadata those of the

@@ -1,7 +1,7 @@
 """Settings: each component declares its own, once, in the module that uses them.
 
-`base` says what a class of settings and a field are; `bounds` limits numbers; `marks` says what a
-field is to others; `rules` checks what holds between fields; `recorded` reads records back.
+`base` says what a class of settings and a field are; `fields` limits numbers, says what a field is
+to others, and reads records back; `rules` checks what holds between fields.
 """
 
 from mclabel.core.settings.base import (

@@ -1,4 +1,5 @@
-"""Fields of settings: the bounds of their numbers, and marks that say what depends on them.
+"""Fields of settings: the bounds of their numbers, marks that say what depends on them, and the
+check of fields that a file has recorded.
 
 A request or a stranger's file may hold any number, and code that counts up to one of them would
 hang. The bounds here are far above what anybody needs; a component that holds things in memory

@@ -1,14 +1,10 @@
 """What exports to and imports from other people's formats share.
 
 In these formats steps are separate texts without their line ends; here they join to the solution.
-An exported step loses one closing line break, an imported one but the last gains it.
-
-A row that is not of the format is a fault of the row.
-
-Labelled solutions as the texts that other formats hold, and back.
-
-On the way back a label is what the file has: its `source` is `given`, counts are zero, intervals
-unknown. There are no token ids: a scorer's tokenizer reads the texts.
+An exported step loses one closing line break, an imported one but the last gains it. An imported
+label is what the file has: its `source` is `given`, counts are zero, intervals unknown. There are
+no token ids: a scorer's tokenizer reads the texts. A row that is not of the format is a fault of
+the row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A critic: a language model that is asked for the first wrong step of a solution.
 
 `prompts` writes the question, `parse` reads the answer as a vote, `votes` decides how many to ask
-for, `settings` declares what can be set. Nothing here asks a model: whoever runs one does.
+for. `judge` declares what can be set, and asks.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def gradients_after(trainer: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
 def test_equal_advantages_give_the_losses_and_gradients_of_trl(
     loss_type: str, tmp_path: Path, tokenizer: Any
 ) -> None:
