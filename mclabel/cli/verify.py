@@ -14,7 +14,7 @@ from rich.text import Text
 from mclabel.cli.output import EXIT_DAMAGED, console, errors, json_option, result
 
 if TYPE_CHECKING:
-    from mclabel.run.verify.single_files import Verification
+    from mclabel.run.verify.findings import Verification
 
 
 @click.command()
@@ -59,7 +59,7 @@ def verify(run: str, restore_manifest: bool) -> None:
 
 def _counts(found: Verification) -> Table:
     """What was read, and whether it is sound."""
-    from mclabel.run.verify.single_files import TRAINING
+    from mclabel.run.verify.findings import TRAINING
 
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column()

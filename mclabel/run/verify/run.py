@@ -28,7 +28,8 @@ from mclabel.run.shards.shard import disagreements, read_shard
 from mclabel.run.shards.store import Store, damaged
 from mclabel.run.shards.trees import FOLDER, is_search, read_block, tree_file
 from mclabel.run.verify.blocks import Doubles, PlannedProblems, check_opinions, name_hashes
-from mclabel.run.verify.single_files import SingleFiles, Verification, check_training, is_training
+from mclabel.run.verify.findings import Verification
+from mclabel.run.verify.single_files import SingleFiles, check_training, is_training
 
 
 def verify(
