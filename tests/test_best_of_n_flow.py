@@ -21,7 +21,7 @@ SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 def run(*arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(main, list(arguments))
     assert result.exit_code == code, result.output
-    return result.output
+    return result.output if code else result.stdout
 
 
 def problems(path: Path, first: int, count: int) -> str:

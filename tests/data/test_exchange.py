@@ -383,7 +383,7 @@ def test_a_format_of_ones_own_is_written_and_read(mine: str, tmp_path: Path) -> 
     [
         (
             "trk",
-            "trk: is not among the formats. did you mean trl? Choose one of trl, math-shepherd",
+            "trk: is not a format. Did you mean trl? Choose one of parquet, trl, math-shepherd,",
         ),
         ("{mine}:HalfMade", "is not an exchange format, because it lacks write, read, is_cut"),
         ("{mine}:no_class", "is a function, must be a class with write, read, losses and is_cut"),
