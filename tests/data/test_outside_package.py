@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_reader_is_said_at_the_start(
 @pytest.mark.slow
 def test_what_is_wrong_with_a_format_is_said(installed: Path, tmp_path: Path) -> None:
     for name, words in (
-        ("line", "did you mean lines? Choose one of trl, math-shepherd, rlhflow"),
+        ("line", "Did you mean lines? Choose one of parquet, trl, math-shepherd, rlhflow"),
         ("broken", "the entry point exams:Nothing of exams cannot be loaded"),
     ):
         done = mclabel_here(installed, "export", "run", "--to", name, "-o", str(tmp_path / "x"))
