@@ -150,7 +150,7 @@ def test_the_solution_shown_does_not_depend_on_the_order() -> None:
 
 
 def words(example: Example) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", example_part(example).markup))
+    return unescape(re.sub(r"<[^>]+>", " ", example_part(example)))
 
 
 def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
@@ -165,7 +165,7 @@ def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
 
 def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
     row = wrong(0, [4] * 30 + [0] * 10)
-    markup = example_part(Example(row=row, has_truth=False, truth=None)).markup
+    markup = example_part(Example(row=row, has_truth=False, truth=None))
     assert markup.count("<li ") == MAX_SHOWN
     assert "Steps 22 to 35 of 40 are shown." in markup and 'start="22"' in markup
 
@@ -173,7 +173,7 @@ def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
 def test_what_a_model_wrote_is_text_in_the_example(tmp_path: Path) -> None:
     for name, text in HOSTILE.items():
         row = solution(0, [f"{text}\n", f"{text}\n", "end"], [2, 0, 0], outcome=Outcome.WRONG)
-        markup = example_part(Example(row=row, has_truth=False, truth=None)).markup
+        markup = example_part(Example(row=row, has_truth=False, truth=None))
         assert not re.search(r"<(script|img|svg|iframe|style|a)\b", markup), name
         assert len(markup) < 20_000, name
     assert "Under 20" not in head(tmp_path, hostile_run(tmp_path / "run"))

@@ -11,7 +11,7 @@ from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.evaluate.best_of_n.figures import Accuracy
 from mclabel.evaluate.best_of_n.show import curves_plot, main_methods
-from mclabel.report.page.html import Html, details, figure, join, ranged, table, tag
+from mclabel.report.page.html import Html, details, draw, figure, join, paragraph, ranged, table
 from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
 from mclabel.show.plots import WIDTH, Plot, Series, row_height
 from mclabel.show.texts import cut
@@ -61,12 +61,15 @@ def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
     left_out = (
         f" {report['num_excluded']} problems were left out, since scorers were trained on them."
     )
-    intro = tag(
-        "p",
+    intro = paragraph(
         f"{result['num_problems']:,} problems, {size} sampled solutions of each. Accuracy at N is "
-        "the mean over all subsets of N samples; bands: 95% intervals by bootstrap over problems.",
-        left_out if report["num_excluded"] else "",
-        f" {report['num_unscored']} samples could not be scored." if report["num_unscored"] else "",
+        "the mean over all subsets of N samples; bands: 95% intervals by bootstrap over problems."
+        + (left_out if report["num_excluded"] else "")
+        + (
+            f" {report['num_unscored']} samples could not be scored."
+            if report["num_unscored"]
+            else ""
+        )
     )
     return join(
         intro,
@@ -231,21 +234,13 @@ def _fooled(fooled: Mapping[str, list[Mapping[str, Any]]], *, is_code: bool) -> 
         if not cases:
             continue
         shown = [
-            tag(
-                "article",
-                tag("h4", f"{case['problem_id']}, gold {cut(case['answer'])}"),
-                tag("p", case["problem"], class_="quoted"),
-                tag("h5", f"chosen, wrong, score {case['score']:.3f}"),
-                tag("p", case["chosen"], class_=solution),
-                tag("h5", f"the best right one, score {case['right_score']:.3f}"),
-                tag("p", case["right"], class_=solution),
-            )
+            draw("fooled", case=case, gold=cut(case["answer"]), kind=solution)
             for case in cases[:MAX_FOOLED_SHOWN]
         ]
         parts.append(
             details(f"What fooled {name}: {len(shown)} examples with the widest gaps", *shown)
         )
-    return join(tag("h3", "What fooled the scorers"), *parts) if parts else Html("")
+    return join(Html("<h3>What fooled the scorers</h3>"), *parts) if parts else Html("")
 
 
 def _share(value: float | None) -> str:

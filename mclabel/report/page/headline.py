@@ -18,8 +18,8 @@ from mclabel.report.page.html import (
     Html,
     amount,
     card,
+    draw,
     duration,
-    join,
     percent,
     percent_range,
     plural,
@@ -27,7 +27,6 @@ from mclabel.report.page.html import (
     points_range,
     range_bar,
     table,
-    tag,
 )
 from mclabel.run.kinds import is_code
 from mclabel.show.texts import DESCRIBED, SELECTED
@@ -67,18 +66,15 @@ def headline(
         below.append(choice_plot(choice, "choice", name if len(evaluations) > 1 else ""))
     if len(cards) == len(below) == 1:  # one card fits beside what is below it
         cards, below = [], [*cards, *below]
-    return join(
-        _side_by_side(runs) if len(runs) > 1 else Html(""),
-        tag("div", *cards, class_="cards") if cards else Html(""),
-        tag("div", *below, class_="pair" if len(below) > 1 else "single") if below else Html(""),
-    )
+    beside = _side_by_side(runs) if len(runs) > 1 else ""
+    return draw("headline", runs=beside, cards=cards, below=below)
 
 
 def _label_cards(runs: Sequence[RunFacts]) -> list[Html]:
     run = runs[0]
     if not run.all.num_solutions:
         return [_nothing_labelled()]
-    return [tag("div", _labelled(run), _cost(run), class_="stack"), _quality(run)]
+    return [draw("stack", cards=[_labelled(run), _cost(run)]), _quality(run)]
 
 
 def _labelled(run: RunFacts) -> Html:
@@ -131,9 +127,9 @@ def _quality(run: RunFacts) -> Html:
             "Which steps are wrong in truth is not known of these problems. Values less outcomes: "
             "mean value of steps less the share of them whose solution ends right.",
             held,
-            note=join(
-                _command("mclabel eval labels"),
-                Html(" compares labels with human ones, or another run's."),
+            note=Html(
+                "<code>mclabel eval labels</code> compares labels with human ones, "
+                "or another run's."
             ),
             quiet=True,
         )
@@ -202,8 +198,8 @@ def _side_by_side(runs: Sequence[RunFacts]) -> Html:
 def _measured(estimate: Estimate) -> Html:
     if estimate.value is None:
         return Html("-")
-    shown = tag("small", percent_range(estimate))
-    return join(Html(percent(estimate)), range_bar(estimate), shown)
+    shown = {"figure": percent(estimate), "range": percent_range(estimate)}
+    return draw("measured", bar=range_bar(estimate), **shown)
 
 
 def _trained(trainings: Mapping[str, Mapping[str, Any]]) -> Html:
@@ -214,7 +210,7 @@ def _trained(trainings: Mapping[str, Mapping[str, Any]]) -> Html:
         count = report.get("num_solutions")
         trained_on = "not ended" if count is None else plural(count, "solution")
         facts.append(Fact(name, trained_on, measured))
-    note = join(Html("What they bring: "), _command("mclabel eval best-of-n"))
+    note = Html("What they bring: <code>mclabel eval best-of-n</code>")
     return card(
         "What was trained", plural(len(trainings), "scorer"), "trained on", facts, note=note
     )
@@ -224,18 +220,12 @@ def _nothing_chosen() -> Html:
     return card(
         "What a PRM brings",
         "Not measured",
-        join(
-            _command("mclabel train"),
-            Html(" trains one on labels, "),
-            _command("mclabel eval best-of-n"),
-            Html(" measures what it brings."),
+        Html(
+            "<code>mclabel train</code> trains one on labels, "
+            "<code>mclabel eval best-of-n</code> measures what it brings."
         ),
         quiet=True,
     )
-
-
-def _command(line: str) -> Html:
-    return tag("code", line)
 
 
 def _nothing_labelled() -> Html:

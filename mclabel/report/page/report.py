@@ -19,7 +19,7 @@ from mclabel.report.page.choices import best_of_n_part, read_evaluation
 from mclabel.report.page.facts import Group, RunFacts, run_facts
 from mclabel.report.page.headline import headline
 from mclabel.report.page.health import health_part
-from mclabel.report.page.html import Html, join, page, ranged, section, table, tag
+from mclabel.report.page.html import Html, details, join, page, paragraph, ranged, table
 from mclabel.report.page.trainings import (
     read_training,
     reinforced_card,
@@ -101,19 +101,7 @@ def make_report(runs: Sequence[Run]) -> str:
     if reinforced:
         sections.append(("policies", "Policies", reinforced_part(reinforced)))
     names = ", ".join(run.name for run in runs)
-    links = [tag("li", tag("a", title, href=f"#{identity}")) for identity, title, _ in sections]
-    header = tag(
-        "header",
-        tag("div", tag("h1", "mclabel report"), tag("p", names, class_="quiet")),
-        tag("button", "Theme: auto", type="button", id="theme"),
-    )
-    body = tag("main", *(section(i, title, content) for i, title, content in sections))
-    return page(
-        f"mclabel: {names}"[:120],
-        header,
-        tag("nav", tag("ol", *links), aria_label="Sections"),
-        body,
-    )
+    return page(f"mclabel: {names}"[:120], names, sections)
 
 
 def _trees(runs: Sequence[Run]) -> list[tuple[str, str, Html]]:
@@ -203,7 +191,7 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
             caption="Versions",
         ),
     ]
-    parts.append(tag("details", tag("summary", "Configuration and versions"), *opened))
+    parts.append(details("Configuration and versions", *opened))
     return join(*parts)
 
 
@@ -222,20 +210,19 @@ def _quality(runs: Sequence[RunFacts]) -> Html:
         numbers = table(["", *known], rows, caption="Labels against exact truth [95% interval]")
         parts += [
             run_charts.quality_plot(known, "quality-plot", numbers),
-            tag("p", _NOTE, class_="quiet"),
+            paragraph(_NOTE, "quiet"),
         ]
     else:
         parts.append(
-            tag(
-                "p",
+            paragraph(
                 "The truth of these steps is not known, so what can be shown is how labels hang "
-                "together: with outcomes below, and between runs.",
+                "together: with outcomes below, and between runs."
             )
         )
     for run in runs:
         if run.describes is not None:
             words = DESCRIBED[run.describes] if run.name in known else SELECTED
-            parts.append(tag("p", f"{run.name}: {words}", class_="quiet"))
+            parts.append(paragraph(f"{run.name}: {words}", "quiet"))
     parts.append(run_charts.error_plot(runs))
     if len(runs) > 1:
         parts.append(_agreement(runs))
@@ -277,7 +264,7 @@ def _values(runs: Sequence[RunFacts]) -> Html:
         run_charts.place_plot(runs),
     ]
     shown = [plot for plot in plots if plot is not None]
-    return join(*shown) if shown else tag("p", "No step of these runs has a value.")
+    return join(*shown) if shown else paragraph("No step of these runs has a value.")
 
 
 def _kinds(runs: Sequence[RunFacts]) -> Html | None:
@@ -291,7 +278,7 @@ def _kinds(runs: Sequence[RunFacts]) -> Html | None:
             title = f"{run.name}: by {name}" if len(runs) > 1 else f"By {name}"
             head = [name, "problems", "solutions", "right", "labelled with an error", *figures]
             parts.append(table(head, rows, caption=title))
-    return join(*parts, tag("p", _NOTE, class_="quiet")) if parts else None
+    return join(*parts, paragraph(_NOTE, "quiet")) if parts else None
 
 
 def _group_row(kind: str, group: Group, figures: Mapping[str, str]) -> list[object]:

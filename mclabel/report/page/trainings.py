@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.core.errors import DataError
-from mclabel.report.page.html import Fact, Html, card, figure, join, table, tag, text
+from mclabel.report.page.html import Fact, Html, card, details, draw, figure, join, table
 from mclabel.rl.measure import changes
 from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
 from mclabel.run.kinds import TRAINING, Run, flat, read_json
@@ -179,21 +179,12 @@ def _solutions(run: Run) -> Html:
     pairs = sorted(
         zip(before, after, strict=False), key=lambda pair: pair[0]["outcome"] == pair[1]["outcome"]
     )
-    shown = [
-        tag(
-            "article",
-            tag("p", one["problem"], class_="prose problem"),
-            tag("p", f"Gold: {one['answer']}", class_="quiet"),
-            *_solution("Before", one),
-            *_solution(f"After {steps[-1]} steps", other),
-        )
-        for one, other in pairs[:MAX_SHOWN]
-    ]
-    return join(tag("h3", f"{run.name}: the same problems before and after"), *shown)
-
-
-def _solution(when: str, one: Mapping[str, str]) -> tuple[Html, Html]:
-    return tag("h4", f"{when}: {one['outcome']}"), tag("pre", text(one["solution"]))
+    return draw(
+        "before_and_after",
+        title=f"{run.name}: the same problems before and after",
+        pairs=pairs[:MAX_SHOWN],
+        num_steps=steps[-1],
+    )
 
 
 def read_training(run: Run) -> Mapping[str, Any]:
@@ -226,9 +217,8 @@ def training_part(runs: Sequence[Run]) -> Html:
     return join(
         table(head, rows, caption="What the scorers were trained on, and how they do"),
         _losses(runs),
-        tag(
-            "details",
-            tag("summary", "Configuration"),
+        details(
+            "Configuration",
             table(head, settings, caption="Configuration", marked=differs),
         ),
     )
