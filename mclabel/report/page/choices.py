@@ -99,7 +99,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
                 "" if less is None or method == PASS else f"{less['p_value']:.3f}",
             ]
         )
-    head = ["method", *(f"N={n}" for n in sizes), f"N={last}: less majority", "p"]
+    head = ["method", *(f"N={n}" for n in sizes), f"N={last}: less majority", "p-value"]
     numbers = table(head, rows, caption="Accuracy by method and N, 95% intervals")
     return figure(
         identity,
@@ -124,13 +124,13 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
             str(one["best_size"]),
             f"{one['best']:.3f}",
             f"{one['last']:.3f}",
-            "" if str(one["best_size"]) == size else _interval(one["fall"], "+.3f"),
+            "-" if str(one["best_size"]) == size else _interval(one["fall"], "+.3f"),
             num_fooled[name],
         ]
         for name, one in found.items()
     ]
     numbers = table(
-        ["scorer", "best N", "accuracy there", f"N={size}", "change", "fooled"],
+        ["scorer", "best N", "accuracy there", f"N={size}", "change", "problems fooled"],
         rows,
         caption="Over-optimisation",
         marked=[one["fall"]["high"] < 0 for one in found.values()],
@@ -139,8 +139,9 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
         identity,
         plot,
         numbers,
-        "Left of zero a scorer chooses worse among more samples: it is over-optimised. Fooled: "
-        "problems with a right sample of which a wrong one scores higher.",
+        "Left of zero a scorer chooses worse among more samples: it is over-optimised. A dash: "
+        f"N={size} is its best. Fooled: problems with a right sample of which a wrong one scores "
+        "higher.",
     )
 
 
@@ -172,7 +173,9 @@ def _early(result: Mapping[str, Any], size: str) -> Html:
 def _pairs(result: Mapping[str, Any], identity: str) -> Html:
     found = {k: e for k, e in result["pair_accuracy"].items() if e["value"] is not None}
     names = sorted(found, key=lambda name: -found[name]["value"])
-    plot = _rows_plot("Pairs ranked right", "share", names, [found[name] for name in names])
+    plot = _rows_plot(
+        "Pairs ranked right", "share of pairs", names, [found[name] for name in names]
+    )
     plot = replace(plot, x_range=(0, 1.02))
     rows = [[name, _interval(found[name])] for name in names]
     numbers = table(

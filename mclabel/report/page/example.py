@@ -32,6 +32,7 @@ OUTCOMES = {
     Outcome.TRUNCATED: "cut",
     Outcome.UNGRADED: "ungraded",
 }
+_COUNTED = "Steps are counted from 0."
 _WORDS = {True: "sound", False: "wrong", None: "no verdict"}
 
 
@@ -209,11 +210,11 @@ def _known(row: LabeledSolution, number: int) -> str:
 def _reading(example: Example) -> str:
     at = example.row.first_error
     if not at or example.fall is None:
-        return "A step's value is the share of rollouts from there that end right."
+        return "A step's value is the share of rollouts from there that end right. " + _COUNTED
     before, there = (shown_value(step) for step in example.row.steps[at - 1 : at + 1])
     return (
         "A step's value is the share of rollouts from there that end right: it falls from "
-        f"{before:.2f} to {there:.2f} at step {at}, the first one labelled wrong."
+        f"{before:.2f} to {there:.2f} at step {at}, the first one labelled wrong. {_COUNTED}"
     )
 
 

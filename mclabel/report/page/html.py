@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
@@ -81,10 +82,10 @@ def table(
         caption: what it is.
         marked: rows to be stressed.
     """
-    columns = zip(*rows, strict=True) if rows else [[""]] * len(head)
-    kinds = ["figure" if sum(map(_is_figure, c)) * 2 > len(c) else "word" for c in columns]
+    columns = list(zip(*rows, strict=True)) if rows else [[None]] * len(head)
+    figures = ["figure" if sum(map(_is_figure, c)) * 2 > len(c) else "word" for c in columns[1:]]
     lines = list(zip_longest(rows, marked, fillvalue=False))
-    return draw("table", head=head, kinds=kinds, rows=lines, caption=caption)
+    return draw("table", head=head, kinds=["word", *figures], rows=lines, caption=caption)
 
 
 def figure(identity: str, plot: Plot, numbers: Html, note: str = "") -> Html:
@@ -123,7 +124,7 @@ def page(title: str, names: str, sections: Sequence[tuple[str, str, Html]]) -> s
 
 def _breakable(name: object) -> Html:
     """A name that may go on in the next line after a colon, as scorers' names do."""
-    return escape(bounded(name)).replace(":", Html(":<wbr>"))
+    return Html(re.sub(r":(?=\S)", ":<wbr>", escape(bounded(name))))
 
 
 def _is_figure(cell: object) -> bool:
@@ -228,7 +229,8 @@ def points(estimate: Estimate) -> str:
     """`+12 points`, of a difference between shares."""
     if estimate.value is None:
         return "-"
-    return f"{_signed(estimate.value, _decimals(estimate))} points"
+    shown = _signed(estimate.value, _decimals(estimate))
+    return f"{shown} point{'' if shown in ('+1', '-1') else 's'}"
 
 
 def points_range(estimate: Estimate) -> str:

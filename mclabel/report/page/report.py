@@ -19,7 +19,7 @@ from mclabel.report.page.choices import best_of_n_part, read_evaluation
 from mclabel.report.page.facts import Group, RunFacts, run_facts
 from mclabel.report.page.headline import headline
 from mclabel.report.page.health import health_part
-from mclabel.report.page.html import Html, details, join, page, paragraph, ranged, table
+from mclabel.report.page.html import Html, details, duration, join, page, paragraph, ranged, table
 from mclabel.report.page.trainings import (
     read_training,
     reinforced_card,
@@ -33,16 +33,22 @@ from mclabel.run.outputs import output_file
 from mclabel.show.texts import DESCRIBED, SELECTED
 
 _NOTE = (
-    "First error found: labelled where it truly is, none for none. Precision and recall: of wrong "
-    "steps. False positives: of sound steps. Lucky answers: right through a wrong step."
+    "First error found: labelled where it truly is, none for none. Where there is one: of "
+    "solutions with an error in truth. Precision and recall: of wrong steps. False positives: of "
+    "sound steps. Lucky answers: right through a wrong step."
+)
+_MORE = (
+    " pass@1: solutions that end right. Wrong steps: in truth. Decided: solutions of which a first "
+    "error, or that there is none, is labelled. F1: of precision and recall. Kappa: agreement of "
+    "labels and truth beyond chance, over steps."
 )
 _GROUP_FIGURES = {
-    "found": "first_error_accuracy",
+    "first error found": "first_error_accuracy",
     "where there is one": "first_error_accuracy_wrong",
     "precision": "precision",
     "recall": "recall",
     "false positives": "false_positive_rate",
-    "lucky": "right_through_wrong",
+    "lucky answers": "right_through_wrong",
 }
 
 
@@ -140,7 +146,7 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
         ),
         row("rollout tokens a solution", *(f"{r.cost.tokens_per_solution:,.0f}" for r in runs)),
         row(
-            "without sharing prefixes",
+            "the same if no prefix were shared",
             *(f"{r.cost.tokens_per_solution_unshared:,.0f}" for r in runs),
         ),
         row(
@@ -156,8 +162,8 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
         if not any(jobs)
         else {
             "starts of the job": [j and f"{j.num_starts}" for j in jobs],
-            "seconds": [j and f"{j.elapsed_s:,.0f}" for j in jobs],
-            "GPU-hours": [j and f"{j.gpu_hours:,.2f}" for j in jobs],
+            "time": [j and duration(j.elapsed_s) for j in jobs],
+            "GPU-hours": [j and (f"{j.gpu_hours:,.2f}" if j.gpu_hours else "none") for j in jobs],
             "engines lost and survived": [j and f"{j.num_failures}" for j in jobs],
             "completions taken over after a kill": [j and f"{j.num_replayed:,}" for j in jobs],
         }
@@ -210,7 +216,7 @@ def _quality(runs: Sequence[RunFacts]) -> Html:
         numbers = table(["", *known], rows, caption="Labels against exact truth [95% interval]")
         parts += [
             run_charts.quality_plot(known, "quality-plot", numbers),
-            paragraph(_NOTE, "quiet"),
+            paragraph(_NOTE + _MORE, "quiet"),
         ]
     else:
         parts.append(

@@ -36,7 +36,8 @@ export function strip(row) {
     return bar;
   });
   const of = vals === row.vals ? "step values" : `lowest values of ${vals.length} groups of steps`;
-  return h("span", { class: "strip", role: "img", "aria-label": `${of} ${words.join(", ")}` }, bars);
+  const label = `${of} ${words.join(", ")}`;
+  return h("span", { class: "strip", role: "img", title: label, "aria-label": label }, bars);
 }
 
 /** Of each of `MAX_BARS` groups of neighbouring steps the lowest value and label. */
