@@ -249,6 +249,8 @@ def _axes(axes: Axes, plot: Plot) -> None:
         axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
         axes.xaxis.set_minor_locator(ticker.NullLocator())
+    elif all(isinstance(x, int) for one in plot.series for x in one.x):
+        axes.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True))
     if plot.ticks:
         every = -(-len(plot.ticks) // MAX_TICKS)
         ticks = {

@@ -13,9 +13,9 @@ import pytest
 
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.report.page.choice_headline import main_choice
 from mclabel.report.page.example import MAX_SHOWN, Example, example_part, more_telling
 from mclabel.report.page.facts import run_facts
+from mclabel.report.page.headline import main_choice
 from mclabel.report.page.html import (
     amount,
     duration,
@@ -53,7 +53,7 @@ def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
     assert "160 tokens in 16 rollouts tokens a solution 53 time not recorded" in told
     assert "How good the labels are Not known" in told and "mclabel eval labels" in told
     assert "What the PRM brings +15 points over majority vote (+10 to +20)" in told
-    assert "over the best likelihood: no clear difference +2 points -3 to +7" in told
+    assert "over the best likelihood no clear difference -3 to +7 points" in told
     assert "prm:last 60% 55 to 65%" in told and "some sample is right 80%" in told
     assert "Shares of 300 problems solved by choosing one of 4 samples." in told
     assert "One solution, step by step" in told and "Choosing among samples" in told
@@ -150,7 +150,7 @@ def test_the_solution_shown_does_not_depend_on_the_order() -> None:
 
 
 def words(example: Example) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", example_part(example).markup))
+    return unescape(re.sub(r"<[^>]+>", " ", example_part(example)))
 
 
 def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
@@ -165,7 +165,7 @@ def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
 
 def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
     row = wrong(0, [4] * 30 + [0] * 10)
-    markup = example_part(Example(row=row, has_truth=False, truth=None)).markup
+    markup = example_part(Example(row=row, has_truth=False, truth=None))
     assert markup.count("<li ") == MAX_SHOWN
     assert "Steps 22 to 35 of 40 are shown." in markup and 'start="22"' in markup
 
@@ -173,7 +173,7 @@ def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
 def test_what_a_model_wrote_is_text_in_the_example(tmp_path: Path) -> None:
     for name, text in HOSTILE.items():
         row = solution(0, [f"{text}\n", f"{text}\n", "end"], [2, 0, 0], outcome=Outcome.WRONG)
-        markup = example_part(Example(row=row, has_truth=False, truth=None)).markup
+        markup = example_part(Example(row=row, has_truth=False, truth=None))
         assert not re.search(r"<(script|img|svg|iframe|style|a)\b", markup), name
         assert len(markup) < 20_000, name
     assert "Under 20" not in head(tmp_path, hostile_run(tmp_path / "run"))
@@ -192,6 +192,7 @@ def test_figures_are_worded() -> None:
     assert points(of(0.002, -0.003, 0.008)) == "+0.2 points"
     assert points_range(of(0.002, -0.003, 0.008)) == "-0.3 to +0.8"
     assert points(of(-0.0001, -0.2, 0.2)) == "0 points"
+    assert points(of(-0.012, -0.2, -0.001)) == "-1 point"
     assert percent(Estimate(value=None, low=None, high=None)) == "-"
     shown = [amount(n) for n in (9_999, 12_345, 52_700, 1_260_000, 3e9, 5e13)]
     assert shown == [

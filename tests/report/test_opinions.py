@@ -50,7 +50,7 @@ def printed(row: LabeledSolution, *, styled: bool = False) -> str:
 
 
 def example_page(row: LabeledSolution) -> str:
-    return example_part(Example(row=row, has_truth=False, truth=None)).markup
+    return example_part(Example(row=row, has_truth=False, truth=None))
 
 
 def marks(markup: str) -> list[str]:

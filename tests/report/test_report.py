@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from jinja2 import UndefinedError
 
 from mclabel.core.errors import ConfigError, ShardError
 from mclabel.core.records import Outcome
 from mclabel.report.page.facts import run_facts
-from mclabel.report.page.html import Html, figure, table, tag, text
+from mclabel.report.page.html import Html, draw, figure, paragraph, table
 from mclabel.report.page.report import write_report
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.digest import with_digest
@@ -157,12 +158,14 @@ def test_a_folder_stands_for_the_runs_in_it(tmp_path: Path) -> None:
 
 
 def test_text_is_escaped_and_bounded() -> None:
-    assert text("<b>&\x00\u202e").markup == "&lt;b&gt;&amp;\\u0000\\u202e"
-    assert len(text("x" * 10_000).markup) < 2100
-    assert tag("p", "<", Html("<i>"), class_='"').markup == '<p class="&quot;">&lt;<i></p>'
+    assert paragraph("<b>&\x00\u202e").strip() == "<p>&lt;b&gt;&amp;\\u0000\\u202e</p>"
+    assert len(paragraph("x" * 10_000)) < 2100
+    assert paragraph(Html("<i>"), '"').strip() == '<p class="&#34;"><i></p>'
+    with pytest.raises(UndefinedError, match="'words' was not provided"):
+        draw("paragraph", kind="quiet")
     line = Series(name="</script><script>", x=[0], y=[0], hue=0)
     plot = Plot(title="<b>", x_label="<b>", series=[line])
-    markup = figure("f", plot, table(["a"], [["<"]], caption="c")).markup
+    markup = figure("f", plot, table(["a"], [["<"]], caption="c"))
     assert "<script>" not in markup and "</script>" not in markup and "<b>" not in markup
 
 

@@ -61,7 +61,7 @@ def run_of(folder: Path, *trees: StoredTree) -> str:
 def shown(folder: Path, *trees: StoredTree) -> str:
     part = trees_part(Store(run_of(folder, *trees)))
     assert part is not None
-    return part.markup
+    return part
 
 
 SMALL = tree(

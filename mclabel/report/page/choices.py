@@ -11,7 +11,7 @@ from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.evaluate.best_of_n.figures import Accuracy
 from mclabel.evaluate.best_of_n.show import curves_plot, main_methods
-from mclabel.report.page.html import Html, details, figure, join, ranged, table, tag
+from mclabel.report.page.html import Html, details, draw, figure, join, paragraph, ranged, table
 from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
 from mclabel.show.plots import WIDTH, Plot, Series, row_height
 from mclabel.show.texts import cut
@@ -61,12 +61,15 @@ def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
     left_out = (
         f" {report['num_excluded']} problems were left out, since scorers were trained on them."
     )
-    intro = tag(
-        "p",
+    intro = paragraph(
         f"{result['num_problems']:,} problems, {size} sampled solutions of each. Accuracy at N is "
-        "the mean over all subsets of N samples; bands: 95% intervals by bootstrap over problems.",
-        left_out if report["num_excluded"] else "",
-        f" {report['num_unscored']} samples could not be scored." if report["num_unscored"] else "",
+        "the mean over all subsets of N samples; bands: 95% intervals by bootstrap over problems."
+        + (left_out if report["num_excluded"] else "")
+        + (
+            f" {report['num_unscored']} samples could not be scored."
+            if report["num_unscored"]
+            else ""
+        )
     )
     return join(
         intro,
@@ -96,7 +99,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
                 "" if less is None or method == PASS else f"{less['p_value']:.3f}",
             ]
         )
-    head = ["method", *(f"N={n}" for n in sizes), f"N={last}: less majority", "p"]
+    head = ["method", *(f"N={n}" for n in sizes), f"N={last}: less majority", "p-value"]
     numbers = table(head, rows, caption="Accuracy by method and N, 95% intervals")
     return figure(
         identity,
@@ -121,13 +124,13 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
             str(one["best_size"]),
             f"{one['best']:.3f}",
             f"{one['last']:.3f}",
-            "" if str(one["best_size"]) == size else _interval(one["fall"], "+.3f"),
+            "-" if str(one["best_size"]) == size else _interval(one["fall"], "+.3f"),
             num_fooled[name],
         ]
         for name, one in found.items()
     ]
     numbers = table(
-        ["scorer", "best N", "accuracy there", f"N={size}", "change", "fooled"],
+        ["scorer", "best N", "accuracy there", f"N={size}", "change", "problems fooled"],
         rows,
         caption="Over-optimisation",
         marked=[one["fall"]["high"] < 0 for one in found.values()],
@@ -136,8 +139,9 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
         identity,
         plot,
         numbers,
-        "Left of zero a scorer chooses worse among more samples: it is over-optimised. Fooled: "
-        "problems with a right sample of which a wrong one scores higher.",
+        "Left of zero a scorer chooses worse among more samples: it is over-optimised. A dash: "
+        f"N={size} is its best. Fooled: problems with a right sample of which a wrong one scores "
+        "higher.",
     )
 
 
@@ -169,7 +173,9 @@ def _early(result: Mapping[str, Any], size: str) -> Html:
 def _pairs(result: Mapping[str, Any], identity: str) -> Html:
     found = {k: e for k, e in result["pair_accuracy"].items() if e["value"] is not None}
     names = sorted(found, key=lambda name: -found[name]["value"])
-    plot = _rows_plot("Pairs ranked right", "share", names, [found[name] for name in names])
+    plot = _rows_plot(
+        "Pairs ranked right", "share of pairs", names, [found[name] for name in names]
+    )
     plot = replace(plot, x_range=(0, 1.02))
     rows = [[name, _interval(found[name])] for name in names]
     numbers = table(
@@ -231,21 +237,13 @@ def _fooled(fooled: Mapping[str, list[Mapping[str, Any]]], *, is_code: bool) -> 
         if not cases:
             continue
         shown = [
-            tag(
-                "article",
-                tag("h4", f"{case['problem_id']}, gold {cut(case['answer'])}"),
-                tag("p", case["problem"], class_="quoted"),
-                tag("h5", f"chosen, wrong, score {case['score']:.3f}"),
-                tag("p", case["chosen"], class_=solution),
-                tag("h5", f"the best right one, score {case['right_score']:.3f}"),
-                tag("p", case["right"], class_=solution),
-            )
+            draw("fooled", case=case, gold=cut(case["answer"]), kind=solution)
             for case in cases[:MAX_FOOLED_SHOWN]
         ]
         parts.append(
             details(f"What fooled {name}: {len(shown)} examples with the widest gaps", *shown)
         )
-    return join(tag("h3", "What fooled the scorers"), *parts) if parts else Html("")
+    return join(Html("<h3>What fooled the scorers</h3>"), *parts) if parts else Html("")
 
 
 def _share(value: float | None) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mclabel.core.records import LabeledSolution, Outcome, StepLabel
-from mclabel.report.page.html import MAX_CELL, Html, join, more, tag, visible
+from mclabel.report.page.html import MAX_CELL, Html, draw, left_out
 from mclabel.show.solutions import (
     Place,
     kept_word,
@@ -32,6 +32,7 @@ OUTCOMES = {
     Outcome.TRUNCATED: "cut",
     Outcome.UNGRADED: "ungraded",
 }
+_COUNTED = "Steps are counted from 0."
 _WORDS = {True: "sound", False: "wrong", None: "no verdict"}
 
 
@@ -100,16 +101,15 @@ def example_part(example: Example, *, run: str = "", is_code: bool = False) -> H
     places = places_by_step(row.consensus, row.solution.steps)
     steps = [_step(example, number, places.get(number, ())) for number in range(start, end)]
     count = len(row.steps)
-    left_out = "" if end - start == count else f"Steps {start} to {end - 1} of {count} are shown. "
-    return tag(
-        "article",
-        tag("h3", "One solution, step by step"),
-        tag("p", row.problem.text, class_="prose problem"),
-        _verdicts(example),
-        tag("ol", *steps, class_="steps code" if is_code else "steps", start=str(start)),
-        tag("p", left_out, _reading(example), class_="quiet"),
-        tag("p", _rule(example), f" Run {run}." if run else "", class_="quiet"),
-        class_="example",
+    rest = "" if end - start == count else f"Steps {start} to {end - 1} of {count} are shown. "
+    return draw(
+        "example",
+        problem=row.problem.text,
+        facts=_verdicts(example),
+        steps=steps,
+        start=start,
+        is_code=is_code,
+        notes=[rest + _reading(example), _rule(example) + (f" Run {run}." if run else "")],
     )
 
 
@@ -119,90 +119,63 @@ def _window(row: LabeledSolution) -> tuple[int, int]:
     return start, min(len(row.steps), start + MAX_SHOWN)
 
 
-def _verdicts(example: Example) -> Html:
+Mark = tuple[str, str]
+"""Colour and words of what is said of a step or an answer."""
+
+
+def _verdicts(example: Example) -> list[tuple[str, str | None, list[Mark]]]:
+    """Facts about the solution: name, words and marks."""
     row = example.row
-    outcome = row.solution.outcome
-    facts: list[tuple[str, list[object]]] = [
-        ("Answer", [_short(row.solution.prediction), " ", _chip(outcome, OUTCOMES[outcome])]),
-        ("Gold", [_short(row.problem.answer)]),
-        ("First error, labelled", [_labelled(row)]),
+    outcome, prediction = row.solution.outcome, row.solution.prediction
+    answer = None if prediction is None else cut(prediction)
+    facts: list[tuple[str, str | None, list[Mark]]] = [
+        ("Answer", answer, [(outcome, OUTCOMES[outcome])]),
+        ("Gold", cut(row.problem.answer), []),
+        ("First error, labelled", _labelled(row), []),
     ]
     if example.has_truth:
-        same = example.truth == row.first_error
-        chip = _chip("" if same else "differs", "agrees" if same else "differs")
-        said = [" ", chip] if row.is_decided else []  # what is undecided differs from nothing
-        facts.append(("First error, in truth", [_place(example.truth), *said]))
+        mark = ("", "agrees") if example.truth == row.first_error else ("differs", "differs")
+        said = [mark] if row.is_decided else []  # what is undecided differs from nothing
+        facts.append(("First error, in truth", _place(example.truth), said))
     if (consensus := row.consensus) is not None:
-        chip = _chip("" if consensus.kept else "differs", kept_word(consensus))
-        facts.append((f"Consensus, {rule_name(consensus)}", [chip]))
-        facts += [(source, [words]) for source, words in opinions_words(consensus)]
-    return tag(
-        "dl",
-        *(tag("div", tag("dt", name), tag("dd", *parts)) for name, parts in facts),
-        class_="facts",
-    )
+        mark = ("" if consensus.kept else "differs", kept_word(consensus))
+        facts.append((f"Consensus, {rule_name(consensus)}", "", [mark]))
+        facts += [(source, words, []) for source, words in opinions_words(consensus)]
+    return facts
 
 
 def _step(example: Example, number: int, places: Sequence[Place]) -> Html:
     row = example.row
     label = row.steps[number]
-    value, word = shown_value(label), _WORDS[label.hard]
-    chips = []
+    marks = []
     if number == row.first_error:
         also = example.has_truth and example.truth == number
-        chips.append(_chip("error", "first error, also in truth" if also else "first error"))
+        marks.append(("error", "first error, also in truth" if also else "first error"))
     elif example.has_truth and number == example.truth:
-        chips.append(_chip("differs" if row.is_decided else "", "first error in truth"))
-    said = tag(
-        "div",
-        tag("p", *chips, class_="chips") if chips else "",
-        tag("div", *_marked(row.solution.steps[number].text, places), class_="prose"),
-        tag("ul", *(tag("li", place.words) for place in places), class_="reasons")
-        if places
-        else "",
+        marks.append(("differs" if row.is_decided else "", "first error in truth"))
+    return draw(
+        "step",
+        number=number,
+        word=_WORDS[label.hard],
+        value=shown_value(label),
+        label=label,
+        marks=marks,
+        pieces=_pieces(row.solution.steps[number].text, places),
+        reasons=[place.words for place in places],
+        known=_known(row, number),
     )
-    measures = tag(
-        "div",
-        tag(
-            "div",
-            tag("strong", word, class_=f"word {word.replace(' ', '-')}"),
-            _bar(value, label),
-            tag("span", "?" if value is None else f"{value:.2f}", class_="value"),
-            class_="line",
-        ),
-        tag("p", _known(row, number), class_="quiet"),
-        class_="measures",
-    )
-    figure = tag("span", str(number), class_="number", aria_hidden="true")
-    body = tag("div", tag("div", figure, said, class_="said"), measures, class_="step-body")
-    none = "" if value is not None else f" no-value {word.replace(' ', '-')}"
-    style = {} if value is None else {"style": f"--v:{value:.4f}"}
-    return tag("li", body, class_=f"step{none}", aria_label=f"Step {number}, {word}", **style)
 
 
-def _marked(text: str, places: Sequence[Place]) -> Iterator[object]:
-    """The parts of a step's text, those that places cover in marks."""
+def _pieces(text: str, places: Sequence[Place]) -> list[tuple[str, str]]:
+    """The parts of a step's text, with the words of the places that cover them."""
     body, left = step_body(text)
     moved = [
         replace(place, start=max(0, place.start - left), end=max(0, place.end - left))
         for place in places
     ]
-    for part, over in pieces(body[:MAX_CELL], moved):
-        title = visible("\n".join(place.words for place in over))
-        yield tag("mark", part, title=title) if over else part
-    yield more(body)
-
-
-def _bar(value: float | None, label: StepLabel) -> Html:
-    """A bar as long as the value, a line over it as long as the interval."""
-    inner = []
-    if value is not None:
-        inner.append(tag("span", class_="fill"))
-    if label.low is not None and label.high is not None:
-        ends = f"--from:{label.low:.4f};--to:{label.high:.4f}"
-        inner.append(tag("span", class_="range", style=ends))
-    kind = "value-bar unknown" if value is None else "value-bar"
-    return tag("span", *inner, class_=kind, aria_hidden="true")
+    parts = pieces(body[:MAX_CELL], moved)
+    shown = [(part, "\n".join(place.words for place in over)) for part, over in parts]
+    return [*shown, (left_out(body), "")]
 
 
 def _known(row: LabeledSolution, number: int) -> str:
@@ -237,11 +210,11 @@ def _known(row: LabeledSolution, number: int) -> str:
 def _reading(example: Example) -> str:
     at = example.row.first_error
     if not at or example.fall is None:
-        return "A step's value is the share of rollouts from there that end right."
+        return "A step's value is the share of rollouts from there that end right. " + _COUNTED
     before, there = (shown_value(step) for step in example.row.steps[at - 1 : at + 1])
     return (
         "A step's value is the share of rollouts from there that end right: it falls from "
-        f"{before:.2f} to {there:.2f} at step {at}, the first one labelled wrong."
+        f"{before:.2f} to {there:.2f} at step {at}, the first one labelled wrong. {_COUNTED}"
     )
 
 
@@ -261,10 +234,6 @@ def _rule(example: Example) -> str:
     )
 
 
-def _chip(kind: str, words: str) -> Html:
-    return tag("span", words, class_=f"chip {kind}")
-
-
 def _labelled(row: LabeledSolution) -> str:
     is_unknown = row.first_error is None and not row.is_decided
     return "undecided" if is_unknown else _place(row.first_error)
@@ -272,9 +241,3 @@ def _labelled(row: LabeledSolution) -> str:
 
 def _place(index: int | None) -> str:
     return "none" if index is None else f"step {index}"
-
-
-def _short(answer: str | None) -> Html:
-    if answer is None:
-        return tag("span", "none", class_="quiet")
-    return join(tag("span", cut(answer)))

@@ -7,10 +7,14 @@ solution step by step, and the plot of choosing among samples. Tables follow bel
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
-from mclabel.report.page.choice_headline import choice_card, choice_plot, main_choice
+from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
+from mclabel.evaluate.best_of_n.figures import is_reference
+from mclabel.evaluate.best_of_n.show import curves_plot
+from mclabel.report.page.choices import estimates
 from mclabel.report.page.example import example_part
 from mclabel.report.page.facts import RunFacts
 from mclabel.report.page.html import (
@@ -18,22 +22,25 @@ from mclabel.report.page.html import (
     Html,
     amount,
     card,
+    draw,
     duration,
-    join,
+    figure,
     percent,
     percent_range,
     plural,
     points,
     points_range,
     range_bar,
+    ranged,
     table,
-    tag,
 )
 from mclabel.run.kinds import is_code
 from mclabel.show.texts import DESCRIBED, SELECTED
 
 MAX_CHOICES = 3
 """Evaluations that stand at the head; the others have sections of their own."""
+_RANGES = "Ranges are 95% intervals over problems; points are percentage points."
+_PLAIN = (MAJORITY, RANDOM, PASS)
 
 
 def headline(
@@ -66,19 +73,17 @@ def headline(
         name, choice = next(iter(choices.items()))
         below.append(choice_plot(choice, "choice", name if len(evaluations) > 1 else ""))
     if len(cards) == len(below) == 1:  # one card fits beside what is below it
-        cards, below = [], [*cards, *below]
-    return join(
-        _side_by_side(runs) if len(runs) > 1 else Html(""),
-        tag("div", *cards, class_="cards") if cards else Html(""),
-        tag("div", *below, class_="pair" if len(below) > 1 else "single") if below else Html(""),
-    )
+        cards, below = [], [*below, *cards]
+    beside = _side_by_side(runs) if len(runs) > 1 else ""
+    note = _RANGES if len(runs) == 1 or choices else ""
+    return draw("headline", runs=beside, cards=cards, note=note, below=below)
 
 
 def _label_cards(runs: Sequence[RunFacts]) -> list[Html]:
     run = runs[0]
     if not run.all.num_solutions:
         return [_nothing_labelled()]
-    return [tag("div", _labelled(run), _cost(run), class_="stack"), _quality(run)]
+    return [draw("stack", cards=[_labelled(run), _cost(run)]), _quality(run)]
 
 
 def _labelled(run: RunFacts) -> Html:
@@ -120,10 +125,8 @@ def _cost(run: RunFacts) -> Html:
 
 def _quality(run: RunFacts) -> Html:
     title, quality, gap = "How good the labels are", run.all.quality, run.shares.gap
-    held = [
-        Fact("values less outcomes", points(gap), f"{points_range(gap)}{_held(gap)}")
-        for _ in range(gap.value is not None)
-    ]
+    remark = ", too high" if (gap.value or 0.0) > 0 else ", too low"
+    held = [] if gap.value is None else [_difference("values less outcomes", gap, remark)]
     if quality is None or quality.first_error_accuracy.value is None:
         return card(
             title,
@@ -131,9 +134,9 @@ def _quality(run: RunFacts) -> Html:
             "Which steps are wrong in truth is not known of these problems. Values less outcomes: "
             "mean value of steps less the share of them whose solution ends right.",
             held,
-            note=join(
-                _command("mclabel eval labels"),
-                Html(" compares labels with human ones, or another run's."),
+            note=Html(
+                "<code>mclabel eval labels</code> compares labels with human ones, "
+                "or another run's."
             ),
             quiet=True,
         )
@@ -162,13 +165,6 @@ def _quality(run: RunFacts) -> Html:
         bar=range_bar(found),
         note=note,
     )
-
-
-def _held(gap: Estimate) -> str:
-    """A remark on a gap whose interval does not hold zero; else nothing."""
-    if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
-        return ""
-    return ", too high" if gap.low > 0 else ", too low"
 
 
 def _side_by_side(runs: Sequence[RunFacts]) -> Html:
@@ -202,8 +198,8 @@ def _side_by_side(runs: Sequence[RunFacts]) -> Html:
 def _measured(estimate: Estimate) -> Html:
     if estimate.value is None:
         return Html("-")
-    shown = tag("small", percent_range(estimate))
-    return join(Html(percent(estimate)), range_bar(estimate), shown)
+    shown = {"figure": percent(estimate), "range": percent_range(estimate)}
+    return draw("measured", bar=range_bar(estimate), **shown)
 
 
 def _trained(trainings: Mapping[str, Mapping[str, Any]]) -> Html:
@@ -214,7 +210,7 @@ def _trained(trainings: Mapping[str, Mapping[str, Any]]) -> Html:
         count = report.get("num_solutions")
         trained_on = "not ended" if count is None else plural(count, "solution")
         facts.append(Fact(name, trained_on, measured))
-    note = join(Html("What they bring: "), _command("mclabel eval best-of-n"))
+    note = Html("What they bring: <code>mclabel eval best-of-n</code>")
     return card(
         "What was trained", plural(len(trainings), "scorer"), "trained on", facts, note=note
     )
@@ -224,18 +220,12 @@ def _nothing_chosen() -> Html:
     return card(
         "What a PRM brings",
         "Not measured",
-        join(
-            _command("mclabel train"),
-            Html(" trains one on labels, "),
-            _command("mclabel eval best-of-n"),
-            Html(" measures what it brings."),
+        Html(
+            "<code>mclabel train</code> trains one on labels, "
+            "<code>mclabel eval best-of-n</code> measures what it brings."
         ),
         quiet=True,
     )
-
-
-def _command(line: str) -> Html:
-    return tag("code", line)
 
 
 def _nothing_labelled() -> Html:
@@ -245,3 +235,133 @@ def _nothing_labelled() -> Html:
         "All problems were left out or set aside; the log of the job has the reasons.",
         quiet=True,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The methods of an evaluation that stand at the head.
+
+    Neither is one of its references. The scorer is the first that the evaluation names, by its
+    first aggregation: taking the one that did best here would overstate it. The likelihood is the
+    best one, which understates what the scorer brings against it.
+    """
+
+    result: Mapping[str, Any]
+    scorer: str | None
+    likelihood: str | None
+
+    @property
+    def size(self) -> str:
+        """The largest N."""
+        return str(self.result["num_samples"])
+
+    def accuracy(self, method: str) -> Estimate:
+        """At the largest N."""
+        return _estimate(self.result["accuracy"][method][self.size])
+
+    def gain(self, other: str) -> Estimate:
+        """Accuracy of the scorer less that of another method, at the largest N."""
+        return _estimate(self.result["differences"][self.size][self.scorer][other])
+
+    @property
+    def methods(self) -> list[str]:
+        """Of the plot."""
+        return [m for m in (self.scorer, self.likelihood, MAJORITY, RANDOM) if m is not None]
+
+
+def main_choice(result: Mapping[str, Any]) -> Choice:
+    """The figures of an evaluation that stand at the head."""
+    accuracy, size = result["accuracy"], str(result["num_samples"])
+    references = result.get("references", ())
+    methods = [method for method in accuracy if not is_reference(method, references)]
+    likelihoods = [method for method in methods if method.startswith("likelihood:")]
+    scorers = [
+        method
+        for method in methods
+        if method not in (*_PLAIN, *likelihoods) and not method.startswith("vote:")
+    ]
+    return Choice(
+        result=result,
+        scorer=next(iter(scorers), None),
+        likelihood=max(likelihoods, key=lambda m: accuracy[m][size]["value"], default=None),
+    )
+
+
+def choice_card(choice: Choice, name: str) -> Html:
+    """The gain over majority vote, and the accuracies behind it.
+
+    Args:
+        choice: of an evaluation.
+        name: of the evaluation, empty for the only one.
+    """
+    kind = "PRM" if ":" in (choice.scorer or "") else "scorer"
+    title = f"What the {kind} brings{f': {name}' if name else ''}"
+    vote, likelihood = choice.accuracy(MAJORITY), choice.likelihood
+    names = {MAJORITY: "majority vote", PASS: "some sample is right"}
+    solved = [
+        Fact(names.get(method, method), percent(one), percent_range(one))
+        for method in (choice.scorer, likelihood, MAJORITY, PASS)
+        if method is not None
+        for one in [choice.accuracy(method)]
+    ]
+    num_problems = choice.result["num_problems"]
+    note = f"Shares of {num_problems:,} problems solved by choosing one of {choice.size} samples."
+    if num_problems < FEW_PROBLEMS:
+        note += f" Under {FEW_PROBLEMS} problems: the intervals are too narrow."
+    if choice.scorer is None:
+        words = f"solved by majority vote ({percent_range(vote)}); no scorer took part"
+        return card(title, percent(vote), words, solved, bar=range_bar(vote), note=note)
+    gain = choice.gain(MAJORITY)
+    if _is_unclear(gain):  # a number as a headline would be read as a gain or a loss
+        head, words = "No clear gain", f"over majority vote ({points_range(gain)} points)"
+    else:
+        worse = ": worse" if (gain.value or 0.0) < 0 else ""
+        head, words = points(gain), f"over majority vote ({points_range(gain)}){worse}"
+    if likelihood is not None:
+        solved.insert(0, _difference("over the best likelihood", choice.gain(likelihood)))
+    bar = range_bar(gain, signed=True)
+    return card(title, head, words, solved, bar=bar, note=note)
+
+
+def choice_plot(choice: Choice, identity: str, name: str) -> Html:
+    """Accuracy by N of the few methods that matter most.
+
+    Args:
+        choice: of an evaluation.
+        identity: of the plot in the page.
+        name: of the evaluation, empty for the only one.
+    """
+    accuracy = estimates(choice.result["accuracy"])
+    shown = {method: accuracy[method] for method in choice.methods}
+    title = f"Choosing among samples{f': {name}' if name else ''}"
+    plot = curves_plot(title, shown, size=(5.2, 3.8))
+    rows = [
+        [method, *(ranged(e.value, e.low, e.high) for e in shown[method].values())]
+        for method in sorted(shown, key=lambda m: -(choice.accuracy(m).value or 0.0))
+    ]
+    head = ["method", *(f"N={n}" for n in accuracy[MAJORITY])]
+    numbers = table(head, rows, caption="Share of problems solved")
+    first = "its first aggregation, not the one that did best here; " if choice.scorer else ""
+    note = (
+        f"{choice.scorer}: the first scorer named, by {first}likelihood: the best one. "
+        if choice.scorer and choice.likelihood
+        else ""
+    )
+    return figure(
+        identity, plot, numbers, f"{note}Bands: 95% intervals by bootstrap over problems."
+    )
+
+
+def _difference(name: str, found: Estimate, remark: str = "") -> Fact:
+    """A difference between shares; a figure only where its interval does not hold zero."""
+    if _is_unclear(found):
+        return Fact(name, "no clear difference", f"{points_range(found)} points")
+    return Fact(name, points(found), points_range(found) + remark)
+
+
+def _is_unclear(found: Estimate) -> bool:
+    return found.low is not None and found.high is not None and found.low <= 0 <= found.high
+
+
+def _estimate(content: Mapping[str, Any]) -> Estimate:
+    return Estimate(value=content["value"], low=content["low"], high=content["high"])

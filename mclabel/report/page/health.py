@@ -9,7 +9,7 @@ from rich.text import Text
 from mclabel.evaluate.health.checks import CHECKS
 from mclabel.evaluate.health.counts import SOMETIMES
 from mclabel.evaluate.health.health import MIN_SEEN, Figure, Finding, Health, run_health, share_text
-from mclabel.report.page.html import Html, join, table, tag
+from mclabel.report.page.html import Html, details, join, paragraph, table
 from mclabel.run.kinds import Run
 from mclabel.show.grid import Grid
 
@@ -56,11 +56,10 @@ def health_part(runs: Sequence[Run]) -> Html:
         title = f"Health of {run.name}" if len(runs) > 1 else "Health"
         parts.append(_findings(run.name, health))
         parts.append(
-            tag(
-                "details",
-                tag("summary", f"{title}: every figure"),
+            details(
+                f"{title}: every figure",
                 table(health_grid(health).header, list(_rows(health)), caption=title),
-                tag("p", NOTE, class_="quiet"),
+                paragraph(NOTE, "quiet"),
             )
         )
     return join(*parts)
@@ -68,7 +67,7 @@ def health_part(runs: Sequence[Run]) -> Html:
 
 def _findings(name: str, health: Health) -> Html:
     if not health.findings:
-        return tag("p", f"{name}: no check speaks against training on these labels.")
+        return paragraph(f"{name}: no check speaks against training on these labels.")
     rows = [[f.severity, f.text, f.remedy, f.why] for f in health.findings]
     errors = [finding.severity == "error" for finding in health.findings]
     return table(["", "what", "what to change", "why"], rows, caption=name, marked=errors)

@@ -1,13 +1,17 @@
-"""HTML of the report, by hand: whatever is put in as text is escaped."""
+"""What the report's parts are drawn with: the macros of report.html, and figures as texts."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
-from html import escape
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.environment import TemplateModule
+from markupsafe import Markup, escape
 
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.show.files import STATIC
@@ -17,26 +21,26 @@ MAX_CELL = 2000
 """Characters of a text."""
 
 
-class Html(NamedTuple):
-    """Markup that is safe to put in a page as it stands."""
-
-    markup: str
+Html = Markup
+"""Markup that is safe to put in a page as it stands."""
 
 
-def text(content: object) -> Html:
-    """Any text, escaped and bounded."""
+def draw(macro: str, **values: object) -> Html:
+    """A macro of report.html; texts among its values are bounded and escaped."""
+    drawn: Html = getattr(_TEMPLATE, macro)(**values)
+    return drawn
+
+
+def bounded(content: object) -> object:
+    """Any text, cut, and with what would hide or reorder it as codes; markup as it stands."""
     if isinstance(content, Html):
         return content
     whole = str(content)
-    return Html(escape(visible(whole[:MAX_CELL]) + more(whole)))
+    shown = (c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in whole[:MAX_CELL])
+    return "".join(shown) + left_out(whole)
 
 
-def visible(content: str) -> str:
-    """A text with what would hide or reorder it as codes; not escaped."""
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in content)
-
-
-def more(whole: str) -> str:
+def left_out(whole: str) -> str:
     """How much of a text is left out where it is bounded; empty if nothing is."""
     return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
 
@@ -45,21 +49,22 @@ def ranged(value: float | None, low: float | None, high: float | None, form: str
     """A figure and its interval, `-` without any."""
     if value is None or low is None or high is None:
         return Html("-")
-    return Html(f"{value:{form}} <small>[{low:{form}}, {high:{form}}]</small>")
+    return draw("ranged", value=f"{value:{form}}", low=f"{low:{form}}", high=f"{high:{form}}")
 
 
 def join(*parts: Html) -> Html:
     """One after the other."""
-    return Html("\n".join(part.markup for part in parts))
+    return Html("\n").join(parts)
 
 
-def tag(name: str, *parts: object, **attributes: str) -> Html:
-    """An element. `class_` is `class`; texts among its parts are escaped."""
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value, quote=True)}"'
-        for key, value in attributes.items()
-    )
-    return Html(f"<{name}{given}>{''.join(text(part).markup for part in parts)}</{name}>")
+def paragraph(words: object, kind: str = "") -> Html:
+    """A paragraph; of kind `quiet` what is only to be looked up."""
+    return draw("paragraph", words=words, kind=kind)
+
+
+def details(summary: str, *parts: Html) -> Html:
+    """What opens when it is asked for."""
+    return draw("details", summary=summary, parts=parts)
 
 
 def table(
@@ -77,40 +82,10 @@ def table(
         caption: what it is.
         marked: rows to be stressed.
     """
-    columns = list(zip(*rows, strict=True)) if rows else []
-    kinds = ["figure" if sum(map(_is_figure, c)) * 2 > len(c) else "word" for c in columns]
-    lines = [
-        tag(
-            "tr",
-            tag("th", cells[0], scope="row"),
-            *(_cell(c, kind) for c, kind in zip(cells[1:], kinds[1:], strict=True)),
-            **({"class_": "marked"} if number < len(marked) and marked[number] else {}),
-        )
-        for number, cells in enumerate(rows)
-    ]
-    names = (
-        tag(
-            "th",
-            _breakable(name),
-            scope="col",
-            **({"class_": "figure"} if kind == "figure" else {}),
-        )
-        for name, kind in zip_longest(head, kinds)
-    )
-    inner = tag(
-        "table", tag("caption", caption), tag("thead", tag("tr", *names)), tag("tbody", *lines)
-    )
-    return tag("div", inner, class_="wide", tabindex="0", role="region", aria_label=caption)
-
-
-def section(identity: str, title: str, *parts: Html) -> Html:
-    """A part of the page with a heading of its own."""
-    return tag("section", tag("h2", title), *parts, id=identity)
-
-
-def details(summary: str, *parts: Html) -> Html:
-    """What opens when it is asked for."""
-    return tag("details", tag("summary", summary), *parts)
+    columns = list(zip(*rows, strict=True)) if rows else [[None]] * len(head)
+    figures = ["figure" if sum(map(_is_figure, c)) * 2 > len(c) else "word" for c in columns[1:]]
+    lines = list(zip_longest(rows, marked, fillvalue=False))
+    return draw("table", head=head, kinds=["word", *figures], rows=lines, caption=caption)
 
 
 def figure(identity: str, plot: Plot, numbers: Html, note: str = "") -> Html:
@@ -122,17 +97,18 @@ def figure(identity: str, plot: Plot, numbers: Html, note: str = "") -> Html:
         numbers: the same as a table.
         note: how to read it.
     """
-    return tag(
-        "figure",
-        tag("h3", plot.title),
-        tag("div", Html(svg(plot, identity)), class_="plot", id=identity, tabindex="0"),
-        tag("figcaption", note),
-        details("Numbers", numbers),
-    )
+    drawing = Html(svg(plot, identity))
+    return draw("figure", id=identity, plot=plot, drawing=drawing, numbers=numbers, note=note)
 
 
-def page(title: str, *parts: Html) -> str:
-    """A whole page that needs nothing but itself; only this package's own scripts run in it."""
+def page(title: str, names: str, sections: Sequence[tuple[str, str, Html]]) -> str:
+    """A whole page that needs nothing but itself; only this package's own scripts run in it.
+
+    Args:
+        title: of its window.
+        names: of what it shows.
+        sections: id, title and content.
+    """
     script = (STATIC / "theme.js").read_text(encoding="utf-8")
     styles = "".join(
         (STATIC / name).read_text(encoding="utf-8")
@@ -142,38 +118,41 @@ def page(title: str, *parts: Html) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(styles)}'; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    head = (
-        '<meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{styles}</style><script>{script}</script>"
-    )
-    body = join(*parts).markup
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
-
-
-def _cell(content: object, kind: str) -> Html:
-    """A cell of a column; a text among figures may take several lines."""
-    odd = kind == "figure" and not _is_figure(content) and content != "-"
-    return tag("td", content, class_="figure text" if odd else kind)
+    own = {"policy": Html(policy), "styles": Html(styles), "script": Html(script)}
+    return draw("page", title=title, names=names, sections=sections, **own)
 
 
 def _breakable(name: object) -> Html:
     """A name that may go on in the next line after a colon, as scorers' names do."""
-    return Html(text(name).markup.replace(":", ":<wbr>"))
+    return Html(re.sub(r":(?=\S)", ":<wbr>", escape(bounded(name))))
 
 
 def _is_figure(cell: object) -> bool:
-    shown = cell.markup if isinstance(cell, Html) else cell
-    if isinstance(shown, str):
-        return shown == "" or shown[0] in "0123456789+-.["
-    return isinstance(shown, int | float)
+    if isinstance(cell, str):
+        return cell == "" or cell[0] in "0123456789+-.["
+    return isinstance(cell, int | float)
 
 
 def _hash(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
+def _template() -> TemplateModule:
+    """The macros that draw the page."""
+    environment = Environment(
+        loader=FileSystemLoader(STATIC / "report"),
+        autoescape=True,
+        finalize=bounded,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["breakable"] = _breakable
+    environment.tests["figure"] = _is_figure
+    return environment.get_template("report.html").module
+
+
+_TEMPLATE = _template()
 _REACH = 0.3
 """Largest difference that a signed bar can show; what is beyond lies at its end."""
 
@@ -193,7 +172,7 @@ def card(
     words: object = "",
     facts: Iterable[Fact] = (),
     *,
-    bar: Html | None = None,
+    bar: object = "",
     note: object = "",
     quiet: bool = False,
 ) -> Html:
@@ -208,24 +187,8 @@ def card(
         note: how far to trust it.
         quiet: whether there is nothing to remember, only why.
     """
-    lines = [
-        tag(
-            "div",
-            tag("dt", fact.name),
-            tag("dd", fact.figure, tag("small", fact.more) if fact.more else ""),
-        )
-        for fact in facts
-    ]
-    return tag(
-        "article",
-        tag("h3", title),
-        tag("p", figure, class_="figure-large"),
-        bar or "",
-        tag("p", words) if words else "",
-        tag("dl", *lines) if lines else "",
-        tag("p", note, class_="quiet") if note else "",
-        class_="card quiet-card" if quiet else "card",
-    )
+    values = {"bar": bar, "note": note, "quiet": quiet}
+    return draw("card", title=title, figure=figure, words=words, facts=list(facts), **values)
 
 
 def range_bar(estimate: Estimate, *, signed: bool = False) -> Html:
@@ -241,14 +204,7 @@ def range_bar(estimate: Estimate, *, signed: bool = False) -> Html:
         min(1.0, max(0.0, 0.5 + end / (2 * _REACH) if signed else end))
         for end in (estimate.value, estimate.low, estimate.high)
     )
-    inner = (tag("span", class_="ends"), tag("span", class_="dot"))
-    return tag(
-        "span",
-        *(tag("span", class_="zero") if signed else "", *inner),
-        class_="range-bar",
-        style=f"--at:{at:.4f};--from:{low:.4f};--to:{high:.4f}",
-        aria_hidden="true",
-    )
+    return draw("range_bar", at=f"{at:.4f}", low=f"{low:.4f}", high=f"{high:.4f}", signed=signed)
 
 
 _AMOUNTS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand"))
@@ -273,7 +229,8 @@ def points(estimate: Estimate) -> str:
     """`+12 points`, of a difference between shares."""
     if estimate.value is None:
         return "-"
-    return f"{_signed(estimate.value, _decimals(estimate))} points"
+    shown = _signed(estimate.value, _decimals(estimate))
+    return f"{shown} point{'' if shown in ('+1', '-1') else 's'}"
 
 
 def points_range(estimate: Estimate) -> str:

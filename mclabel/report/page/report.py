@@ -19,7 +19,7 @@ from mclabel.report.page.choices import best_of_n_part, read_evaluation
 from mclabel.report.page.facts import Group, RunFacts, run_facts
 from mclabel.report.page.headline import headline
 from mclabel.report.page.health import health_part
-from mclabel.report.page.html import Html, join, page, ranged, section, table, tag
+from mclabel.report.page.html import Html, details, duration, join, page, paragraph, ranged, table
 from mclabel.report.page.trainings import (
     read_training,
     reinforced_card,
@@ -33,16 +33,22 @@ from mclabel.run.outputs import output_file
 from mclabel.show.texts import DESCRIBED, SELECTED
 
 _NOTE = (
-    "First error found: labelled where it truly is, none for none. Precision and recall: of wrong "
-    "steps. False positives: of sound steps. Lucky answers: right through a wrong step."
+    "First error found: labelled where it truly is, none for none. Where there is one: of "
+    "solutions with an error in truth. Precision and recall: of wrong steps. False positives: of "
+    "sound steps. Lucky answers: right through a wrong step."
+)
+_MORE = (
+    " pass@1: solutions that end right. Wrong steps: in truth. Decided: solutions of which a first "
+    "error, or that there is none, is labelled. F1: of precision and recall. Kappa: agreement of "
+    "labels and truth beyond chance, over steps."
 )
 _GROUP_FIGURES = {
-    "found": "first_error_accuracy",
+    "first error found": "first_error_accuracy",
     "where there is one": "first_error_accuracy_wrong",
     "precision": "precision",
     "recall": "recall",
     "false positives": "false_positive_rate",
-    "lucky": "right_through_wrong",
+    "lucky answers": "right_through_wrong",
 }
 
 
@@ -101,19 +107,7 @@ def make_report(runs: Sequence[Run]) -> str:
     if reinforced:
         sections.append(("policies", "Policies", reinforced_part(reinforced)))
     names = ", ".join(run.name for run in runs)
-    links = [tag("li", tag("a", title, href=f"#{identity}")) for identity, title, _ in sections]
-    header = tag(
-        "header",
-        tag("div", tag("h1", "mclabel report"), tag("p", names, class_="quiet")),
-        tag("button", "Theme: auto", type="button", id="theme"),
-    )
-    body = tag("main", *(section(i, title, content) for i, title, content in sections))
-    return page(
-        f"mclabel: {names}"[:120],
-        header,
-        tag("nav", tag("ol", *links), aria_label="Sections"),
-        body,
-    )
+    return page(f"mclabel: {names}"[:120], names, sections)
 
 
 def _trees(runs: Sequence[Run]) -> list[tuple[str, str, Html]]:
@@ -152,7 +146,7 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
         ),
         row("rollout tokens a solution", *(f"{r.cost.tokens_per_solution:,.0f}" for r in runs)),
         row(
-            "without sharing prefixes",
+            "the same if no prefix were shared",
             *(f"{r.cost.tokens_per_solution_unshared:,.0f}" for r in runs),
         ),
         row(
@@ -168,8 +162,8 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
         if not any(jobs)
         else {
             "starts of the job": [j and f"{j.num_starts}" for j in jobs],
-            "seconds": [j and f"{j.elapsed_s:,.0f}" for j in jobs],
-            "GPU-hours": [j and f"{j.gpu_hours:,.2f}" for j in jobs],
+            "time": [j and duration(j.elapsed_s) for j in jobs],
+            "GPU-hours": [j and (f"{j.gpu_hours:,.2f}" if j.gpu_hours else "none") for j in jobs],
             "engines lost and survived": [j and f"{j.num_failures}" for j in jobs],
             "completions taken over after a kill": [j and f"{j.num_replayed:,}" for j in jobs],
         }
@@ -203,7 +197,7 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
             caption="Versions",
         ),
     ]
-    parts.append(tag("details", tag("summary", "Configuration and versions"), *opened))
+    parts.append(details("Configuration and versions", *opened))
     return join(*parts)
 
 
@@ -222,20 +216,19 @@ def _quality(runs: Sequence[RunFacts]) -> Html:
         numbers = table(["", *known], rows, caption="Labels against exact truth [95% interval]")
         parts += [
             run_charts.quality_plot(known, "quality-plot", numbers),
-            tag("p", _NOTE, class_="quiet"),
+            paragraph(_NOTE + _MORE, "quiet"),
         ]
     else:
         parts.append(
-            tag(
-                "p",
+            paragraph(
                 "The truth of these steps is not known, so what can be shown is how labels hang "
-                "together: with outcomes below, and between runs.",
+                "together: with outcomes below, and between runs."
             )
         )
     for run in runs:
         if run.describes is not None:
             words = DESCRIBED[run.describes] if run.name in known else SELECTED
-            parts.append(tag("p", f"{run.name}: {words}", class_="quiet"))
+            parts.append(paragraph(f"{run.name}: {words}", "quiet"))
     parts.append(run_charts.error_plot(runs))
     if len(runs) > 1:
         parts.append(_agreement(runs))
@@ -277,7 +270,7 @@ def _values(runs: Sequence[RunFacts]) -> Html:
         run_charts.place_plot(runs),
     ]
     shown = [plot for plot in plots if plot is not None]
-    return join(*shown) if shown else tag("p", "No step of these runs has a value.")
+    return join(*shown) if shown else paragraph("No step of these runs has a value.")
 
 
 def _kinds(runs: Sequence[RunFacts]) -> Html | None:
@@ -291,7 +284,7 @@ def _kinds(runs: Sequence[RunFacts]) -> Html | None:
             title = f"{run.name}: by {name}" if len(runs) > 1 else f"By {name}"
             head = [name, "problems", "solutions", "right", "labelled with an error", *figures]
             parts.append(table(head, rows, caption=title))
-    return join(*parts, tag("p", _NOTE, class_="quiet")) if parts else None
+    return join(*parts, paragraph(_NOTE, "quiet")) if parts else None
 
 
 def _group_row(kind: str, group: Group, figures: Mapping[str, str]) -> list[object]:

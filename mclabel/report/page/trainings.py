@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.core.errors import DataError
-from mclabel.report.page.html import Fact, Html, card, figure, join, table, tag, text
+from mclabel.report.page.html import Fact, Html, card, details, draw, figure, join, table
 from mclabel.rl.measure import changes
 from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
 from mclabel.run.kinds import TRAINING, Run, flat, read_json
@@ -38,6 +38,14 @@ LOGGED: Mapping[str, tuple[str, str]] = {
     "refused": ("Solutions without a reward for their form", "share of solutions"),
 }
 """Figures of the log that have a plot."""
+
+_TRAINED_ON = {
+    "num_solutions": "solutions trained on",
+    "num_validation": "solutions held out for validation",
+    "num_unlabeled": "solutions left out, without a label",
+    "num_refused": "solutions left out, not encodable",
+}
+"""Counts of a training's report."""
 
 Curve = tuple[list[float], list[float]]
 
@@ -179,21 +187,12 @@ def _solutions(run: Run) -> Html:
     pairs = sorted(
         zip(before, after, strict=False), key=lambda pair: pair[0]["outcome"] == pair[1]["outcome"]
     )
-    shown = [
-        tag(
-            "article",
-            tag("p", one["problem"], class_="prose problem"),
-            tag("p", f"Gold: {one['answer']}", class_="quiet"),
-            *_solution("Before", one),
-            *_solution(f"After {steps[-1]} steps", other),
-        )
-        for one, other in pairs[:MAX_SHOWN]
-    ]
-    return join(tag("h3", f"{run.name}: the same problems before and after"), *shown)
-
-
-def _solution(when: str, one: Mapping[str, str]) -> tuple[Html, Html]:
-    return tag("h4", f"{when}: {one['outcome']}"), tag("pre", text(one["solution"]))
+    return draw(
+        "before_and_after",
+        title=f"{run.name}: the same problems before and after",
+        pairs=pairs[:MAX_SHOWN],
+        num_steps=steps[-1],
+    )
 
 
 def read_training(run: Run) -> Mapping[str, Any]:
@@ -208,17 +207,17 @@ def training_part(runs: Sequence[Run]) -> Html:
     configs = [flat(manifest.get("config", {})) for manifest in manifests]
     head = ["", *(run.name for run in runs)]
     rows: list[list[object]] = [
-        [name.replace("num_", "").replace("_", " "), *(setting(r.get(name, "-")) for r in reports)]
-        for name in ("num_solutions", "num_validation", "num_unlabeled", "num_refused")
+        [words, *(setting(report.get(name, "-")) for report in reports)]
+        for name, words in _TRAINED_ON.items()
     ]
     validation = [report.get("validation", {}) for report in reports]
     rows += [
         [
             f"validation: {name.replace('num_', '').replace('_', ' ')}",
-            *(setting(v.get(name, "-")) for v in validation),
+            *("-" if v.get(name) is None else setting(v[name]) for v in validation),
         ]
         for name in dict.fromkeys(key for found in validation for key in found)
-        if name != "num_solutions"
+        if name != "num_solutions" and any(found.get(name) for found in validation)
     ]
     keys = sorted({key for config in configs for key in config})
     differs = [len({str(config.get(key)) for config in configs}) > 1 for key in keys]
@@ -226,9 +225,8 @@ def training_part(runs: Sequence[Run]) -> Html:
     return join(
         table(head, rows, caption="What the scorers were trained on, and how they do"),
         _losses(runs),
-        tag(
-            "details",
-            tag("summary", "Configuration"),
+        details(
+            "Configuration",
             table(head, settings, caption="Configuration", marked=differs),
         ),
     )
@@ -245,14 +243,17 @@ def _losses(runs: Sequence[Run]) -> Html:
         rows.append([run.name, steps[-1], f"{losses[0]:.4f}", f"{losses[-1]:.4f}"])
     if not series:
         return Html("")
+    head = ["scorer", "steps", "first", "last"]
+    numbers = table(head, rows, caption="Training loss, mean of ten steps")
+    if all(len(one.x) < 2 for one in series):  # no curve
+        return numbers
     plot = Plot(
         title="Training loss",
         x_label="optimizer step",
         y_label="loss, mean of ten steps",
         series=series,
     )
-    head = ["scorer", "steps", "first", "last"]
-    return figure("losses", plot, table(head, rows, caption="Training loss"))
+    return figure("losses", plot, numbers)
 
 
 def _log(run: Run) -> list[dict[str, Any]]:

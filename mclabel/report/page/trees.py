@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from mclabel.report.page.html import Html, join, tag
+from mclabel.report.page.html import Html, draw, join, paragraph
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredNode, StoredTree, has_trees, read_trees
 from mclabel.show.texts import step_body
@@ -43,7 +43,7 @@ def trees_part(store: Store) -> Html | None:
         "score of the last step and how often it was sampled. Grey: given up, or never finished. "
         "Weight: how much a finished solution counts in a vote."
     )
-    return join(*shown, tag("p", note, class_="quiet"))
+    return join(*shown, paragraph(note, "quiet"))
 
 
 def _kind(tree: StoredTree) -> str:
@@ -67,13 +67,12 @@ def _tree(kind: str, tree: StoredTree) -> Html:
         f"{tree.cost.num_sampled:,} tokens sampled, {tree.cost.num_scored:,} scored."
         + (f" {left_out:,} nodes are left out." if left_out else "")
     )
-    return tag(
-        "article",
-        tag("h3", f"{tree.problem_id[:80]}: {kind}"),
-        tag("p", tree.problem, class_="prose problem"),
-        tag("p", f"Gold: {_cut(tree.answer)}. {facts}", class_="quiet"),
-        *(_node(node, tree, children, used, opened) for node in children[""]),
-        class_="tree",
+    return draw(
+        "tree",
+        title=f"{tree.problem_id[:80]}: {kind}",
+        problem=tree.problem,
+        facts=f"Gold: {_cut(tree.answer)}. {facts}",
+        nodes=[_node(node, tree, children, used, opened) for node in children[""]],
     )
 
 
@@ -104,41 +103,35 @@ def _node(
     used: Iterable[str],
     opened: Iterable[str],
 ) -> Html:
-    state = "node" if node.id in used else "node pruned"
-    parts = [
-        tag("span", _cut(step_body("".join(node.steps))[0] or "(nothing)"), class_="prose"),
-        tag("span", _measures(node), class_="quiet"),
-        *_chips(node, tree),
-    ]
-    below = children.get(node.id, ())
-    if not below:
-        return tag("div", *parts, class_=f"{state} leaf")
-    return tag(
-        "details",
-        tag("summary", *parts),
-        *(_node(one, tree, children, used, opened) for one in below),
-        class_=state,
-        **({"open": ""} if node.id in opened else {}),
+    return draw(
+        "node",
+        words=_cut(step_body("".join(node.steps))[0] or "(nothing)"),
+        measures=_measures(node),
+        marks=_marks(node, tree),
+        below=[_node(one, tree, children, used, opened) for one in children.get(node.id, ())],
+        is_used=node.id in used,
+        is_open=node.id in opened,
     )
 
 
 def _measures(node: StoredNode) -> str:
     score = f"score {node.scores[-1]:.2f}" if node.scores else "not scored"
-    return f" {score}" + (f", sampled {node.count:,} times" if node.count > 1 else "")
+    return score + (f", sampled {node.count:,} times" if node.count > 1 else "")
 
 
-def _chips(node: StoredNode, tree: StoredTree) -> list[Html]:
-    found = []
+def _marks(node: StoredNode, tree: StoredTree) -> list[tuple[str, str]]:
+    """What is said of a node: colours and words."""
+    found: list[tuple[str, str]] = []
     if node.weight is not None:
         outcome = node.outcome if node.outcome in _OUTCOMES else ""
         words = f"{node.outcome}: {_cut(node.prediction or 'no answer')}, weight {node.weight:.3g}"
-        found.append(tag("span", words, class_=f"chip {outcome}"))
+        found.append((outcome, words))
     elif node.is_finished:
-        found.append(tag("span", "finished, does not count", class_="chip"))
+        found.append(("", "finished, does not count"))
     if node.is_cut:
-        found.append(tag("span", "cut: no room left", class_="chip"))
+        found.append(("", "cut: no room left"))
     if node.id == tree.chosen:
-        found.append(tag("span", "chosen", class_="chip differs"))
+        found.append(("differs", "chosen"))
     return found
 
 

@@ -1,10 +1,9 @@
 // Two samples of a problem side by side, row by row, and where they part.
 import { h } from "./dom.js";
-import { opinionFacts } from "./opinions.js";
 import { go } from "./state.js";
 import { stepList } from "./steps.js";
 import { prose } from "./text.js";
-import { OUTCOMES, chip, errorWords, labelled, stepName } from "./values.js";
+import { OUTCOMES, chip, errorWords, labelled, opinionFacts, stepName } from "./values.js";
 
 /** Both solutions under one heading; `row` is the one that the list has open. */
 export function pair(row, other) {

@@ -5,14 +5,13 @@ import { own } from "./exports.js";
 import { copy, jsonLines } from "./files.js";
 import { MARKS } from "./filters.js";
 import { MAX_NOTE, noteOf, setNote } from "./notes.js";
-import { opinionFacts } from "./opinions.js";
 import { chooser, nextSample, pair } from "./pair.js";
 import { showRollouts } from "./rollouts.js";
 import { address, go, question, view } from "./state.js";
 import { addScores, loadSteps, steps } from "./steps.js";
 import { showSummary } from "./summary.js";
 import { prose } from "./text.js";
-import { OUTCOMES, chip, labelled, share, stepName, strip } from "./values.js";
+import { OUTCOMES, chip, labelled, opinionFacts, share, stepName, strip } from "./values.js";
 
 const MAX_COMPARED = 400; // steps of each of two solutions side by side
 

@@ -1,10 +1,9 @@
 // The steps of a solution: text, value, interval, counts and decision, and what PRMs score.
 import { get } from "./api.js";
 import { byId, h, plural } from "./dom.js";
-import { reasons } from "./opinions.js";
 import { go, view } from "./state.js";
 import { prose } from "./text.js";
-import { bar, chip, decision, sourceText, share } from "./values.js";
+import { bar, chip, decision, reasons, share, sourceText } from "./values.js";
 
 /** The list with a heading, and what the sources of its labels mean. */
 export function steps(row, id) {

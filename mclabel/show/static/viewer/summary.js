@@ -68,7 +68,7 @@ function line(row, total, most, withTruth) {
     truth.style.setProperty("--share", (row.truth / withTruth) * (total / most));
     bars.push(truth);
   }
-  const share = (count, of) => (of ? `${((100 * count) / of).toFixed(count / of < 0.1 ? 1 : 0)}%` : "");
+  const share = (count, of) => (of ? `${((100 * count) / of).toFixed(count > 0 && count / of < 0.1 ? 1 : 0)}%` : "");
   return h("tr", {},
     h("th", { scope: "row" }, row.filter === null || row.count === 0 ? row.name : button(row)),
     h("td", { class: "bars", "aria-hidden": "true" }, bars),

@@ -1,5 +1,6 @@
-// Values of steps as numbers, bars and words.
+// Values of steps and opinions on them as numbers, bars and words.
 import { h } from "./dom.js";
+import { visible } from "./text.js";
 
 export const OUTCOMES = {
   right: "right", wrong: "wrong", truncated: "cut", ungraded: "ungraded",
@@ -36,7 +37,8 @@ export function strip(row) {
     return bar;
   });
   const of = vals === row.vals ? "step values" : `lowest values of ${vals.length} groups of steps`;
-  return h("span", { class: "strip", role: "img", "aria-label": `${of} ${words.join(", ")}` }, bars);
+  const label = `${of} ${words.join(", ")}`;
+  return h("span", { class: "strip", role: "img", title: label, "aria-label": label }, bars);
 }
 
 /** Of each of `MAX_BARS` groups of neighbouring steps the lowest value and label. */
@@ -78,3 +80,18 @@ const SOURCES = {
   none: "no label",
 };
 export const sourceText = (source) => SOURCES[source] ?? source;
+
+/** Names and contents of facts: whether the labels are used, and what each source says. */
+export function opinionFacts({ consensus }) {
+  if (consensus === null) return [];
+  return [
+    [`Consensus, ${visible(consensus.rule)}`, [chip(consensus.kept ? "" : "differs", consensus.word)]],
+    ...consensus.opinions.map(({ source, words }) => [visible(source), [words]]),
+  ];
+}
+
+/** A list below a step; null if nobody points at anything. */
+export function reasons(places) {
+  if (!places.length) return null;
+  return h("ul", { class: "reasons" }, places.map(({ words }) => h("li", {}, visible(words))));
+}
