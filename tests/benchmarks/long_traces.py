@@ -195,7 +195,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         pieces = Pieces(workers=1, minutes=args.minutes)
         out = args.out or Path(scratch)
-        found = run(out, amounts, pieces, Console(emoji=False, width=150))
+        found = run(out, amounts, pieces, Console(emoji=False, width=220))
     print(json.dumps(found))
 
 
@@ -275,20 +275,27 @@ def _rows(out: Path, name: str) -> list[LabeledSolution]:
 
 
 def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, list[float] | None]]:
-    """By rule: first errors, repairs, sound steps called wrong, and tokens a trace."""
+    """By rule: first errors, repairs, sound steps called wrong, and tokens a trace.
+
+    `first_error` is of all traces, the likeliest counting as found where a label is undecided;
+    `among_decided` of those that the labels decide.
+    """
     found: dict[str, dict[str, list[float] | None]] = {}
     for name, rule in rules(amounts).items():
         rows = _rows(out, _folder(name))
         tokens = [[s.counts.num_tokens for s in row.steps] for row in rows]
         spent = _mean(rows, [float(sum(one)) for one in tokens])
+        hits = [float(_likeliest(row) == _true_error(row)) for row in rows]
         if rule.kind == "posterior":
-            hits = [float(row.is_decided and row.first_error == _true_error(row)) for row in rows]
             found[name] = _row(_mean(rows, hits), spent)
             continue
         states = state_quality(rows)
         assert states is not None
+        decided = [(row, hit) for row, hit in zip(rows, hits, strict=True) if row.is_decided]
         found[name] = {
-            "first_error": _figure(states.first_error_accuracy),
+            "first_error": _mean(rows, hits),
+            "decided": _mean(rows, [float(row.is_decided) for row in rows]),
+            "among_decided": _mean([row for row, _ in decided], [hit for _, hit in decided]),
             "states": _figure(states.agreement),
             "recovered_f1": _figure(states.recovered_f1),
             "sound_called_wrong": _figure(states.false_alarms),
@@ -303,7 +310,9 @@ def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, list[float] | No
 
 def _row(first_error: list[float], tokens: list[float]) -> dict[str, list[float] | None]:
     """A row of a rule that labels no states."""
-    none = dict.fromkeys(("states", "recovered_f1", "sound_called_wrong", "belief"))
+    none = dict.fromkeys((
+        "decided", "among_decided", "states", "recovered_f1", "sound_called_wrong", "belief",
+    ))  # fmt: skip
     return {"first_error": first_error, **none, "tokens": tokens}
 
 
@@ -318,6 +327,12 @@ def _constant(rows: Sequence[LabeledSolution], step: int) -> list[float]:
         for row in rows
     ]
     return _mean(rows, hits)
+
+
+def _likeliest(row: LabeledSolution) -> int | None:
+    assert row.posterior is not None
+    mode = int(np.argmax(row.posterior))
+    return mode if mode < len(row.steps) else None
 
 
 def _true_error(row: LabeledSolution) -> int | None:
@@ -410,7 +425,8 @@ def _measure(file: Path, steps: int) -> None:
 
 def _quality_table(found: dict[str, dict[str, list[float] | None]]) -> Table:
     table = Table(title="Traces of arith:reflective", title_justify="left")
-    columns = ("first error", "steps", "repairs, F1", "sound called wrong", "belief", "tokens")
+    shares = ("first error", "decided", "of those right", "steps", "repairs, F1")
+    columns = (*shares, "sound called wrong", "belief", "tokens")
     for name in ("evidence", *columns):
         table.add_column(name)
     for name, row in found.items():
