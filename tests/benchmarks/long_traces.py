@@ -425,9 +425,9 @@ def _measure(file: Path, steps: int) -> None:
 
 def _quality_table(found: dict[str, dict[str, list[float] | None]]) -> Table:
     table = Table(title="Traces of arith:reflective", title_justify="left")
-    shares = ("first error", "decided", "of those right", "steps", "repairs, F1")
-    columns = (*shares, "sound called wrong", "belief", "tokens")
-    for name in ("evidence", *columns):
+    errors = ("first error", "decided", "of those right")
+    states = ("steps", "repairs, F1", "sound called wrong")
+    for name in ("evidence", *errors, *states, "belief", "tokens"):
         table.add_column(name)
     for name, row in found.items():
         shares = [_shown(row[key], ".3f") for key in list(row)[:-1]]
