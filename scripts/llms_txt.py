@@ -17,13 +17,8 @@ import yaml
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 TARGET = DOCS / "llms.txt"
-BESIDE = {
-    "Architecture": "../ARCHITECTURE.md",
-    "For coding agents": "../AGENTS.md",
-    "Examples": "../examples/README.md",
-    "Recipes": "../recipes/README.md",
-}
-"""Pages outside docs/, by their titles."""
+BESIDE = ("ARCHITECTURE.md", "AGENTS.md", "examples/README.md", "recipes/README.md")
+"""Pages outside docs/, which the installed package lacks."""
 SAID = {
     "concepts.md": "The way of a label, and what each term means.",
     "labelling.md": "Problems, solutions, steps, budgets: what to set for your own data.",
@@ -58,7 +53,7 @@ SAID = {
     "studies/rl.md": "Credit for steps in reinforcement learning, against exact values.",
     "studies/pyarith.md": "Labels and PRMs of short Python functions.",
     "studies/throughput.md": "What a job reaches of its engine, and beside other systems.",
-    "../recipes/README.md": "A container image, Kubernetes, Slurm, and a script for uv.",
+    "recipes/README.md": "A container image, Kubernetes, Slurm, and a script for uv.",
 }
 """What is said of pages whose first sentence does not say what they hold."""
 
@@ -91,7 +86,7 @@ def llms_txt() -> str:
         else:
             sections[title] = [_line(*next(iter(page.items()))) for page in place]
     sections["Extending"] += [_line(*page) for page in _extending()]
-    sections["Code, in a clone"] = [_line(title, place) for title, place in BESIDE.items()]
+    sections["Code, in a clone"] = [f"- `{name}`: {_said(ROOT / name)}" for name in BESIDE]
     parts = [f"# {site['site_name']}\n\n> {site['site_description']}\n", COMMANDS]
     parts += ["## " + title + "\n\n" + "\n".join(lines) + "\n" for title, lines in sections.items()]
     return "\n".join(parts)
@@ -104,8 +99,12 @@ def _extending() -> Iterator[tuple[str, str]]:
 
 
 def _line(title: str, place: str) -> str:
-    said = SAID.get(place) or _first_sentence((DOCS / place).read_text())
-    return f"- [{title}]({place}): {said}"
+    return f"- [{title}]({place}): {_said(DOCS / place)}"
+
+
+def _said(page: Path) -> str:
+    name = str(page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT))
+    return SAID.get(name) or _first_sentence(page.read_text())
 
 
 def _first_sentence(page: str) -> str:

@@ -243,6 +243,12 @@ def test_numbers_out_of_range_are_refused(path: tuple[str, ...], option: click.O
         assert any(refusal in result.output for refusal in refusals), result.output
 
 
+def test_a_default_that_only_the_help_names_is_shown_like_others() -> None:
+    """Click puts such a text into brackets of its own."""
+    shown = mclabel("export", "--help").output
+    assert "[default: 4096; x>=1]" in shown and "[default: (" not in shown
+
+
 def test_the_list_of_verbs_cuts_no_sentence() -> None:
     """Not at the 80 columns that click writes for."""
 

@@ -52,7 +52,7 @@ def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
     ("override", "shown"),
     [
         ("policy.template_variables={a: 1}", "  policy.template_variables: [] there, [['a', 1]]"),
-        ("policy.engine.num_steps=9", "  policy.engine.num_steps: None there, 9 here"),
+        ("policy.engine.num_steps=9", "  policy.engine.num_steps: not set there, 9 here"),
     ],
 )
 def test_what_one_record_lacks_is_a_difference_of_variables_and_engines(

@@ -29,9 +29,10 @@ def test_import_leaves_heavy_modules_alone(module: str) -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_jobs_leave_alone_what_few_jobs_need() -> None:
+@pytest.mark.parametrize("module", ["mclabel.jobs", "mclabel.judge.scorer"])
+def test_jobs_leave_alone_what_few_jobs_need(module: str) -> None:
     slow = ("torch", "ray", "vllm", "transformers", "datasets", "matplotlib", "scipy.stats")
-    code = f"import sys, mclabel.jobs; print([m for m in {slow!r} if m in sys.modules])"
+    code = f"import sys, {module}; print([m for m in {slow!r} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

@@ -120,6 +120,14 @@ def test_links_lead_somewhere() -> None:
         if not link.startswith("api/")  # made when the pages are built
     }
     assert [one for one in links if not (one[0].parent / one[1]).exists()] == []
+    installed = (ROOT / "docs", ROOT / "configs")  # side by side in the package, too
+    outside = [
+        (page, link)
+        for page, link in links
+        if page.is_relative_to(installed[0])
+        and not any((page.parent / link).resolve().is_relative_to(place) for place in installed)
+    ]
+    assert outside == [], "leads nowhere in the installed package: name the path in a clone"
 
 
 def anchors(text: str) -> set[str]:

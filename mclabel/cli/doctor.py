@@ -134,7 +134,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         for place, one in found["disks"].items()
     ]
     missing = [f"{name} ({EXTRAS[name].purpose})" for name in found["missing"]]
-    remedy = f"in a clone of mclabel: pip install '.[{next(iter(found['missing']), '')}]'"
+    remedy = f"in a clone of mclabel, such as: pip install '.[{next(iter(found['missing']), '')}]'"
     rows = {
         "mclabel": f"{found['versions']['mclabel'] or 'not installed'}, in {found['place']}",
         "pages": f"{found['pages']}, which messages name docs",
@@ -148,6 +148,6 @@ def _lines(found: dict[str, Any]) -> list[str]:
         "disks": "; ".join(disks),
         "sandbox": found["sandbox"] or "works",
         "checker": found["checker"] or "its workers start",
-        "missing": f"{', '.join(missing)}, as by {remedy}" if missing else "no extra",
+        "missing": f"{', '.join(missing)}, which you install {remedy}" if missing else "no extra",
     }
     return [f"{name:9} {text}" for name, text in rows.items()]

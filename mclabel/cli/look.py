@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from mclabel.cli.options import SEED, Share
+from mclabel.cli.options import SEED, Defaulted, Share
 from mclabel.cli.output import console, json_option, result
 
 if TYPE_CHECKING:
@@ -105,14 +105,17 @@ def labels(shards: str) -> None:
     )
     from mclabel.evaluate.labels.show import counts_table, num_kept, quality_table
     from mclabel.report.page.health import finding_lines, health_grid
-    from mclabel.run.shards.labels import read_labels
+    from mclabel.run.shards.finished import undone_blocks
+    from mclabel.run.shards.labels import committed_blocks, read_labels
     from mclabel.run.shards.store import Store
     from mclabel.show.grid import rich_table
     from mclabel.show.texts import DESCRIBED
 
-    rows = list(read_labels(Store(shards)))
+    store = Store(shards)
+    rows = list(read_labels(store))
     cost = label_cost(rows)
-    health = run_health(Store(shards))
+    health = run_health(store)
+    _, undone = undone_blocks(store, done := committed_blocks(store))
     groups = {}
     if has_exact_truth(rows):
         groups = {"all": label_quality(rows)}
@@ -120,6 +123,8 @@ def labels(shards: str) -> None:
             k: label_quality(g) for k, g in by_meta(rows, "answer_type", solution_meta).items()
         }
     content = {
+        "num_blocks": len(done),
+        "num_blocks_left": len(undone),
         "cost": cost,
         "num_kept": num_kept(rows),
         "describes": described(rows),
@@ -128,6 +133,12 @@ def labels(shards: str) -> None:
     }
     if result(content):
         return
+    if undone:
+        click.echo(
+            f"{len(undone):,} of {len(done) + len(undone):,} blocks are not done yet: these are "
+            "figures of the others. The command that began the run resumes it",
+            err=True,
+        )
     console.print(counts_table(rows, cost))
     if groups:
         console.print(quality_table(groups))
@@ -162,6 +173,7 @@ def report(runs: tuple[str, ...], out: str) -> None:
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
+    cls=Defaulted,
     show_default="8780, or any free port if that is taken",
     help="Port of the local server.",
 )
@@ -184,17 +196,27 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option(
     "-o", "--out", required=True, help="Folder for the annotations; one that was begun goes on."
 )
-@click.option("--people", show_default="me", help="Names, such as ana,ben; each gets an address.")
 @click.option(
-    "--sample", type=click.IntRange(1), show_default="200", help="Number of solutions to draw."
+    "--people",
+    cls=Defaulted,
+    show_default="me",
+    help="Names, such as ana,ben; each gets an address.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(1),
+    cls=Defaulted,
+    show_default="200",
+    help="Number of solutions to draw.",
 )
 @click.option(
     "--overlap",
     type=Share(),
+    cls=Defaulted,
     show_default="0.1",
     help="Share of the solutions that two people label.",
 )
-@click.option("--seed", type=SEED, show_default="0", help="Seed of the draw.")
+@click.option("--seed", type=SEED, cls=Defaulted, show_default="0", help="Seed of the draw.")
 @click.option(
     "--guidelines",
     type=click.File(encoding="utf-8"),
@@ -209,18 +231,21 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option(
     "--gold-share",
     type=Share(),
+    cls=Defaulted,
     show_default="0.1",
     help="Share of each person's solutions that are gold.",
 )
 @click.option(
     "--screening",
     type=click.IntRange(0),
+    cls=Defaulted,
     show_default="0",
     help="Number of gold solutions with which each person begins.",
 )
 @click.option(
     "--admit",
     type=Share(),
+    cls=Defaulted,
     show_default="0.75",
     help="Share of the screening that a person must have right to go on.",
 )
@@ -232,6 +257,7 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
+    cls=Defaulted,
     show_default="8790, or any free port if that is taken",
     help="Port of the local server.",
 )

@@ -153,6 +153,16 @@ def _keys(configuration: str, more: Sequence[str] = ()) -> list[Key]:
     return configuration_keys(getattr(import_module(module), name), more=more)
 
 
+class Defaulted(click.Option):
+    """An option without a default for its verb (None: not given), which names one in its help."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """As every option's, without the brackets that click puts around such a text."""
+        record = super().get_help_record(ctx)
+        shown = self.show_default
+        return record and (record[0], record[1].replace(f"default: ({shown})", f"default: {shown}"))
+
+
 class Share(click.FloatRange):
     """A number in [0, 1]; NaN, which no comparison refuses, is none."""
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.options import SEED, Share, settings
+from mclabel.cli.options import SEED, Defaulted, Share, settings
 from mclabel.cli.output import console, fail_if_stopped, json_option, result
 
 
@@ -31,6 +31,7 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, result
 @click.option(
     "--uniform-share",
     type=Share(),
+    cls=Defaulted,
     show_default="0.15",
     help="Share of the budget that is drawn uniformly at random.",
 )
@@ -39,7 +40,7 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, result
     type=click.IntRange(1),
     help="Most that the rule chooses of one problem.",
 )
-@click.option("--seed", type=SEED, show_default="0", help="Seed of the random draw.")
+@click.option("--seed", type=SEED, cls=Defaulted, show_default="0", help="Seed of the random draw.")
 @click.option(
     "--exclude",
     multiple=True,

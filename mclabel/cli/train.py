@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mclabel.cli.options import SEED, configuration, settings
+from mclabel.cli.options import SEED, Defaulted, configuration, settings
 from mclabel.cli.output import (
     console,
     errors,
@@ -123,6 +123,7 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.option(
     "--filter",
     type=click.Choice(["process", "outcome", "none"]),
+    cls=Defaulted,
     show_default="process",
     help=f"Of {VERIFIER_CHAINS}: what a chain must agree with: the labels of the steps (process), "
     "or only whether the final answer is right (outcome), or nothing (none).",
@@ -130,12 +131,14 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
+    cls=Defaulted,
     show_default="4096",
     help=f"Of {VERIFIER_CHAINS}: leave out longer chains.",
 )
 @click.option(
     "--per-solution",
     type=click.IntRange(1),
+    cls=Defaulted,
     show_default="1",
     help=f"Of {VERIFIER_CHAINS}: most chains of one solution.",
 )
@@ -145,7 +148,13 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     help=f"Of {VERIFIER_CHAINS}: built-in prompt of the critic that is written in place of the one "
     "it was asked, such as thinkprm.",
 )
-@click.option("--seed", type=SEED, show_default="0", help=f"Of {VERIFIER_CHAINS}: of the choice.")
+@click.option(
+    "--seed",
+    type=SEED,
+    cls=Defaulted,
+    show_default="0",
+    help=f"Of {VERIFIER_CHAINS}: of the choice.",
+)
 @json_option
 def export_labels(
     run: str,

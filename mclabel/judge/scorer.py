@@ -18,7 +18,7 @@ from mclabel.data.readers.judged import JudgedSolution, as_judged
 from mclabel.engines.devices import EngineResources
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.judge.generative.scorer import known_prm
-from mclabel.prm.scoring.aggregate import UnscoredError
+from mclabel.prm.scoring.aggregate import UnscoredError, check_scores
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.formats import GENERATIVE
 from mclabel.prm.scoring.manifest import (
@@ -26,7 +26,6 @@ from mclabel.prm.scoring.manifest import (
     first_below,
     trained_blocks,
 )
-from mclabel.prm.scoring.score import check_scores
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
 from mclabel.run.shards.labels import committed_blocks, read_labels
 from mclabel.run.shards.store import Store
@@ -53,7 +52,10 @@ class ScorerJudge(Judge):
         def _the_threshold_comes_from_somewhere(self) -> str | None:
             if (self.threshold is None) == (self.held_out is None):
                 given = "are both given" if self.held_out else "are both missing"
-                return f"threshold and held_out {given}. Give one of the two"
+                return (
+                    f"threshold and held_out {given}. Give one of the two: judge.threshold=0.5, "
+                    "say, or judge.held_out=RUN, a labelled run that chooses the threshold"
+                )
             return None
 
     claim: ClassVar[Claim] = "scores"

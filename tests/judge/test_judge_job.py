@@ -257,7 +257,10 @@ def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -
     [
         (("judge=critik",), "did you mean critic"),
         (("judge=scorer", "judge.prm=nowhere", "judge.threshold=0.5"), "nowhere"),
-        (("judge=scorer", "judge.prm=x"), "threshold and held_out are both missing"),
+        (
+            ("judge=scorer", "judge.prm=x"),
+            "are both missing. Give one of the two: judge.",
+        ),
         (("judge=critic", "judge.prompt=lessen"), "neither a built-in prompt nor a template"),
         (("judge=critic",), "judge.policy.model: is not set"),
         (("judge=critic", "judge.policy.model=/no/x"), "mclabel: judge.policy.model='/no/x'"),

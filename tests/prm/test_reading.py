@@ -15,6 +15,7 @@ from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.likelihood_head import LikelihoodHead
 from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.scoring.aggregate import StepEstimates
 from mclabel.prm.scoring.manifest import PrmManifest
 from mclabel.prm.scoring.reading import (
     body_fingerprint,
@@ -22,7 +23,7 @@ from mclabel.prm.scoring.reading import (
     read_body,
     read_solutions,
 )
-from mclabel.prm.scoring.score import PRM, StepEstimates
+from mclabel.prm.scoring.score import PRM
 from tests.support.labelled import arith_text, tiny_model
 
 MANIFEST = PrmManifest(

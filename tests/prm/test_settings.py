@@ -109,7 +109,7 @@ def test_a_later_release_resumes_a_run_and_names_what_differs(
         train(out, *common, "new=4", "target=soft", "trust_remote_code=true", kind=Grown)
     differences = str(caught.value).splitlines()[1:-1]
     assert [line.strip() for line in differences] == [
-        "new: None there, 4 here",
+        "new: not set there, 4 here",
         "target: 'hard' there, 'soft' here",
         "trust_remote_code: False there, True here",
     ]

@@ -85,6 +85,19 @@ def test_a_budget_that_is_not_reached_changes_nothing(tmp_path: Path) -> None:
     assert label(tmp_path, "estimator.kind=bisect").num_blocks_resumed == 10
 
 
+def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> None:
+    label(tmp_path, "estimator.kind=bisect")
+    out = tmp_path / "out"
+    command = ["labels", str(out)]
+    assert CliRunner().invoke(main, command).stderr == ""
+    (out / "finished.json").unlink()
+    next((out / "labels").iterdir()).unlink()
+    said = CliRunner().invoke(main, command)
+    assert said.exit_code == 0 and said.stderr.startswith("1 of 10 blocks are not done yet")
+    found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
+    assert (found["num_blocks"], found["num_blocks_left"]) == (9, 1)
+
+
 @pytest.mark.ray
 def test_a_job_on_ray_stops_and_goes_on(tmp_path: Path) -> None:
     more = ["estimator.kind=fixed", SLOW, "ray.address=local", "ray.max_engines=1"]

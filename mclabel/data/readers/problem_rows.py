@@ -170,7 +170,7 @@ def _name(
     if found is not None:
         return found
     return RejectReason(
-        "no_gold" if what == "answer" else "no_problem",
+        "no_column",
         f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
         f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
     )

@@ -267,9 +267,10 @@ def _scored(
     on_score: Callable[[str, int, int], None],
 ) -> tuple[list[ProblemSamples], int]:
     """Samples with the scores of every scorer, and how many could not be scored."""
+    from mclabel.prm.scoring.aggregate import check_scores
     from mclabel.prm.scoring.manifest import model_folder
     from mclabel.prm.scoring.reading import LikelihoodScorer
-    from mclabel.prm.scoring.score import PRM, check_scores
+    from mclabel.prm.scoring.score import PRM
 
     rows = [row for samples in problems for row in samples]
     cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
@@ -354,7 +355,7 @@ def _others_scores(
     on_progress: Callable[[int, int], None],
 ) -> dict[int, list[float]]:
     """Step scores by a PRM of another format, by the number of the row; without unknown ones."""
-    from mclabel.prm.scoring.score import check_scores
+    from mclabel.prm.scoring.aggregate import check_scores
 
     scorer = load_scorer(settings, threads=config.threads)
     try:

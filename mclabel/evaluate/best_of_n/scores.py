@@ -17,8 +17,9 @@ from mclabel.prm.scoring.aggregate import UnscoredError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from mclabel.prm.scoring.aggregate import StepEstimates
     from mclabel.prm.scoring.reading import Reading
-    from mclabel.prm.scoring.score import PRM, StepEstimates
+    from mclabel.prm.scoring.score import PRM
     from mclabel.prm.scoring.scorer import Scorer, ScorerSettings
 
 T = TypeVar("T")
@@ -51,9 +52,9 @@ class ScoreCache:
             encoded: what is scored.
             on_progress: called with distinct solutions done and in all.
         """
+        from mclabel.prm.scoring.aggregate import StepEstimates
         from mclabel.prm.scoring.manifest import scorer_fingerprint
         from mclabel.prm.scoring.reading import estimate_readings, read_body
-        from mclabel.prm.scoring.score import StepEstimates
 
         body = read_body(prm.model)
         if body is not None:

@@ -72,7 +72,8 @@ def processbench_of_prm(
         ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
         DataError: a file cannot be used, or the PRM reads none of its solutions.
     """
-    from mclabel.prm.scoring.score import PRM, check_scores
+    from mclabel.prm.scoring.aggregate import check_scores
+    from mclabel.prm.scoring.score import PRM
 
     check_out_folder(out)
     read = read_splits(files, strict=strict)

@@ -27,11 +27,10 @@ from mclabel.judge.critic.votes import RETRY_BUDGET, Votes
 from mclabel.judge.generative.chains import CERTAIN, Chain, make_verifier
 from mclabel.judge.generative.questions import GENPRM_SYSTEM, wording_hash
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
-from mclabel.prm.scoring.aggregate import UnscoredError
+from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
 from mclabel.prm.scoring.formats import GENERATIVE
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import first_below, scorer_fingerprint
-from mclabel.prm.scoring.score import StepEstimates
 from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""From the scores of a solution's steps to one score of the solution, or to none."""
+"""The scores of a solution's steps, and from them to one score of the solution, or to none."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from mclabel.core.errors import DataError
 from mclabel.core.settings import OneOf
@@ -64,3 +64,38 @@ class UnscoredError(DataError):
         """
         super().__init__(reason)
         self.num_tokens = num_tokens
+
+
+class StepEstimates(NamedTuple):
+    """What a scorer says of the steps of one solution."""
+
+    scores: list[float]
+    """One per step: the probability that it is sound."""
+    concentrations: list[float] | None = None
+    """One per step, how sure the score is: the step's value is Beta(s c, (1 - s) c). None of a
+    scorer that was not trained on counts (target=beta)."""
+    num_tokens: int = 0
+    """Tokens that were sampled for them, by a scorer that samples."""
+
+
+def check_scores(
+    model: str, scores: Sequence[Sequence[float] | UnscoredError], places: Sequence[str]
+) -> None:
+    """Refuse scores that are no numbers: they would neither be the best nor the worst.
+
+    Args:
+        model: its name, for the message.
+        scores: of each solution; one that has none is left to the caller.
+        places: names of the solutions.
+
+    Raises:
+        DataError: names the first solution with such a score.
+    """
+    for place, row in zip(places, scores, strict=True):
+        for score in () if isinstance(row, UnscoredError) else row:
+            if not math.isfinite(score):
+                raise DataError(
+                    f"{place}: {model} gives it the score {score}, which must be a finite number. "
+                    "The model's weights are damaged, or overflow on this text. Train or "
+                    "download it again"
+                )

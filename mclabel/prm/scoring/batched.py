@@ -17,7 +17,7 @@ from mclabel.run.task import RunnerState
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
-    from mclabel.prm.scoring.score import StepEstimates
+    from mclabel.prm.scoring.aggregate import StepEstimates
 
 
 _CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536

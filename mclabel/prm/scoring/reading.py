@@ -26,7 +26,8 @@ from mclabel.prm.model.likelihood_head import (
     token_logprobs,
 )
 from mclabel.prm.model.network import StepModel, load_network
-from mclabel.prm.scoring.score import StepEstimates, step_estimates
+from mclabel.prm.scoring.aggregate import StepEstimates
+from mclabel.prm.scoring.score import step_estimates
 
 SAMPLE = 1 << 18
 """Numbers of a tensor that its fingerprint rests on, of either end."""

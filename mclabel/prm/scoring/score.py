@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from torch import Tensor
 
@@ -15,23 +14,11 @@ from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.network import StepModel, load_step_model
-from mclabel.prm.scoring.aggregate import UnscoredError
+from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import Scorer
-
-
-class StepEstimates(NamedTuple):
-    """What a scorer says of the steps of one solution."""
-
-    scores: list[float]
-    """One per step: the probability that it is sound."""
-    concentrations: list[float] | None = None
-    """One per step, how sure the score is: the step's value is Beta(s c, (1 - s) c). None of a
-    scorer that was not trained on counts (target=beta)."""
-    num_tokens: int = 0
-    """Tokens that were sampled for them, by a scorer that samples."""
 
 
 class PRM:
@@ -199,26 +186,3 @@ def estimate_steps(
         scores if isinstance(scores, UnscoredError) else StepEstimates(scores)
         for scores in scorer.score_encoded(encoded)
     ]
-
-
-def check_scores(
-    model: str, scores: Sequence[Sequence[float] | UnscoredError], places: Sequence[str]
-) -> None:
-    """Refuse scores that are no numbers: they would neither be the best nor the worst.
-
-    Args:
-        model: its name, for the message.
-        scores: of each solution; one that has none is left to the caller.
-        places: names of the solutions.
-
-    Raises:
-        DataError: names the first solution with such a score.
-    """
-    for place, row in zip(places, scores, strict=True):
-        for score in () if isinstance(row, UnscoredError) else row:
-            if not isfinite(score):
-                raise DataError(
-                    f"{place}: {model} gives it the score {score}, which must be a finite number. "
-                    "The model's weights are damaged, or overflow on this text. Train or "
-                    "download it again"
-                )

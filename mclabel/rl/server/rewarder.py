@@ -189,7 +189,7 @@ class Rewarder:
     async def _scored(self, item: RewardItem, ends: tuple[int, ...]) -> tuple[float, ...] | str:
         """The scores of a completion's steps, or why there are none."""
         from mclabel.prm.examples.encode import TooLongError
-        from mclabel.prm.scoring.score import check_scores
+        from mclabel.prm.scoring.aggregate import check_scores
 
         if self._scorer is None:
             return ()

@@ -148,7 +148,8 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
 
 def _difference(key: str, there: Any, here: Any) -> str:
-    return f"  {key}: {there!r} there, {here!r} here"
+    shown = ["not set" if value is None else repr(value) for value in (there, here)]
+    return f"  {key}: {shown[0]} there, {shown[1]} here"
 
 
 def claimed_config(store: Store, name: str) -> dict[str, Any] | None:

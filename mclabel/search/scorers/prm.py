@@ -20,10 +20,10 @@ from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.pretrained import check_weights
 from mclabel.judge.generative.scorer import known_prm
-from mclabel.prm.scoring.aggregate import UnscoredError
+from mclabel.prm.scoring.aggregate import UnscoredError, check_scores
 from mclabel.prm.scoring.formats import GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.manifest import model_folder
-from mclabel.prm.scoring.score import check_scores, estimate_steps
+from mclabel.prm.scoring.score import estimate_steps
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
 
