@@ -84,8 +84,8 @@ class CombineReport:
             f"{self.num_solutions:,} solutions by {self.rule}: {self.num_kept:,} kept, "
             f"{self.num_first_errors_changed:,} with a first error that differs from the run"
             + (
-                f", {self.num_relearned:,} of them without any judge, because the evidence of "
-                "rollouts was estimated again on the whole run"
+                f", {self.num_relearned:,} of them whatever the judges say, as rollouts are read "
+                "again with rates of the whole run"
                 if self.num_relearned
                 else ""
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mclabel.core.errors import ConfigError
+from mclabel.core.extras import is_installed, lacking
 from mclabel.core.settings import MAX_TOKENS
 from mclabel.engines.devices import resolve_device
 from mclabel.engines.hub import model_source, resolve_model
@@ -45,8 +46,10 @@ class NewScorer:
 
         Raises:
             EngineError: the base cannot be had, or its files are no good.
-            ConfigError: its tokenizer has no step token.
+            ConfigError: its tokenizer has no step token, or peft is not installed.
         """
+        if config.lora_rank is not None and not is_installed("peft"):
+            raise ConfigError(f"lora_rank={config.lora_rank}: {lacking('peft')}")
         config = config.model_copy(update={"device": resolve_device(config.device)})
         base = base_model(config)
         text = PolicyText.load(

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mclabel.core.errors import ConfigError, EngineError
+from mclabel.core.errors import EngineError
 from mclabel.engines.loading import quiet_transformers
 from mclabel.engines.pretrained import load_model, load_tensors
 from mclabel.prm.examples.batch import StepBatch
@@ -207,16 +207,9 @@ def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
         network: with its head; the head gets none.
         rank: of the adapters.
         alpha: their output is scaled by alpha / rank.
-
-    Raises:
-        ConfigError: peft is not installed.
     """
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError:
-        raise ConfigError(
-            f"lora_rank={rank}: needs peft. Install it with pip install 'peft>=0.17'"
-        ) from None
+    from peft import LoraConfig, inject_adapter_in_model
+
     body = cast(nn.Module, getattr(network, network.base_model_prefix))
     linear = [name for name, part in body.named_modules() if isinstance(part, nn.Linear)]
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=linear, lora_dropout=0.0)
