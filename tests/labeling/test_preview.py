@@ -44,7 +44,7 @@ def test_inputs_are_counted_and_the_model_is_looked_at(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     said = lines(result)
     assert said["input"] == "8 problems"
-    left_out = "3 of 11 rows or problems: 1 no_gold, 2 duplicate; the first: "
+    left_out = "3 of 11 rows or problems: 1 no_column, 2 duplicate; the first: "
     assert said["left out"].startswith(left_out)
     assert f"{source}, line 7: no answer" in said["left out"]
     assert "WARNING" not in said
@@ -82,7 +82,7 @@ def test_an_input_that_is_mostly_of_no_use_is_warned_of(tmp_path: Path) -> None:
         rows = [*good, *good, *({"problem": f"Q{i}"} for i in range(num_bad))]
         source.write_text("\n".join(map(json.dumps, rows)))
         said = lines(dry_run(tmp_path, f"problems.source={source}", "policy.engine=scripted"))
-        total, reasons = 10 + num_bad, f"5 duplicate, {num_bad} no_gold"
+        total, reasons = 10 + num_bad, f"5 duplicate, {num_bad} no_column"
         assert said["left out"].startswith(f"{5 + num_bad} of {total} rows or problems: {reasons};")
         assert ("more than half of the input" in said.get("WARNING", "")) == warns
     golds = [{"problem": f"G{i}", "answer": r"\oint_C f"} for i in range(6)]

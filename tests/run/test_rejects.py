@@ -43,7 +43,7 @@ def write_rows(folder: Path) -> Path:
 
 EXPECTED = [
     (7, None, "not_json"),
-    (8, "none", "no_gold"),
+    (8, "none", "no_column"),
     (9, "p2", "duplicate"),
     (None, "long", "prompt_too_long"),
     (None, "odd", "unparsed_gold"),
