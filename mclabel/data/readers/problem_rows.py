@@ -12,7 +12,7 @@ from mclabel.core.errors import RejectReason, bounded
 from mclabel.core.plain_files import MAX_ROW
 from mclabel.core.records import Problem
 from mclabel.core.seeds import content_id
-from mclabel.data.readers.rows import LONE_SURROGATES
+from mclabel.data.readers.rows import LONE_SURROGATES, text_of
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
@@ -174,28 +174,3 @@ def _name(
         f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
         f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
     )
-
-
-def text_of(content: Any) -> str | RejectReason:
-    """A field of a row as text, or why it cannot be used as one.
-
-    Python's JSON, Parquet and pandas store NaN for a missing value. It is not a text, even if it
-    was converted to one ("nan").
-
-    Args:
-        content: of a field of the row.
-
-    Returns:
-        The text, or a `RejectReason` with the code `empty` or `wrong_type`. Its detail lacks a
-        subject: the caller puts the column before it.
-    """
-    if content is None or (isinstance(content, str) and not content.strip()):
-        return RejectReason("empty", "is empty. Remove the row")
-    nothing = isinstance(content, str) and content.strip().casefold() == "nan"
-    if nothing or (isinstance(content, float) and isnan(content)):
-        return RejectReason(
-            "empty", "is NaN, which stands for a missing value. Fill it in or remove the row"
-        )
-    if isinstance(content, str):
-        return content
-    return RejectReason("wrong_type", f"must be a text, is a {type(content).__name__}")

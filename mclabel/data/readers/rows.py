@@ -16,6 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from math import isnan
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -311,3 +312,28 @@ def _fetched(url: str) -> Path:
     if not found:
         raise DataError(f"{url}: no such file")
     return path
+
+
+def text_of(content: Any) -> str | RejectReason:
+    """A field of a row as text, or why it cannot be used as one.
+
+    Python's JSON, Parquet and pandas store NaN for a missing value. It is not a text, even if it
+    was converted to one ("nan").
+
+    Args:
+        content: of a field of the row.
+
+    Returns:
+        The text, or a `RejectReason` with the code `empty` or `wrong_type`. Its detail lacks a
+        subject: the caller puts the column before it.
+    """
+    if content is None or (isinstance(content, str) and not content.strip()):
+        return RejectReason("empty", "is empty. Remove the row")
+    nothing = isinstance(content, str) and content.strip().casefold() == "nan"
+    if nothing or (isinstance(content, float) and isnan(content)):
+        return RejectReason(
+            "empty", "is NaN, which stands for a missing value. Fill it in or remove the row"
+        )
+    if isinstance(content, str):
+        return content
+    return RejectReason("wrong_type", f"must be a text, is a {type(content).__name__}")

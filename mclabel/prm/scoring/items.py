@@ -10,8 +10,7 @@ from typing import Any
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution
-from mclabel.data.readers.problem_rows import text_of
-from mclabel.data.readers.rows import LONE_SURROGATES, row_place, scan_rows
+from mclabel.data.readers.rows import LONE_SURROGATES, row_place, scan_rows, text_of
 from mclabel.data.readers.solutions import solution_in
 from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
