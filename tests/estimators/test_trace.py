@@ -17,7 +17,6 @@ from mclabel.labeling.estimators import (
     SolutionPath,
 )
 from mclabel.labeling.estimators.posterior.priors import POOLED
-from mclabel.labeling.estimators.trace.agreement import WAY
 from mclabel.labeling.estimators.trace.chain import (
     ERROR,
     KEPT,
@@ -83,8 +82,7 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
                 for name, counts in evidence.steps.items():
                     shares, spread = RATES.steps[name], RATES.step_spread[name]
                     of_moves = likelihoods(counts[step, :, chain], shares, spread)
-                    weight = 1.0 if name == WAY else 0.5
-                    chance *= float(of_moves[2 * (before % 2) + state]) ** weight
+                    chance *= float(of_moves[2 * (before % 2) + state])
                 stated = evidence.commitments[step, :, chain]
                 chance *= float(np.prod(RATES.commitment[state] ** stated))
                 before = now

@@ -10,9 +10,7 @@ mends an error, does not hold. What is seen depends on both, which are never see
 - answers that the solution commits to on its way, and its end;
 - of each step itself, whether it repeats the solution or leaves its earlier way, and how many other
   solutions take it, too (`mclabel.labeling.estimators.trace.agreement`). This depends on the move:
-  on the states before and after the step. The same few solutions are asked again at each step, so
-  what they take counts for half: its likelihood has the weight 0.5, as of a coarsened posterior
-  (arXiv 1506.06101). Counted in full, beliefs are far too sure.
+  on the states before and after the step.
 
 Every completer has shares of its own, by level, state, and number of steps still to go: how often
 an answer at once is right by luck or wrong for want of the steps that are missing is learned, not
@@ -32,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.labeling.estimators.posterior.arithmetic import combine, exp, log, total
-from mclabel.labeling.estimators.trace.agreement import WAY
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -174,10 +171,7 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
         # Each way of counts once: they are as large as the number of solutions.
         seen, which = np.unique(counts[steps, :, chains], axis=0, return_inverse=True)
         likely = likelihoods(seen[:, None], rates.steps[name], rates.step_spread[name])
-        likely = _at_most_1(likely, 1)
-        if name != WAY:
-            likely = np.sqrt(likely)
-        likely = likely[which.reshape(-1)]  # [place, move]
+        likely = _at_most_1(likely, 1)[which.reshape(-1)]  # [place, move]
         both[steps, :, :, :, chains] *= likely.reshape(-1, 2, 1, 2)
     return _at_most_1(both, (1, 2, 3))
 

@@ -7,6 +7,10 @@ per token, this is the gain of each prefix and completer. The highest is asked f
 reaches `min_gain_per_token`. A completer that is made to answer at once costs a few tokens, a
 rollout all that is left of the solution: the gain decides which of them is worth it, and a source
 that shows nothing is not asked.
+
+Chances of first errors are raised to the power 0.5, as of a coarsened posterior (arXiv 1506.06101):
+the same few solutions are asked again at each step whether they take it, and in full the chances
+are far too sure (on validation problems of arith:reflective .84 on average, where .63 was right).
 """
 
 from __future__ import annotations
@@ -198,6 +202,7 @@ class TraceEstimator(Estimator):
         settings, steps = self._settings, path.num_steps
         moves = beliefs.moves[:steps, :, chain]
         posterior = np.append(beliefs.first_error[:steps, chain], beliefs.first_error[-1, chain])
+        posterior = np.sqrt(posterior)
         posterior /= posterior.sum()
         mode = int(posterior.argmax())
         error = mode if mode < steps else None
