@@ -22,6 +22,12 @@ BESIDE = ("ARCHITECTURE.md", "AGENTS.md", "examples/README.md", "recipes/README.
 SAID = {
     "concepts.md": "The way of a label, and what each term means.",
     "labelling.md": "Problems, solutions, steps, budgets: what to set for your own data.",
+    "own-model.md": "From a first look at your problems to a PRM, step by step.",
+    "estimators.md": "Which estimator to take, and how good its labels are at which cost.",
+    "evaluation.md": "Labels against truth, people or another run; ProcessBench; health of a run.",
+    "annotate.md": "A page in which people rate the steps of a run's solutions.",
+    "extending.md": "How components of your own are named, set and checked.",
+    "extending-engine.md": "What an engine of your own must do: continue token ids.",
     "select.md": "Which solutions of a pool to label next, on a budget.",
     "judges.md": "Opinions of judges on steps without rollouts, combined with labels.",
     "generative.md": "A PRM that writes a check of each step before its verdict; how to train one.",

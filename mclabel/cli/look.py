@@ -115,7 +115,7 @@ def labels(shards: str) -> None:
     rows = list(read_labels(store))
     cost = label_cost(rows)
     health = run_health(store)
-    _, undone = undone_blocks(store, done := committed_blocks(store))
+    parts, undone = undone_blocks(store, done := committed_blocks(store))
     groups = {}
     if has_exact_truth(rows):
         groups = {"all": label_quality(rows)}
@@ -124,7 +124,7 @@ def labels(shards: str) -> None:
         }
     content = {
         "num_blocks": len(done),
-        "num_blocks_left": len(undone),
+        "num_blocks_left": len(undone) if parts else None,
         "cost": cost,
         "num_kept": num_kept(rows),
         "describes": described(rows),
@@ -135,8 +135,8 @@ def labels(shards: str) -> None:
         return
     if undone:
         click.echo(
-            f"{len(undone):,} of {len(done) + len(undone):,} blocks are not done yet: these are "
-            "figures of the others. The command that began the run resumes it",
+            f"{len(undone):,} of {len(done) + len(undone):,} blocks have no labels: these are "
+            "figures of the others. The command that began the run labels them, too",
             err=True,
         )
     console.print(counts_table(rows, cost))

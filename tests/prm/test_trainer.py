@@ -150,6 +150,15 @@ def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_
     assert changed and all("proj" in name for name in changed)
 
 
+def test_a_missing_peft_is_named_before_anything_is_written(
+    base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)  # as if it were not installed
+    with pytest.raises(ConfigError, match=r"lora_rank=4: peft: not installed.*'\.\[lora\]'"):
+        train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "lora_rank=4")
+    assert not (tmp_path / "prm").exists()
+
+
 def test_adapters_of_a_base_in_bfloat16_are_float32(base: str) -> None:
     pytest.importorskip("peft")
     settings = ModelSettings(base=base, lora_rank=2, dtype="bfloat16")

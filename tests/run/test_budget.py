@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,12 @@ def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> N
     (out / "finished.json").unlink()
     next((out / "labels").iterdir()).unlink()
     said = CliRunner().invoke(main, command)
-    assert said.exit_code == 0 and said.stderr.startswith("1 of 10 blocks are not done yet")
+    assert said.exit_code == 0 and said.stderr.startswith("1 of 10 blocks have no labels")
     found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
     assert (found["num_blocks"], found["num_blocks_left"]) == (9, 1)
+    shutil.rmtree(out / "plan")
+    found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
+    assert (found["num_blocks"], found["num_blocks_left"]) == (9, None)
 
 
 @pytest.mark.ray

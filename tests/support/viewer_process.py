@@ -22,7 +22,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from mclabel.report.viewer import server as viewer
-from mclabel.serving.page import make_server
+from mclabel.serving.run import make_server
 
 WAIT_S = 120.0
 
