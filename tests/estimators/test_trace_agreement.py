@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mclabel.core.records import Counts, Outcome
 from mclabel.labeling.estimators import ProblemPaths, RecordedRollout, SolutionPath
+from mclabel.labeling.estimators.posterior.priors import POOLED
 from mclabel.labeling.estimators.trace.agreement import (
     AGAIN,
     BACK,
@@ -15,8 +17,10 @@ from mclabel.labeling.estimators.trace.agreement import (
     compare_solutions,
     leaves_its_way,
 )
+from mclabel.labeling.estimators.trace.chain import infer
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.trace.fit import fit_rates
+from mclabel.labeling.estimators.trace.rates import wide_rates
 
 
 def path(keys: str, outcome: Outcome, number: int = 0, *, sampled: bool = True) -> SolutionPath:
@@ -96,6 +100,21 @@ def test_where_solutions_part_from_the_others_they_are_wrong() -> None:
     *right, wrong = estimator.judge([Counts()] * 1000)
     assert wrong.first_error == 2 and wrong.is_decided
     assert {one.first_error for one in right} == {None}
+
+
+def test_chances_are_less_sure_where_the_same_solutions_are_asked_at_each_step() -> None:
+    for number, paths in enumerate(
+        (
+            [path("abcdef", Outcome.WRONG), path("abxdef", Outcome.RIGHT, 1)],
+            [path("abcdef", Outcome.WRONG)],  # asks nobody
+        )
+    ):
+        estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
+        shown = estimator.evidence()
+        chances = infer(shown.evidence, wide_rates(shown.completers).classes[POOLED])
+        expected = chances.first_error[:, 0] ** (1.0 if number else 0.5)
+        found = estimator.judge([Counts()] * 1000)[0].posterior
+        assert found == pytest.approx(expected / expected.sum())
 
 
 def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:

@@ -25,10 +25,11 @@ from mclabel.labeling.estimators.paths import SolutionPath
 Floats = NDArray[np.float64]
 
 FIRST, AGAIN, OTHERWISE, BACK = range(4)
+WAY = "way"
 _HELD_BY = {Outcome.RIGHT: "held by right", Outcome.WRONG: "held by wrong"}
 SOURCES = {
     # Of each kind of move: carried, recovered, error, sound.
-    "way": (
+    WAY: (
         (0.46, 0.23, 0.16, 0.15),
         (0.1, 0.25, 0.58, 0.07),
         (0.67, 0.04, 0.26, 0.03),
@@ -132,7 +133,7 @@ def _seen(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int,
             way = FIRST
         else:
             way = AGAIN if taken == key else OTHERWISE
-        yield step, "way", way, 1
+        yield step, WAY, way, 1
         if key not in held:
             for source, count in others.ended.items():
                 yield from _shares(step, source, others.holding[source, key], count)

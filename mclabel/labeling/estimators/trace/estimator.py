@@ -8,9 +8,10 @@ reaches `min_gain_per_token`. A completer that is made to answer at once costs a
 rollout all that is left of the solution: the gain decides which of them is worth it, and a source
 that shows nothing is not asked.
 
-Chances of first errors are raised to the power 0.5, as of a coarsened posterior (arXiv 1506.06101):
-the same few solutions are asked again at each step whether they take it, and in full the chances
-are far too sure (on validation problems of arith:reflective .84 on average, where .63 was right).
+Where solutions were compared, chances of first errors are raised to the power 0.5, as of a
+coarsened posterior (arXiv 1506.06101): the same few solutions are asked again at each step whether
+they take it, and in full the chances are far too sure (on validation problems of arith:reflective
+.84 on average, where .63 was right; without comparing .41 and .39).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from mclabel.labeling.estimators.paths import (
 from mclabel.labeling.estimators.posterior.arithmetic import log, total
 from mclabel.labeling.estimators.posterior.candidates import UNKNOWN_STEP_TOKENS
 from mclabel.labeling.estimators.trace.agreement import (
+    WAY,
     add_rollout,
     comparable,
     compare_solutions,
@@ -202,7 +204,8 @@ class TraceEstimator(Estimator):
         settings, steps = self._settings, path.num_steps
         moves = beliefs.moves[:steps, :, chain]
         posterior = np.append(beliefs.first_error[:steps, chain], beliefs.first_error[-1, chain])
-        posterior = np.sqrt(posterior)
+        if self._table.is_compared(chain):
+            posterior = np.sqrt(posterior)
         posterior /= posterior.sum()
         mode = int(posterior.argmax())
         error = mode if mode < steps else None
@@ -398,6 +401,10 @@ class _Table:
             steps={what: one.copy() for what, one in self._steps.items()},
             end=end,
         )
+
+    def is_compared(self, chain: int) -> bool:
+        """Whether anything shows if others take its steps."""
+        return any(seen[..., chain].any() for what, seen in self._steps.items() if what != WAY)
 
     def gains(self, beliefs: TraceBeliefs, rates: ClassRates, number: int) -> dict[int, float]:
         """By prefix: information, in nats, that one more completion has on the states there."""
