@@ -403,7 +403,7 @@ class _Table:
         )
 
     def is_compared(self, chain: int) -> bool:
-        """Whether anything shows if others take its steps."""
+        """Whether other samples were compared with any of its steps."""
         return any(seen[..., chain].any() for what, seen in self._steps.items() if what != WAY)
 
     def gains(self, beliefs: TraceBeliefs, rates: ClassRates, number: int) -> dict[int, float]:
