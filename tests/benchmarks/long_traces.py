@@ -291,11 +291,12 @@ def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, list[float] | No
             continue
         states = state_quality(rows)
         assert states is not None
-        decided = [(row, hit) for row, hit in zip(rows, hits, strict=True) if row.is_decided]
+        decided = [row for row in rows if row.is_decided]
+        right = [hit for row, hit in zip(rows, hits, strict=True) if row.is_decided]
         found[name] = {
             "first_error": _mean(rows, hits),
             "decided": _mean(rows, [float(row.is_decided) for row in rows]),
-            "among_decided": _mean([row for row, _ in decided], [hit for _, hit in decided]),
+            "among_decided": _mean(decided, right) if decided else None,
             "states": _figure(states.agreement),
             "recovered_f1": _figure(states.recovered_f1),
             "sound_called_wrong": _figure(states.false_alarms),
