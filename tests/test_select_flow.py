@@ -263,13 +263,14 @@ def test_a_killed_selection_is_resumed(
 
 
 KILLED_AFTER_A_BLOCK = """
-import os, signal, sys
+import os, signal, sys, threading
 from mclabel.cli import main
 from mclabel.judge import task
-commit = task.commit_opinions
+commit, first = task.commit_opinions, threading.Lock()  # blocks are committed in threads
 def last(*given, **named):
-    commit(*given, **named)
-    os.kill(os.getpid(), signal.SIGKILL)
+    with first:
+        commit(*given, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
 task.commit_opinions = last
 main(sys.argv[1:])
 """
