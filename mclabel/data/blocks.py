@@ -204,6 +204,24 @@ _CLOSING = re.compile(r"\\end\{[a-zA-Z]+\*?\}[.,;]?|(?:\\[\])]|[\])}])[.,;]?|[.,
 _HALF_CLOSING = re.compile(r"\\(?:e|en|end(?:\{[a-zA-Z]*\*?)?)?")
 _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
 """What a heading does not hold: a line with it states something."""
+_CASE = re.compile(rf"(?i)case[ \t]{{1,3}}{_NUMBER}[ \t]?[:.)-]")
+"""A case that is named by its condition."""
+_MATHS = re.compile(r"\\\(.*?\\\)|\$[^$]*\$")
+_BULLET = re.compile(r"[-*+][ \t]+(?=\*\*|__)")
+"""The mark of an item before words in bold."""
+_JOINS = re.compile(
+    r"(?i)(?:and|or|but|so|thus|hence|then|therefore|where|that is|now|finally|similarly|also)[,:]"
+    r"|and|or"
+)
+"""A word that joins what stands above to what follows, and nothing else."""
+_CONDITION = re.compile(
+    r"(?i)(?:[-*+][ \t]+)?"
+    r"(?:(?:and|first|second|third|fourth|fifth|next|then|now|finally|similarly|also),?[ \t]+)?"
+    r"(?:for|when|if|case)[ \t][^,;:]+:"
+)
+"""A line that only says of what the next ones speak, such as "For n = 1:"; it may hold a sign that
+states something elsewhere."""
+_VERBS = frozenset("we is are was has have get gets gives must becomes equals need then".split())
 
 
 def is_heading(line: str) -> bool:
@@ -215,12 +233,18 @@ def is_heading(line: str) -> bool:
     if not bare or is_closing(bare):
         return False
     if not any(map(str.isalnum, bare[:MAX_LABEL])):
-        return len(bare) <= MAX_LABEL and bare.isascii()
+        return len(bare) <= MAX_LABEL and bare.isascii() and "..." not in bare
+    if len(bare) <= MAX_LABEL and _JOINS.fullmatch(bare):
+        return True
+    if len(bare) <= MAX_LABEL and _CONDITION.fullmatch(bare):
+        return _VERBS.isdisjoint(bare.lower().split())
     if _MARKDOWN.match(bare):
         return _is_markdown_heading(bare)
-    bare = bare.lstrip("> \t")
+    bare = _BULLET.sub("", bare.lstrip("> \t"))
     inner = bare.strip(_FRAME)
     is_bold = bare.startswith(("**", "__")) and bare.rstrip(":.").endswith(("**", "__"))
+    if is_bold and len(bare) <= MAX_LABEL and _CASE.match(inner) and "boxed" not in inner:
+        return True
     if _STATES.search(bare):
         return False
     if is_bold and len(bare) <= MAX_LABELLED and _LABELLED.match(inner):
@@ -243,10 +267,11 @@ def is_heading(line: str) -> bool:
 
 def _is_title(name: str) -> bool:
     """Whether words in bold are a title, and not a result."""
+    label = _LABEL.match(name)
     words = name.lower().split()
     return (
         1 < len(words) <= MAX_TITLE
-        and not any(map(str.isdigit, name))
+        and not any(map(str.isdigit, name[label.end() if label else 0 :]))
         and name[-1].isalnum()
         and words[0].strip(",") not in _CONCLUDES
     )
@@ -263,9 +288,13 @@ def may_become_closing(line: str) -> bool:
 
 
 def _is_markdown_heading(bare: str) -> bool:
-    """A heading states nothing: "#### 72" and "## Answer: 5" do, "### 2." does not."""
+    """A heading states nothing: "#### 72" and "## Answer: 5" do, "### 2." does not.
+
+    Formulas among three words or more are what the heading speaks of.
+    """
     inner = bare.strip(_FRAME)
-    if _STATES.search(inner):
+    words = _MATHS.sub(" ", inner) if len(inner) <= MAX_LABELLED else inner
+    if _STATES.search(words if len(words.split()) >= 3 else inner):
         return False
     if _ITEM.fullmatch(inner):
         return True

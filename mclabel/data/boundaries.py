@@ -36,7 +36,7 @@ from mclabel.data.blocks import (
 from mclabel.data.sentences import reflection_places, sentence_places
 from mclabel.data.statements import Statements
 
-SPLITTER_VERSION = "3"
+SPLITTER_VERSION = "4"
 """Version of all rules by which steps end. It is a part of a run's identity: with another one, the
 same settings give other steps."""
 

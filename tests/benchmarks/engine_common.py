@@ -16,7 +16,7 @@ from typing import Any
 from mclabel.core.records import Completion, Problem
 from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
 from mclabel.engines.base import limited
-from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
@@ -165,8 +165,9 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
         await worker.close()
         assert len(list(Path(folder, "labels").iterdir())) == len(blocks)
         rows = list(read_labels(Store(folder)))
-    found = [row.first_error == exact_first_error(row) for row in rows]
-    accuracy = sum(found) / len(found)
+    accuracy = None
+    if has_exact_truth(rows):
+        accuracy = sum(row.first_error == exact_first_error(row) for row in rows) / len(rows)
     return watch.run(policy, solutions, loop_lag_s=max(lags), accuracy=accuracy)
 
 

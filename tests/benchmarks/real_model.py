@@ -8,12 +8,17 @@ from, by the posterior with and without agreement, and by the posterior and exac
 Each is compared with the judgements (95% intervals over problems), with rules that look at no step,
 and with the others on the same problems. Settings are chosen on the first half alone; the second
 one is the test, and `--smoke` leaves it alone. With `--out` a folder that is kept, a benchmark that
-was stopped goes on. The last line is JSON.
+was stopped goes on. `ratio_to_raw_vllm`: CPU-seconds a token of `vllm.LLM.generate` in those of a
+labelling job, where vLLM is installed. `split_faults`: of line ends in real texts
+(tests/benchmarks/splits.py), the share where steps end, or do not, against a reader's judgement.
+The last line is JSON.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +46,9 @@ from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.manifest import MANIFEST, Semantic, claim, read_claim
 from mclabel.run.shards.store import Store
 from mclabel.show.progress import job_progress
+from tests.benchmarks.long_given import DATA
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
+from tests.benchmarks.splits import split_faults
 
 JUDGED = Path(__file__).parents[1] / "data" / "words"
 PROBLEMS = 75
@@ -135,11 +142,23 @@ def main() -> None:
         **{name: _rounded(gain) for name, gain in gains.items()},
         "tokens_to_fixed16": {name: round(ratio, 4) for name, ratio in ratios.items()},
         "belief_minus_accuracy": {name: row.too_sure for name, row in measured.items()},
-        # Not measured here yet: speed beside vLLM alone, and steps that are cut at a wrong place.
-        "ratio_to_raw_vllm": None,
-        "split_faults": None,
+        "ratio_to_raw_vllm": _ratio_to_raw(size, console),
+        "split_faults": round(split_faults(DATA, half), 4) if DATA.is_dir() else None,
     }
     print(json.dumps(figures))
+
+
+def _ratio_to_raw(size: BenchmarkSize, console: Console) -> float | None:
+    """Of CPU-seconds; None where vLLM is not installed."""
+    if importlib.util.find_spec("vllm") is None:
+        return None
+    from tests.benchmarks.raw_vllm import ratios_to_raw
+
+    problems = size.pick(smoke=2, quick=8, full=60)
+    ratios = ratios_to_raw(problems, alternations=size.pick(smoke=1, quick=1, full=5), rollouts=1)
+    shown = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+    console.print(f"CPU-seconds a token of vLLM alone, in those of a labelling job: {shown}")
+    return round(statistics.median(ratios), 4)
 
 
 def label_all(

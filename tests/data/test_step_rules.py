@@ -64,6 +64,8 @@ HEADINGS = [
     *("### Heading", "## 2. Divide", "Step 1:", "Step 2", "**Step 2: Find x**", "**Case (b).**"),
     *("---", "***", "* * *", r"\[", "$$", "1.", "(a)", "Solution:", "**Final Answer:**", "```"),
     *("**Find the total cost**", "Therefore, we have:", r"\begin{align*}", "> **Note:**"),
+    *("and", "Thus,", "Where:", "For \\(n = 1\\):", "Second, for $x = 3$:", "- **Case 1 Area**"),
+    *("**Case 1: \\( r = 1 \\)**", "#### The circle and the line $y = x$"),
 ]
 STATEMENTS = [
     *(
@@ -88,6 +90,11 @@ STATEMENTS = [
         r"\end{align}",
         "**Monday**",
         "**So Ann wins the race**",
+        "- ...",
+        "For x = 0 we get:",
+        "If x = 1, then y = 2:",
+        "- **12**",
+        "#### So \\(x = 5\\)",
         "Step 4. Add them up",
         "step 4",
     ),

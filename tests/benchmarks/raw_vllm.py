@@ -1,0 +1,89 @@
+"""A labelling job of a real language model beside `vllm.LLM.generate` of the same requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+from mclabel.data.readers.generated import WordsReader
+from mclabel.engines.hub import resolve_model
+from mclabel.engines.vllm import CPU_BLOCK
+from tests.benchmarks.engine_common import label_job, loaded_policy
+
+MAX_LIVE, MAX_TOKENS, MAX_MODEL_LEN = 128, 200, 512
+
+
+def ratios_to_raw(num_problems: int, *, alternations: int, rollouts: int) -> list[float]:
+    """CPU-seconds a token of vLLM alone, in those of a labelling job; one ratio an alternation.
+
+    The job labels word problems by `fixed` with `smollm2:words`: it decides, grades and writes
+    shards. Then `LLM.generate` is given every request that the job made, all at once, with the
+    same limits and seeds, as token ids, and turns none of its output into text. Both engines stay
+    loaded in processes of this one, which count; one is idle while the other computes.
+    """
+    return asyncio.run(_alternate(num_problems, alternations, rollouts))
+
+
+async def _alternate(num_problems: int, alternations: int, rollouts: int) -> list[float]:
+    folder = resolve_model("smollm2:words")
+    settings = WordsReader.Settings(limit=num_problems)
+    problems = [problem for _, problem in WordsReader(settings).rows()]
+    found = []
+    async with loaded_policy(folder, max_tokens=MAX_TOKENS, max_live=MAX_LIVE) as policy:
+        raw = _raw_engine(folder)
+        await label_job(policy, problems[:4], kind="fixed", rollouts=1)  # warm
+        for _ in range(alternations):
+            began = _cpu_s()
+            await label_job(policy, problems, kind="fixed", rollouts=rollouts)
+            job = (_cpu_s() - began) / policy.num_tokens
+            raw.reset_prefix_cache()
+            began = _cpu_s()
+            num_tokens = _generate(raw, policy.asked)
+            found.append((_cpu_s() - began) / num_tokens / job)
+    return found
+
+
+def _raw_engine(folder: str) -> Any:
+    """With the settings that `loaded_policy` gives vLLM."""
+    from vllm import LLM
+
+    return LLM(
+        model=folder,
+        dtype="float32",
+        max_model_len=MAX_MODEL_LEN,
+        max_num_seqs=MAX_LIVE,
+        kv_cache_memory_bytes=2 * 2**30,
+        enforce_eager=True,
+        enable_chunked_prefill=False,  # a prefill in two steps kills the seeded CPU engine
+        block_size=CPU_BLOCK,
+    )
+
+
+def _generate(raw: Any, asked: Sequence[tuple[Sequence[int], Sequence[int], int]]) -> int:
+    """Tokens that vLLM samples of these requests."""
+    from vllm import SamplingParams
+
+    outputs = raw.generate(
+        [{"prompt_token_ids": [*prompt, *prefix]} for prompt, prefix, _ in asked],
+        [
+            SamplingParams(
+                temperature=0.8,
+                max_tokens=MAX_TOKENS - len(prefix),
+                seed=seed,
+                detokenize=False,
+            )
+            for _, prefix, seed in asked
+        ],
+        use_tqdm=False,
+    )
+    return sum(len(output.outputs[0].token_ids) for output in outputs)
+
+
+def _cpu_s() -> float:
+    """CPU-seconds of this process and all that it has started."""
+    here = psutil.Process()
+    times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
