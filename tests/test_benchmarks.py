@@ -19,6 +19,8 @@ WITHOUT_PROGRAM = {
     "code_labels",
     "code_scorers",
     "engine_common",
+    "raw_vllm",
+    "splits",
     "estimators_common",
     "estimators_free_form",
     "estimators_values",

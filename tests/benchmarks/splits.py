@@ -1,6 +1,6 @@
 """Steps of real texts that begin or end at a wrong place, by line ends that a reader judged.
 
-tests/data/splits.jsonl judges the line ends of 300 solutions, mostly by ten open models (of
+tests/data/words/line_ends.jsonl judges the line ends of 300 solutions, mostly by open models (of
 ProcessBench), in the first half 200 of any kind, in the second 100 whose paragraphs hold several
 lines. Lines that are not blank are numbered from 1. `never`: no step may end behind the line, since
 it lies inside a display, an environment or a table, or says nothing by itself (a heading, "For
@@ -21,7 +21,7 @@ from typing import Any
 from mclabel.data.boundaries import newline_ends
 
 ROOT = Path(__file__).parents[1]
-JUDGED = ROOT / "data" / "splits.jsonl"
+JUDGED = ROOT / "data" / "words" / "line_ends.jsonl"
 
 
 def split_faults(public: Path, half: str) -> float:
