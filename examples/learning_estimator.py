@@ -80,6 +80,14 @@ class Budget(RunLearner):
         change = -1 if over else 1
         self._rollouts = min(self._settings.rollouts, max(1, self._rollouts + change))
 
+    def fit(self) -> None:
+        """Do nothing: `record` has learned already, as it is fast."""
+        return None
+
+    def adopt(self, content: str) -> None:
+        """Do nothing: every engine keeps a budget of its own."""
+        return None
+
 
 class Rationed(FixedEstimator):
     """`fixed` within a budget of tokens."""
