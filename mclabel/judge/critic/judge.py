@@ -65,7 +65,7 @@ class CriticSettings(Settings):
     use_reference: bool = False
     """Whether the critic sees the problem's reference solution or answer."""
     least_votes: int = Field(3, ge=1, le=MAX_VOTES)
-    """Readable answers of the model for an opinion. If all agree, no more are sampled."""
+    """Minimum number of readable answers for an opinion. If all agree, no more are sampled."""
     most_votes: Annotated[
         int, at_most(MAX_VOTES, "all of a solution's votes are sampled on one engine")
     ] = Field(8, ge=1)

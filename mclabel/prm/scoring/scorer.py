@@ -66,7 +66,8 @@ class GenerativeSettings(Settings):
     r"""`thinkprm` or `genprm`, asked as their authors do, or a text with {problem} and {steps} that
     asks for \boxed{correct} or \boxed{incorrect} for every step."""
     least_chains: int = Field(4, ge=1, le=MAX_CHAINS)
-    """Finished chains for each solution. If all agree on the first error, no more are sampled."""
+    """Minimum number of finished chains for a solution. If all agree on the first error, no more
+    are sampled."""
     most_chains: Annotated[
         int, at_most(MAX_CHAINS, "all of a solution's chains are sampled on one engine")
     ] = Field(4, ge=1)
