@@ -6,7 +6,7 @@ python scripts/keys.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -40,7 +40,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
 }
 HEAD = """# Every key
 
-`python scripts/keys.py` writes this page from the settings' declarations. In the terminal:
+In the terminal:
 
 ```
 mclabel label --keys             # all keys of a verb
@@ -48,9 +48,12 @@ mclabel label --keys rollouts    # keys with this word in their name, or else in
 mclabel eval best-of-n --keys
 ```
 
-Set a key in the YAML file, or pass `key=value` after it. Values are YAML: `null` means no value,
-`[a, b]` is a list. Keys marked * may change when a run is resumed; the others determine the output.
-A range `1..9` holds both ends. Upper limits of a thousand million and more are left out.
+Set a key in the YAML file, or pass `key=value` after it. Here each key has its default: `seed=0`.
+Values are YAML: `[a, b]` is a list. `null` sets no limit, or leaves out what the key is for, unless
+its meaning says more; it is allowed where it is the default. Keys marked * may change when a run is
+resumed; the others determine the output. Names in parentheses are the values of `kind` that have
+the key. A `kind` may also be `module:Class`, [a class of your own](extending.md). A range `1..9`
+holds both ends, and `1..` has no upper end that matters.
 """
 
 
@@ -94,20 +97,24 @@ class Written:
     """By their names without the prefix."""
 
 
-LONG = 15
-"""Number of words from which a meaning is written once."""
+LONG = 8
+"""Number of words from which a single meaning is written once."""
+TESTS_ONLY = ("scripted",)
+"""Components that only tests use; `--keys` prints their keys."""
 MIN_SHARED = 3
 """Number of keys under one prefix from which a reference is shorter than their rows."""
+ALIKE = re.compile(r"`[\w.]+`: as \[(\w+): (\w+)\](\(#[\w-]+\))")
+"""A reference to the section of another verb that nothing is added to."""
 MIN_LIKENESS = 0.5
 """Share of keys that two sections have alike from which the later one refers to the earlier."""
 
 
 def page() -> str:
     """The whole page. Keys that an earlier section has under another prefix are not repeated."""
-    parts, written = [HEAD, _often_set()], list[Written]()
+    parts, written, once = [HEAD, _often_set()], list[Written](), dict[Row, str]()
     for verb, configuration in CONFIGURATIONS.items():
         parts.append(f"## {verb}\n\n{_line(configuration.__doc__)}\n")
-        rows = _rows(configuration_keys(configuration, built_in=True))
+        rows = _rows(_shown(configuration_keys(configuration, built_in=True)))
         shared, differing = list[str](), list[Row]()
         for group, found in groupby(sorted(rows, key=_group), key=_group):
             own = list(found)
@@ -116,27 +123,37 @@ def page() -> str:
                 differing += reference[1]
                 continue
             title = f"{_short(verb)}: {group or 'the job itself'}"
-            parts.append(f"### {title}\n\n{_section(own, group, title, written)}")
+            parts.append(f"### {title}\n\n{_section(own, group, title, written, once)}")
         if shared:
             parts.append(_shared(shared, differing, f"### {_short(verb)}: as elsewhere\n\n"))
-    return _once("\n".join(parts))
+    return "\n".join(parts)
 
 
-def _once(text: str) -> str:
-    """The page without long meanings that an earlier section has in the same words."""
-    lines, places, title = list[str](), dict[str, str](), ""
-    for line in text.split("\n"):
-        if line.startswith("#"):
-            title = line.lstrip("# ")
-        head, bar, meaning = line.removesuffix(" |").rpartition(" | ")
-        if bar and len(meaning.split()) >= LONG:
-            place = places.setdefault(meaning, title)
-            line = line if place == title else f"{head} | as for {_link(place)} |"
-        lines.append(line)
-    return "\n".join(lines)
+def _once(rows: list[Row], title: str, once: dict[Row, str]) -> tuple[list[Row], list[str]]:
+    """The rows of a section that no earlier one has, and references for the others.
+
+    Args:
+        rows: of the section.
+        title: of the section.
+        once: the title under which each row stands, whatever its prefix; it is extended.
+    """
+    bare = {row: replace(row, name=row.name.rpartition(".")[2], components=()) for row in rows}
+    earlier: dict[str, list[Row]] = {}
+    for row, alike in bare.items():
+        if (place := once.setdefault(alike, title)) != title:
+            earlier.setdefault(place, []).append(row)
+    references, repeated = list[str](), list[Row]()
+    for place, found in earlier.items():
+        if len(found) >= MIN_SHARED or any(len(one.meaning.split()) >= LONG for one in found):
+            names = ", ".join(f"`{one.name}`{one.mark}{_of(one)}" for one in found)
+            references.append(f"{names}: as in {_link(place)}")
+            repeated += found
+    return [row for row in rows if row not in repeated], references
 
 
-def _section(rows: list[Row], group: str, title: str, written: list[Written]) -> str:
+def _section(
+    rows: list[Row], group: str, title: str, written: list[Written], once: dict[Row, str]
+) -> str:
     """A table, and references for the prefixes within it that stand elsewhere."""
     shared, differing, left = list[str](), list[Row](), rows
     found = [Written(title=title, prefix=group, rows=_relative(group, rows))]
@@ -153,6 +170,8 @@ def _section(rows: list[Row], group: str, title: str, written: list[Written]) ->
         else:
             found.append(Written(title=title, prefix=prefix, rows=_relative(prefix, below)))
     written += found
+    left, references = _once(left, title, once)
+    shared = references + shared
     return _table(left) + (f"\n{_shared(shared, differing)}" if shared else "")
 
 
@@ -198,7 +217,14 @@ def _marks(own: dict[str, Row], before: dict[str, Row]) -> str:
 
 
 def _shared(references: Iterable[str], differing: list[Row], heading: str = "") -> str:
-    lines = "".join(f"- {reference}\n" for reference in references)
+    plain: dict[str, list[str]] = {}
+    lines = ""
+    for reference in references:
+        if found := ALIKE.fullmatch(reference):
+            plain.setdefault(found[1], []).append(f"[{found[2]}]{found[3]}")
+        else:
+            lines += f"- {reference}\n"
+    lines = "".join(f"- as for {verb}: {', '.join(own)}\n" for verb, own in plain.items()) + lines
     return f"{heading}{lines}" + (f"\nThese differ:\n\n{_table(differing)}" if differing else "")
 
 
@@ -224,7 +250,7 @@ def _rows(keys: Iterable[Key]) -> list[Row]:
         Row(
             name=name,
             components=tuple(one for key in same for one in key.components),
-            type=_each(same, [_type(key.type) for key in same]),
+            type=_each(same, [_type(key) for key in same]),
             default=_each(
                 same, ["required" if key.default is None else f"`{key.default}`" for key in same]
             ),
@@ -235,6 +261,25 @@ def _rows(keys: Iterable[Key]) -> list[Row]:
     ]
 
 
+def _shown(keys: list[Key]) -> Iterator[Key]:
+    """The keys of what people use; those of all values of `kind` name none of them."""
+    kinds: dict[str, set[str]] = {}
+    for key in keys:
+        for one in key.components:
+            kinds.setdefault(key.name.rpartition(".")[0], set()).add(one)
+    for key in keys:
+        if key.name.endswith(".kind"):
+            type_ = key.type
+            for one in TESTS_ONLY:
+                type_ = type_.replace(f"{one}, ", "")
+            yield replace(key, type=type_)
+        elif not key.components:
+            yield key
+        elif components := tuple(one for one in key.components if one not in TESTS_ONLY):
+            is_all = len(components) > 1 and set(components) == kinds[key.name.rpartition(".")[0]]
+            yield replace(key, components=() if is_all else components)
+
+
 def _each(keys: list[Key], texts: list[str]) -> str:
     """What all keys have, or what each has, with its components."""
     if len(set(texts)) == 1:
@@ -243,16 +288,20 @@ def _each(keys: list[Key], texts: list[str]) -> str:
     return "; ".join(f"{text} ({', '.join(key.components)})" for key, text in pairs)
 
 
-def _type(text: str) -> str:
-    """A type with its range in short."""
-    text = re.sub(r">= (\S+), <= (\S+)", _range, text)
-    text = re.sub(r"> (\S+), <= (\S+)", lambda m: m[0] if len(m[2]) < 10 else f"> {m[1]}", text)
-    return text.replace("true or false", "bool").replace(" or null", ", null")
+def _type(key: Key) -> str:
+    """A type with its range in short. That null is allowed follows from a default of null."""
+    text = re.sub(r">= (\S+), <= (\S+)", _range, key.type)
+    text = re.sub(r"> (\S+), <= (\S+)", lambda m: m[0] if float(m[2]) < 1e3 else f"> {m[1]}", text)
+    text = re.sub(r">= (\d+)$|>= (\d+)(?= or )", lambda m: f"{m[1] or m[2]}..", text)
+    text = re.sub(r"keys: (\w+, ){3,}\w+", "keys", text).replace(" at least 1", "")
+    text = text.replace(" or null", "") if key.default == "null" else text
+    text = text.replace(", or module:Class of your own", "").replace(" | ", ", ")
+    return text.replace("true or false", "bool").rstrip(",")
 
 
 def _range(found: re.Match[str]) -> str:
     least, most = found.groups()
-    return f">= {least}" if float(most) >= 1e9 else f"{least}..{most}"
+    return f"{least}.." if float(most) >= 1e5 else f"{least}..{most}"
 
 
 def _often_set() -> str:
@@ -264,7 +313,7 @@ def _often_set() -> str:
         default = "required" if key.default is None else f"`{key.default}`"
         meaning = key.sentence.partition(". ")[0].removesuffix(".")
         rows.append(f"| `{name}={example}` | {default} | {meaning}. |")
-    text = "These are the keys of a labelling job that are set most often."
+    text = "Of a labelling job:"
     return "\n".join(["## The ten keys that people set\n", text, "", *rows, ""])
 
 
@@ -280,14 +329,21 @@ def _group(row: Row) -> str:
 
 
 def _table(rows: Iterable[Row]) -> str:
-    lines = ["| key | type | default | meaning |", "|---|---|---|---|", *map(_cells, rows)]
+    lines = ["| key and default | type | meaning |", "|---|---|---|", *map(_cells, rows)]
     return "\n".join(lines) + "\n"
 
 
 def _cells(row: Row) -> str:
-    of = f" ({', '.join(row.components)})" if row.components else ""
-    cells = (f"`{row.name}`{row.mark}{of}", row.type, row.default, row.meaning)
+    has_one = row.default.startswith("`") and row.default.count("`") == 2
+    name = f"`{row.name}={row.default[1:]}" if has_one else f"`{row.name}`"
+    more = "" if has_one else f", {row.default}"
+    cells = (f"{name}{row.mark}{_of(row)}{more}", row.type, row.meaning)
     return f"| {' | '.join(_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _of(row: Row) -> str:
+    is_said = "; " in row.type + row.default  # with what each component takes
+    return f" ({', '.join(row.components)})" if row.components and not is_said else ""
 
 
 def _line(text: str | None) -> str:

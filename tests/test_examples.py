@@ -24,6 +24,7 @@ PRINTED = {
     "select_and_train.py": r"turn 0:\n.*\n.*24 drawn(.*\n)+turn 1:\n(.*\n)+.*in \d+% of pairs",
     "own_checker.py": r"1\.5 h\. +right\n.+wrong\n.+unknown\n.+90 min -> right\n.+33 min -> wrong",
     "own_estimator.py": r"fixed.+0\.\d\d of first .+\nuntil both.+0\.\d\d of first errors found",
+    "learning_estimator.py": r"Batched +│ +\d,\d{3} │(.*\n)+.*Rationed tokens\S+ +│ +[12]?\d\d │",
 }
 """What each script's output must hold."""
 VERIFIER = "train_verifier.py"
@@ -41,7 +42,7 @@ def test_scripts_run(name: str, tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, EXAMPLES / name],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "COLUMNS": "200"},
         capture_output=True,
         text=True,
     )

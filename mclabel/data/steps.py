@@ -35,34 +35,28 @@ class StepSplitter(Settings):
     by: Literal[
         "line", "blank_line", "sentence", "step", "reflection", "pattern", "code", "function"
     ] = "line"
-    """How a solution is split into steps. `line`: every line is a step. `blank_line`: every
-    paragraph is. `sentence`: every sentence is. `step`: a step begins at a line that starts with
-    "Step k". `reflection`: a step begins where a reasoning trace turns, at a sentence or line that
-    starts with "Wait", "Alternatively", "Hmm", "Let me check", "So the answer" or their like,
-    "等等" and "不对" among them. `pattern`: a step begins at every match of `pattern`. `code`: in
-    Python code, every statement and every header of a block is; `function`: every whole function
-    or class is, and what stands between two; both split what is not Python by lines. Headings and
-    bare marks ("---") belong to what follows them, and no step ends inside a display, other code or
-    a table."""
+    """How a solution is split into steps. `line`, `blank_line` (paragraphs), `sentence`. `step`: at
+    lines that start with "Step k". `reflection`: where a trace turns ("Wait", "Alternatively",
+    "Hmm", "等等" and the like). `pattern`: at its matches. `code`: at each statement and header of
+    Python; `function`: at each outermost function or class. Headings belong to what follows; no
+    step ends inside a display, other code or a table."""
     pattern: str | None = None
-    """Regular expression in RE2 syntax; required by, and only allowed with, by=pattern. A step
-    begins where it matches, or where its first group begins: `;()` splits after semicolons."""
+    """Regular expression (RE2) for by=pattern. A step begins where it matches, or where its first
+    group begins: `;()` splits after semicolons."""
     region: Literal["all", "think", "answer"] = "all"
-    """Which part of a reasoning model's solution is split into steps: the thinking, the answer
-    after it, or all of it. The other part is one step. Thinking that is never closed goes on to the
-    end."""
+    """Part of a reasoning model's solution that is split: all, the thinking (closed or not), or the
+    answer after it. The rest is one step."""
     think: tuple[str, str] = ("<think>", "</think>")
-    """The two texts that mark the beginning and the end of a reasoning model's thinking."""
+    """Marks of the beginning and the end of thinking."""
     min_tokens: int = Field(1, ge=1, le=MAX_TOKENS)
-    """Minimum number of tokens in a step. A shorter step is merged into the next one, and a short
-    last step into the one before it."""
+    """Minimum number of tokens in a step. A shorter one is merged into the next, the last one into
+    that before it."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a step. A longer step is cut at the end of a sentence, else of a
-    line, else between two tokens. null sets no limit."""
+    """Maximum number of tokens in a step. A longer one is cut after a sentence, else a line, else
+    between tokens."""
     max_steps: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Maximum number of steps in a solution. If there are more, adjacent steps are merged into
-    groups of about equal numbers of tokens, which may be more than `max_tokens`. null sets no
-    limit."""
+    """Maximum number of steps. Above it, adjacent steps are merged into groups of about equal
+    length, which may exceed `max_tokens`."""
 
     @rule
     def _a_pattern_is_used(self) -> str | None:

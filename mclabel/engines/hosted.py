@@ -51,16 +51,14 @@ class HostedEngine(ServedEngine):
         """A hosted chat service, such as OpenAI's API or a compatible one. For critics only."""
 
         model: str = Field(min_length=1)
-        """Name of the model at the service; required. Opinions of another model are not mixed with
-        its own."""
+        """Name of the model at the service. Opinions of different models are not mixed."""
         length_parameter: Annotated[Literal["max_completion_tokens", "max_tokens"], OPERATIONAL] = (
             "max_completion_tokens"
         )
-        """Parameter that limits the tokens of an answer; some services know only max_tokens."""
+        """Parameter that limits the tokens of an answer."""
         parameters: Annotated[dict[str, Any], ONE_VALUE] = Field({}, max_length=64)
-        """Additional parameters of each request, such as {reasoning_effort: low}. null leaves one
-        out that is sent otherwise, such as {temperature: null} for a model that takes only its own
-        temperature."""
+        """More parameters of each request, such as {reasoning_effort: low}. null leaves one out,
+        such as {temperature: null}."""
 
         @property
         def served_name(self) -> str | None:

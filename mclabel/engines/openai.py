@@ -44,10 +44,10 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         """OpenAI-compatible servers of one model, addressed by token ids."""
 
         model: Annotated[str | None, OPERATIONAL] = None
-        """Name of the model on the servers; null takes the only model that they serve."""
+        """Name of the model on the servers; null takes the only one."""
         api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
-        """Endpoint to call. `chat` needs a server that supports continue_final_message and returns
-        the token ids of the prompt."""
+        """Endpoint to call. `chat` needs a server with continue_final_message that returns the
+        prompt's token ids."""
 
         @property
         def served_name(self) -> str | None:

@@ -55,19 +55,18 @@ class BatchApiSettings(BatchSettings):
     """Settings of an engine that can ask in batches."""
 
     batch: Annotated[bool, OPERATIONAL] = False
-    """Whether requests go through the server's Batch API (/files and /batches), at the price and
-    with the delay of batches. Only for jobs that have a run, such as `mclabel judge` and `mclabel
-    label`."""
+    """Whether requests go through the server's Batch API. Only for jobs with a run, such as
+    `mclabel judge` and `mclabel label`."""
     batch_requests: Annotated[int, OPERATIONAL] = Field(50_000, ge=1, le=1_000_000)
-    """Maximum number of requests in a batch."""
+    """Most requests in a batch."""
     batch_megabytes: Annotated[float, OPERATIONAL] = Field(200, gt=0, le=10_000)
-    """Maximum size of a batch's file, in millions of bytes."""
+    """Largest file of a batch, in millions of bytes."""
     batch_gather_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
-    """Seconds without a new request after which a batch is sent that is not full."""
+    """Seconds without a new request after which an unfilled batch is sent."""
     batch_poll_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
-    """Seconds between two questions whether a batch has ended."""
+    """Seconds between two polls of a batch."""
     batch_wait_hours: Annotated[float, OPERATIONAL] = Field(48, gt=0, le=10_000)
-    """Hours that a batch is waited for before the job stops. The same command waits on."""
+    """Hours to wait for a batch before the job stops. The same command waits on."""
 
 
 def request_id(body: Mapping[str, Any], seed: int) -> str:

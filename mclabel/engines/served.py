@@ -32,20 +32,17 @@ class ServerSettings(BatchApiSettings):
     """Settings of engines that ask OpenAI-compatible servers of one model."""
 
     endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
-    """Base URLs of the servers, such as http://10.0.0.7:8000/v1. All must serve the same
-    model."""
+    """Base URLs of the servers, such as http://10.0.0.7:8000/v1, which serve the same model."""
     api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
-    """Name of the environment variable that holds the API key on every machine that runs an
-    engine; null sends no key. For security it must be passed on the command line; a file alone
-    cannot set it."""
+    """Environment variable that holds the API key, on every machine with an engine. Taken from the
+    command line only."""
     per_request_seeds: Annotated[bool, OPERATIONAL] = False
-    """Whether to send a separate seed with each request, which makes completions reproducible
-    on servers that support it."""
+    """Whether each request has its own seed, which makes completions reproducible on servers that
+    support it."""
     timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
-    """Seconds to wait for the answer to one request before it counts as failed."""
+    """Seconds to wait for an answer before a request has failed."""
     retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)
-    """Seconds during which a failed request is retried while servers refuse or do not
-    answer."""
+    """Seconds during which a failed request is retried."""
 
     @rule
     def _endpoints_are_urls(self) -> str | None:

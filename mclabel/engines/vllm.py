@@ -65,26 +65,26 @@ class VllmEngine(ModelEngine):
         """vLLM in every engine actor, on GPUs or, with its build for CPUs, on a CPU."""
 
         device: Annotated[Literal["cpu", "cuda"], OPERATIONAL] = "cuda"
-        """Device that the engine computes on. The installed vLLM must be built for it."""
+        """Device of the engine. The installed vLLM must be built for it."""
         quantization: str | None = None
-        """Quantization method of the weights by its name in vLLM, such as fp8 or awq; null takes
-        that of the model's files. Labels depend on it."""
+        """Quantization method in vLLM, such as fp8 or awq; null takes that of the model's files.
+        Labels depend on it."""
         tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """Number of GPUs, on one node, that each layer is split over."""
+        """GPUs of one node that each layer is split over."""
         pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """Number of groups of `tensor_parallel` GPUs that the layers are divided among, on one or
-        several nodes. More than one group needs Ray."""
+        """Groups of `tensor_parallel` GPUs that the layers are divided among, on one or more nodes.
+        More than one needs Ray."""
         gpu_memory_utilization: Annotated[float, OPERATIONAL] = Field(0.9, gt=0, le=1)
         """Fraction of each GPU's memory that vLLM reserves."""
         kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0, le=MAX_COUNT)
-        """Memory for the KV cache in GiB. null takes the rest of the reserved memory on a GPU, and
-        1 GiB on a CPU."""
+        """Memory for the KV cache in GiB. null takes the rest of the reserved memory on a GPU, 1
+        GiB on a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-        """Whether each completion is sampled with its own seed, which makes it reproducible. `auto`
-        does so on a CPU only, because seeds slow a GPU down."""
+        """Whether each completion has its own seed, which makes it reproducible. `auto`: on a CPU
+        only, because seeds slow a GPU down."""
         engine_args: Annotated[dict[str, Any], OPERATIONAL, _NUMBERS] = Field({})
-        """Additional arguments for vLLM's AsyncEngineArgs. Text values, which may name code to run,
-        must be passed on the command line; a file may set numbers, true and false."""
+        """More arguments for vLLM's AsyncEngineArgs. Texts among them are taken from the command
+        line only."""
 
         @rule
         def _no_argument_has_two_keys(self) -> str | None:

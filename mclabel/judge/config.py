@@ -32,20 +32,20 @@ class ScoreConfig(ScorerSettings, RunsHere):
     """A job that scores solutions with a PRM."""
 
     solutions: Annotated[str, OPERATIONAL]
-    """Solutions to score: a file, or the folder or URL of a run of `mclabel label`."""
+    """Solutions: a file, or the folder or URL of a run of `mclabel label`."""
     out: Annotated[str | None, OPERATIONAL] = None
-    """Output: a file that ends in .jsonl, or a folder or object store URL for a run of opinions
-    that have the scores. null prints the scores as JSON lines."""
+    """A .jsonl file, or a folder or object store URL for a run of opinions with the scores. null
+    prints JSON lines."""
     block_solutions: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(256, ge=1)
-    """Number of solutions in a block, the unit of work, written as one shard; if its engine is
-    killed, the block is scored again."""
+    """Solutions in a block, the unit of work, which is written as one shard. A killed block is
+    scored again."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop the job at the first input row that cannot be scored. If false, it is left out and
-    listed in the output."""
+    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
+    counted."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
@@ -59,28 +59,27 @@ class JudgeConfig(RunsHere):
     """A job that asks a judge for opinions on the steps of solutions."""
 
     solutions: Annotated[str, OPERATIONAL]
-    """Solutions to judge: a file, or the folder or URL of a run of `mclabel label`."""
+    """Solutions: a file, or the folder or URL of a run of `mclabel label`."""
     out: Annotated[str, OPERATIONAL]
-    """Output folder or object store URL. The same path resumes an interrupted job."""
+    """Output folder or object store URL. The same path resumes an interrupted run."""
     judge: Annotated[JudgeSettings, Chosen("judges", default="symbolic")] = Field(
         default_factory=_symbolic
     )
-    """Name of the judge. Its settings are the other keys of `judge`."""
+    """Judge, which gives an opinion on the first error."""
     answers: Annotated[str | None, OPERATIONAL] = None
-    """Earlier run of the same judge, whose language model's answers to the same prompts are parsed
-    again; only missing ones are sampled. null samples all answers."""
+    """Earlier run of the same judge, whose model's answers are used again; only missing ones are
+    sampled."""
     seed: Seed = 0
-    """Random seed for sampling."""
+    """Random seed for sampling. Completions repeat only if the engine samples reproducibly."""
     block_solutions: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(64, ge=1)
-    """Number of solutions in a block. A block is the unit of work and is written as one shard."""
+    """Solutions in a block, the unit of work, which is written as one shard."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
-    most the answers of this period."""
+    """Seconds between two writes of the journals. A killed engine loses at most this much work."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop the job at the first input row that cannot be judged. If false, it is left out and
-    listed in the output."""
+    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
+    counted."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()

@@ -42,11 +42,11 @@ class ScorerJudge(Judge):
         """A trained PRM's opinion on every step."""
 
         threshold: float | None = Field(None, ge=0, le=1)
-        """A step counts as wrong if its score is below this; the opinion names the first such step.
-        null chooses the best threshold on `held_out`, and needs it."""
+        """A step whose score is below this is wrong. null takes the best threshold on
+        `held_out`."""
         held_out: Annotated[str | None, OPERATIONAL] = None
-        """Run of `mclabel label` on problems that are neither judged nor trained on, whose labels
-        choose the threshold with the highest F1. null if `threshold` is set."""
+        """Run of `mclabel label` on problems neither judged nor trained on, for which the threshold
+        has the highest F1."""
 
         @rule
         def _the_threshold_comes_from_somewhere(self) -> str | None:

@@ -28,13 +28,11 @@ class SampledSettings(Settings):
     """How solutions are sampled, split into steps and graded."""
 
     seed: Seed = 0
-    """Random seed for sampling. The same seed gives the same completions if the engine samples
-    reproducibly."""
+    """Random seed for sampling. Completions repeat only if the engine samples reproducibly."""
     split: StepSplitter = StepSplitter()
     """Where the steps of solutions end."""
     checker: CheckerField = Field(default_factory=default_checker)
-    """Name of the checker, which compares the answers of completions to the gold answer. Its
-    settings are the other keys of `checker`."""
+    """Checker, which grades completions against the gold answer."""
 
 
 class LabelSettings(SampledSettings):
@@ -45,15 +43,13 @@ class LabelSettings(SampledSettings):
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
         default_factory=_posterior
     )
-    """Name of the estimator, which decides from which prefixes rollouts are sampled and when to
-    stop. Its settings are the other keys of `estimator`."""
+    """Estimator, which decides what is rolled out and when to stop."""
     completer_rule: CompleterRule = "strongest"
-    """Which steps count as right if several `completers` sample rollouts: those from which the
-    `strongest` (most costly) recovers, from which `any` recovers, or from which `all` do.
-    `estimator.kind=posterior` combines all completers and ignores this key."""
+    """Which steps count as right with several `completers`: those from which the `strongest` (most
+    costly), `any` or `all` recover. `posterior` ignores it."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop the job at the first input row or problem that cannot be labelled. If false, it is left
-    out and listed in the output."""
+    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
+    counted."""
 
 
 MAX_BLOCK = 10_000
@@ -74,31 +70,26 @@ class LabelConfig(LabelSettings):
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """Name of the reader of the problems; by default it follows from `source`. The run records
-    which problems it labels, so the file may be moved or extended between runs."""
+    """Reader of the problems; it follows from `source`."""
     policy: PolicySettings = PolicySettings()
     """What writes the solutions, and the rollouts where `completers` is empty."""
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
-    """Models that sample the rollouts, each with the keys of `policy`: `[{model: arith:strong}]`,
-    with the policy itself `[{model: policy}, {model: arith:strong}]`. A step's value is that under
-    the most costly one. `[{model: policy}, {model: policy, force: "..."}]` also lets the policy
-    answer at once. `max_tokens` defaults to the policy's. Empty: the policy alone."""
+    """Models that sample the rollouts, with the keys of `policy`: `[{model: policy}, {model:
+    arith:strong}]`. Values are those under the most costly one. `{model: policy, force: "..."}`
+    makes the policy answer at once. Empty: the policy alone."""
     completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-    """Whether each worker loads its models one at a time: first the policy, for some hundred
-    problems, then each completer. `auto` does so if together they reserve more than a GPU's memory
-    (the sum of `gpu_memory_utilization`)."""
+    """Whether workers load one model at a time: the policy for some hundred problems, then each
+    completer. `auto`: if they do not fit a GPU together."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(8, ge=1)
-    """Number of problems in a block. A block is the unit of work that an engine takes, and is
-    written as one shard."""
+    """Problems in a block, the unit of work, which is written as one shard."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
-    """Whether to store the texts of rollouts, which `mclabel regrade` needs to grade them again."""
+    """Whether to store the texts of rollouts, which `mclabel regrade` needs."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
-    most the work of this period."""
+    """Seconds between two writes of the journals. A killed engine loses at most this much work."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
 

@@ -28,25 +28,22 @@ class SolutionSettings(Settings):
     """Which solutions are labelled."""
 
     per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
-    """Number of solutions sampled from the policy for each problem. Not used if `path` or `run` is
-    set."""
+    """Number of solutions sampled for each problem, unless `path` or `run` is set."""
     balance: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Keep up to this many right and equally many wrong solutions of each problem. A problem
-    without a right or without a wrong solution is dropped. null keeps all solutions."""
+    """Keep up to this many right and equally many wrong solutions of each problem, and drop
+    problems that lack either. null keeps all."""
     max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
-    """Maximum number of solutions sampled for a problem when `balance` is set, `per_problem` at a
-    time. null is four times `per_problem`."""
+    """Maximum number of solutions sampled for a problem under `balance`; null is four times
+    `per_problem`."""
     run: Annotated[str | None, OPERATIONAL] = Field(None, min_length=1)
-    """Run of the same policy, whose solutions are labelled again, for example to add completers.
-    Its problems replace `problems`, its rollouts are reused, and only missing ones are sampled.
-    null samples solutions."""
+    """Run of the same policy whose problems, solutions and rollouts are taken; only missing
+    rollouts are sampled."""
     path: Annotated[str | None, OPERATIONAL] = None
-    """File of solutions to label; null samples solutions from the policy. Each row has problem_id
-    or problem, and solution (a text) or steps (a list of texts)."""
+    """File of solutions to label instead of sampling. Each row has problem_id or problem, and
+    solution (a text) or steps (a list)."""
 
     select: Annotated[str | None, CONTENT] = Field(None, min_length=1)
-    """Manifest of `mclabel select`: only these solutions of `run` or `path` are labelled. null
-    labels all."""
+    """Manifest of `mclabel select`: only these solutions of `run` or `path` are labelled."""
 
     @rule
     def _a_selection_is_of_a_pool(self) -> str | None:

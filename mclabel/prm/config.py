@@ -23,21 +23,18 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     """
 
     out: Annotated[str, OPERATIONAL]
-    """Output folder for checkpoints, log and model. The same folder resumes an interrupted run."""
+    """Output folder of checkpoints, log and model. The same folder resumes an interrupted run."""
     labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
-    """Folders or URLs of runs of `mclabel label` to train on. A resumed run must have the same
-    labels."""
+    """Runs of `mclabel label` to train on; the same when resumed."""
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device of each worker, such as cpu or cuda. `auto` takes cuda if the machine on which
-    the command runs has a GPU."""
+    """PyTorch device of each worker. `auto` takes cuda if the machine of the command has a GPU."""
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-    """Number of CPU threads that PyTorch uses in each worker. More than one helps only if nothing
-    else runs on the machine."""
+    """CPU threads of each worker. More than one helps only on an idle machine."""
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_COUNT)
-    """Number of processes that share each batch. More than one uses Ray Train."""
+    """Processes that share each batch. More than one uses Ray Train."""
     shard: Annotated[bool, OPERATIONAL] = False
-    """Whether to shard weights, gradients and optimizer state over the workers (FSDP), for a base
-    that is too large to be trained on one device."""
+    """Whether to shard weights, gradients and optimizer state over the workers (FSDP), for a large
+    base."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
     """Where the workers run if there is more than one; `num_cpus` and `num_gpus` are reserved for
     each worker."""

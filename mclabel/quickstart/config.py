@@ -16,7 +16,7 @@ class QuickstartConfig(Settings):
     out: Annotated[str, OPERATIONAL] = "runs/quickstart"
     """Output folder for the results."""
     model: Model = "arith:policy"
-    """Model that writes solutions. `smollm2:135m` is a real language model, which takes packages
-    of its own and up to a quarter of an hour."""
+    """Model that writes solutions. `smollm2:135m`, a real one, takes packages of its own and up to
+    15 minutes."""
     size: Size = "full"
-    """`small` runs fast, for a first look; `full` takes longer and gives meaningful metrics."""
+    """`small` runs fast, for a first look; `full` gives meaningful metrics."""

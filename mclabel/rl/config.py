@@ -39,42 +39,37 @@ class CreditedSettings(Settings):
     """How credit is given to steps."""
 
     error_below: float = Field(0.5, gt=0, le=1)
-    """A step counts as wrong if its PRM score is below this; the first such step is the first
-    error, which `credit.kind=first_error` needs."""
+    """A step with a lower PRM score is wrong; the first one is the first error, for
+    credit.kind=first_error."""
     truncated: TruncatedPolicy = "wrong"
-    """Whether a solution that was cut at the token limit has the reward 0 (`wrong`), or is left out
-    of rewards, baselines and the loss (`exclude`). One that could not be graded is always left
-    out."""
+    """Whether a solution cut at the limit has the reward 0 (`wrong`) or is left out (`exclude`).
+    Ungraded ones are always left out."""
     credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
-    """Name of the credit, which gives each step an advantage computed from outcomes and, depending
-    on its kind, step scores, step values or first errors. Its settings are the other keys of
-    `credit`."""
+    """Credit, which gives each step an advantage from outcomes and, by kind, step scores, step
+    values or first errors."""
 
 
 class RewardSettings(ScorerSettings, CreditedSettings):
     """How completions are rewarded."""
 
     prm: str | None = None  # type: ignore[assignment]  # a scorer of steps is not needed here
-    """Folder of the PRM that scores steps; for a format other than `mclabel`, its folder or Hugging
-    Face name. null scores no steps."""
+    """PRM that scores steps; for a format other than `mclabel` its folder or Hugging Face name.
+    null scores none."""
     check: bool = True
-    """Whether completions are graded against the gold answers sent with them: each then needs one,
-    and the reward is 1 for a right answer and 0 otherwise. false computes the reward from the PRM's
-    scores."""
+    """Whether completions are graded against the gold sent with them: the reward is 1 if right,
+    else 0. false computes it from the PRM's scores."""
     checker: CheckerField = Field(default_factory=default_checker)
-    """Name of the checker, which compares the answers of completions to the gold answer. Its
-    settings are the other keys of `checker`."""
+    """Checker, which grades completions against the gold answer."""
     split: StepSplitter = StepSplitter()
     """Where the steps of completions end."""
     aggregate: Aggregation = "min"
-    """How step scores are combined into the reward if `check` is false: `last`, `min`, `product`,
-    `mean` or `max`. `log_odds` is refused, because rewards must lie in [0, 1]."""
+    """How step scores become the reward if `check` is false: `last`, `min`, `product`, `mean` or
+    `max`."""
     around: tuple[str, str] = ("", "")
-    """Texts before and after the problem in the trainer's prompt, such as those of its chat
-    template; if both are empty, the problem is the whole prompt. Used by POST /get_reward."""
+    """Texts around the problem in the prompts of POST /get_reward, as of a chat template. If both
+    are empty, the problem is the whole prompt."""
     end_texts: tuple[str, ...] = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
-    """Texts of end tokens, removed from the end of a completion. Used by POST /get_reward, whose
-    completions include them."""
+    """End tokens to remove from completions of POST /get_reward."""
 
     @rule
     def _something_rewards(self) -> str | None:
@@ -119,44 +114,36 @@ class RLSettings(SampledSettings, CreditedSettings):
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")] = Field(
         default_factory=_few_rollouts
     )
-    """Name of the estimator that samples rollouts from the current policy for credits that need
-    step values, or first errors if `prm` is null. `outcome` samples none: values come from the
-    group's solutions alone. Its settings are the other keys of `estimator`."""
+    """Estimator that rolls out from the current policy, for credits that need step values, or first
+    errors without a `prm`. `outcome` samples none: values come from the group."""
     free_rollouts: bool = True
-    """Whether the other solutions of a group count as rollouts from the prefixes that they share
-    with a solution."""
+    """Whether other solutions of a group count as rollouts from the prefixes that they share."""
     prover: PolicySettings | None = None
-    """Another policy, under whose step values progress is measured, with its own engine, prompt and
-    sampling: the keys of `policy`. It is not trained (arXiv 2410.08146). Required by credits of
-    progress, such as prm_progress; null for all others."""
+    """Another policy under which progress is measured (arXiv 2410.08146), with the keys of
+    `policy`. Required by credits such as prm_progress, and for them only."""
     prm: str | None = None
-    """Folder of a PRM, for credits that need step scores or first errors. With any credit, the log
-    then shows by how much its mean lowest score exceeds the share of right answers. null uses
-    none."""
+    """Folder of a PRM, for credits that need step scores or first errors. The log shows by how much
+    its mean lowest score exceeds the share of right answers."""
     steps: int = Field(100, ge=1, le=MAX_TOKENS)
-    """Number of optimizer steps. Each samples new solutions with the weights that the step before
-    it produced."""
+    """Number of optimizer steps, each on new solutions of the current policy."""
     problems_per_step: int = Field(32, ge=1, le=MAX_COUNT)
-    """Number of problems per optimizer step; a group of solutions is sampled for each."""
+    """Problems per optimizer step."""
     group_size: Annotated[int, at_most(MAX_GROUP, "a group is held in memory")] = Field(8, ge=2)
-    """Number of solutions sampled for each problem, which form a group and are compared with each
-    other."""
+    """Solutions sampled for a problem, the group whose members are compared."""
     learning_rate: float = Field(1e-4, gt=0, le=MAX_AMOUNT)
     """Learning rate of AdamW, constant over the run."""
     max_grad_norm: float = Field(1.0, gt=0, le=MAX_AMOUNT)
-    """Maximum norm of the gradients; larger gradients are scaled down to it."""
+    """Gradients with a larger norm are scaled down to it."""
     beta: float = Field(0.0, ge=0, le=MAX_AMOUNT)
-    """Weight in the loss of the KL divergence from the initial policy. Above 0, a copy of the
-    initial policy is kept in memory; 0 leaves the divergence out."""
+    """Weight of the KL divergence from the initial policy in the loss. Above 0, a copy of it stays
+    in memory."""
     micro_batch: Annotated[int, OPERATIONAL] = Field(32, ge=1, le=MAX_COUNT)
-    """Number of solutions that are processed at once; gradients are accumulated over a step. Must
-    divide `problems_per_step` times `group_size`."""
+    """Solutions processed at once, with accumulated gradients. Must divide `problems_per_step`
+    times `group_size`."""
     save_steps: Annotated[int, OPERATIONAL] = Field(10, ge=1, le=MAX_TOKENS)
-    """Number of optimizer steps between two checkpoints, and so the most that a killed run
-    loses."""
+    """Optimizer steps between two checkpoints, the most that a killed run loses."""
     report_to: ReportTo = Field([])
-    """Trackers to which losses and metrics are reported, besides the file `log.jsonl`: tensorboard,
-    trackio, wandb or mlflow, each a package of its own; one name, a list, or none."""
+    """Trackers of losses and metrics, besides `log.jsonl`; each needs its own package."""
 
     @rule
     def _a_step_is_cut_evenly(self) -> str | None:
@@ -198,9 +185,9 @@ class MeasureSettings(Settings):
     """How the policy is measured on problems that it is not trained on."""
 
     samples: Annotated[int, at_most(MAX_GROUP, "a problem's are held in memory")] = Field(4, ge=1)
-    """Number of solutions sampled for each problem of `measured`."""
+    """Solutions sampled for each problem of `measured`."""
     every: int = Field(20, ge=1, le=MAX_TOKENS)
-    """Number of optimizer steps between two measurements. The first and the last policy are always
+    """Optimizer steps between two measurements; the first and the last policy always are
     measured."""
 
 
@@ -208,25 +195,24 @@ class RLConfig(RLSettings):
     """Training of a policy by reinforcement learning, with credit for every step."""
 
     out: Annotated[str, OPERATIONAL]
-    """Output folder for checkpoints, log, measurements and model. The same folder resumes an
+    """Output folder of checkpoints, log, measurements and model. The same folder resumes an
     interrupted run."""
     policy: PolicySettings = PolicySettings()
     """The policy that is trained, how it is sampled, and the engine that samples it."""
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
-    """Name of the reader of the problems to train on; by default it follows from `source`."""
+    """Reader of the problems; it follows from `source`."""
     measured: Annotated[ReaderSettings | None, ChosenReader()] = None
-    """Name of the reader of further problems, on which the policy is measured during training.
-    `measured=null`, the default, measures nothing."""
+    """Reader of further problems on which the policy is measured. `measured=null`, the default,
+    measures nothing."""
     measuring: MeasureSettings = MeasureSettings()
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device of the model in training, such as cpu or cuda. `auto` takes cuda if the
-    machine has a GPU."""
+    """PyTorch device of the model in training. `auto` takes cuda if the machine has a GPU."""
     threads: Annotated[int, OPERATIONAL] = Field(2, ge=1, le=MAX_CORES)
     """Number of CPU threads of the training."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """PyTorch dtype of the weights in training."""
     bf16: bool = False
-    """Whether to compute in mixed precision with bfloat16. The weights keep their `dtype`."""
+    """Whether to compute in bfloat16 mixed precision; the weights keep their `dtype`."""
 
     @rule
     def _solutions_of_a_group_differ(self) -> str | None:

@@ -27,26 +27,22 @@ class RayConfig(Settings):
     """Where the engines run."""
 
     address: Annotated[str, _OWN_CLUSTER] = "local"
-    """`local` starts Ray on this machine, `auto` or HOST:PORT joins a running cluster, and `none`
-    runs in this process without Ray. For security HOST:PORT must be passed on the command line; a
-    file alone cannot set it."""
+    """`local` starts Ray on this machine, `auto` or HOST:PORT joins a cluster, `none` runs in this
+    process. HOST:PORT is taken from the command line only."""
     min_engines: int = Field(1, ge=1, le=MAX_COUNT)
-    """Number of engines that must be running before work begins. Work continues if some are lost
-    later."""
+    """Engines that must be running before work begins; some may be lost later."""
     max_engines: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Maximum number of engines that run at the same time; null starts as many as the cluster has
-    room for. A number is requested from the cluster at once, so that an autoscaling cluster grows
-    to it."""
+    """Most engines at a time; null takes all the room of the cluster. A number is requested at
+    once, for autoscaling."""
     wait_s: float = Field(300, ge=0, le=MAX_SECONDS)
-    """Seconds to wait for the cluster to have room for `min_engines`. After that the job fails."""
+    """Seconds to wait for room for `min_engines` before the job fails."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, le=MAX_SECONDS)
-    """Seconds without a new token after which an engine is reported as silent; for an engine with
-    longer pauses, five times its longest pause so far. After twice that time it is replaced, or
-    the job ends if `address` is none."""
+    """Seconds without a new token (at least five times the longest pause) until an engine is
+    reported. After twice that it is replaced; with address=none the job ends."""
     num_cpus: float | None = Field(None, ge=0, le=MAX_COUNT)
-    """Number of CPUs reserved for each engine or worker; null takes the default of the engine."""
+    """CPUs reserved for each engine or worker; null takes the engine's default."""
     num_gpus: float | None = Field(None, ge=0, le=MAX_COUNT)
-    """Number of GPUs reserved for each engine or worker; null takes the default of the engine."""
+    """GPUs reserved for each engine or worker; null takes the engine's default."""
 
     @rule
     def _ordered(self) -> str | None:
@@ -62,14 +58,10 @@ class BudgetConfig(Settings):
     """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Approximate limit on sampled tokens over all runs of the job. Rollouts under way still finish
-    and may exceed it. null sets no limit."""
+    """Limit on sampled tokens over all runs of the job. Rollouts under way still finish."""
     max_hours: float | None = Field(None, gt=0, le=MAX_AMOUNT)
-    """Limit on the hours that the job runs, over all its runs and including the loading of engines.
-    null sets no limit."""
+    """Limit on the job's hours over all its runs, loading included."""
     price_per_gpu_hour: float | None = Field(None, gt=0, le=MAX_AMOUNT)
-    """Price of one GPU for one hour, in any currency, used only by the cost forecast. null leaves
-    GPU prices out of it."""
+    """Price of a GPU for one hour, in any currency, for the cost forecast."""
     price_per_million_tokens: float | None = Field(None, gt=0, le=MAX_AMOUNT)
-    """Price of one million sampled tokens, in any currency, used only by the cost forecast. null
-    leaves token prices out of it."""
+    """Price of a million sampled tokens, in any currency, for the cost forecast."""

@@ -72,12 +72,12 @@ class MethodSettings(ComponentSettings):
     n: Annotated[int, at_most(MAX_WIDTH, "all of a problem's are held in memory together")] = Field(
         16, ge=1
     )
-    """Number of solutions sampled side by side for each problem."""
+    """Solutions sampled side by side for each problem."""
     every: int = Field(1, ge=1, le=MAX_COUNT)
-    """Number of steps sampled between two scorings (arXiv 2505.11730)."""
+    """Steps sampled between two scorings (arXiv 2505.11730)."""
     aggregate: Aggregation = "last"
-    """How the scores of a prefix's steps are combined into one: `last`, `min`, `product`, `mean`,
-    `max` or `log_odds`."""
+    """How step scores of a prefix become one: `last`, `min`, `product`, `mean`, `max` or
+    `log_odds`."""
 
     @property
     def summary(self) -> str:

@@ -34,20 +34,16 @@ class SteeredSettings(SampledSettings):
     """How problems are searched, whatever the method."""
 
     step_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a step: a longer one is cut, and the rest is the next step. null
-    sets no limit."""
+    """Maximum number of tokens in a step; the rest of a longer one is the next step."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
-    """Name of the scorer, which scores the steps sampled so far: `prm` (a PRM in the folder
-    `scorer.prm`), `exact` (the true correctness, for problems of arith and pyarith only) or
-    `constant` (one score for all). Its settings are the other keys of `scorer`."""
+    """Scorer of the steps sampled so far: `prm`, `exact` (the truth, for arith and pyarith only) or
+    `constant` (one score for all)."""
     choose: Choice = "best"
-    """Which finished solution is the result: the one with the highest score (`best`), or the best
-    one with the answer whose scores have the highest sum (`weighted_vote`), or with the most
-    frequent answer (`majority`)."""
+    """The result: the solution with the highest score (`best`), or the best one of the answer with
+    the highest sum of scores (`weighted_vote`) or most solutions (`majority`)."""
     tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens sampled for each problem, discarded ones included.
-    `policy.max_tokens` of them are reserved to complete the best prefix if no solution is finished.
-    null leaves only the method's own limit."""
+    """Most tokens sampled for a problem, discarded ones included; `policy.max_tokens` of them are
+    kept to complete the best prefix."""
 
     @rule
     def _steps_end_where_they_are_seen_to(self) -> str | None:
@@ -100,8 +96,7 @@ class SearchSettings(SteeredSettings):
     search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
         default_factory=_method
     )
-    """Name of the search method, which decides which prefixes of solutions are continued. Its
-    settings are the other keys of `search`."""
+    """Search method, which decides which prefixes of solutions are continued."""
 
 
 class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
@@ -116,20 +111,18 @@ class SharedSearchConfig(PolicySteeredSettings, RunsHere):
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """Name of the reader of the problems; by default it follows from `source`."""
+    """Reader of the problems; it follows from `source`."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(8, ge=1)
-    """Number of problems in a block. A block is the unit of work that an engine takes, and is
-    written as one shard."""
+    """Problems in a block, the unit of work, which is written as one shard."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
-    most the work of this period."""
+    """Seconds between two writes of the journals. A killed engine loses at most this much work."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop the job at the first input row or problem that cannot be searched. If false, it is left
-    out and listed in the output."""
+    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
+    counted."""
 
 
 class SearchConfig(PolicySearchSettings, SharedSearchConfig):

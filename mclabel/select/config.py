@@ -20,40 +20,37 @@ class SelectConfig(RunsHere):
     """A selection of solutions to be labelled."""
 
     solutions: Annotated[str, OPERATIONAL]
-    """Pool to choose from: a file of solutions, or the folder or URL of a labelling run."""
+    """Solutions: a file, or the folder or URL of a run of `mclabel label`."""
     out: Annotated[str, OPERATIONAL]
     """Manifest to write: a file that ends in .parquet."""
     rule: str
-    """How the rule's part of the budget is chosen. `uniform`: at random. `convincing`: 80% are
-    wrong or ungraded answers with the highest scores, 20% the highest of the rest. `uncertain`:
-    solutions whose first error the PRM can place least. `module:function` of your own returns a
-    number for each solution; higher is chosen first."""
+    """How the rule's part of the budget is spent: `uniform`, `convincing`, `uncertain`, or
+    `module:function` of your own (docs/select.md)."""
     budget: int = Field(ge=1, le=MAX_COUNT)
     """Number of solutions to choose."""
     prm: str | None = None
-    """PRM that scores the pool: as for `mclabel score`. The scores are written to
-    `OUT.scores.jsonl`, which `scores` can read for other rules and budgets."""
+    """PRM that scores the pool, and writes `OUT.scores.jsonl` for later selections."""
     scores: Annotated[str | None, OPERATIONAL] = None
-    """Scores that `mclabel score` has written for this pool, a file or a run, in place of `prm`."""
+    """Scores of this pool by `mclabel score`, a file or a run, in place of `prm`."""
     uniform_share: float = Field(0.15, ge=0, le=1)
-    """Share of the budget that is drawn uniformly at random, at least one solution unless it is 0,
-    so that means over the pool can be estimated without bias. rule=uniform draws all."""
+    """Share of the budget drawn at random (at least one solution unless 0), which makes means over
+    the pool unbiased. rule=uniform draws all."""
     per_problem: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Maximum number of solutions that the rule chooses of one problem. Problems take turns in any
-    case; null sets no further limit."""
+    case."""
     aggregation: Aggregation = "min"
-    """How the step scores of a solution become one, for rule=convincing: last, min, product, mean,
-    max or log_odds."""
+    """How step scores become one for rule=convincing: last, min, product, mean, max or log_odds."""
     seed: Seed = 0
     """Seed of the uniform draw and of ties."""
     exclude: list[str] = Field([], max_length=MAX_EXCLUDED)
-    """Manifests of earlier selections from this pool: what they chose, and what has the
-    same text, is left out of it."""
+    """Manifests of earlier selections from this pool. Their solutions, and equal texts, are left
+    out."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
-    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen` or `generative`."""
+    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen`, or `generative` (a
+    language model that writes a verification)."""
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device that computes the scores, such as cpu or cuda; auto takes cuda if this machine
-    has a GPU."""
+    """PyTorch device that computes the scores. `auto` takes cuda if the machine of the command has
+    a GPU; each Ray worker then reserves one."""
 
     @checked
     def _the_manifest_is_a_parquet_file(self) -> str | None:

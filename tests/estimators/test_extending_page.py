@@ -48,13 +48,10 @@ def run(command: str, folder: Path) -> str:
 
 @pytest.mark.slow
 def test_its_estimator_is_simulated(folder: Path) -> None:
-    first, script, _, learning = blocks("bash")
+    first, script, _ = blocks("bash")
     shown = run(first, folder)
     assert "thinned:Thinned stride=3" in shown and "bisect" in shown
     assert "found None true None" in run(script, folder)
-    shown = run(learning, folder)
-    tokens = [int(line.split("│")[3]) for line in shown.splitlines() if "│ sharp" in line]
-    assert tokens[1] < 200 < tokens[0]  # the budget is kept
 
 
 @pytest.mark.slow

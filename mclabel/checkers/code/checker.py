@@ -43,20 +43,20 @@ class CodeChecker(Checker):
         """What a program may use."""
 
         time_s: float = Field(5.0, gt=0, le=3_600)
-        """Seconds that a program may take for all its tests, or for one run if it reads standard
-        input. Waiting for a core does not count."""
+        """Seconds that a program may take for all its tests, or for each run if it reads standard
+        input."""
         memory_mib: int = Field(512, ge=64, le=1 << 20)
-        """Memory of each process of a program, in MiB of address space."""
+        """Memory of each process of a program, in MiB."""
         disk_mib: int = Field(16, ge=1, le=1 << 16)
-        """Size of the only folder that a program can write to, in MiB. It is memory, too."""
+        """Size in MiB of the only folder that a program can write to, which is in memory."""
         output_kib: int = Field(1_024, ge=1, le=1 << 18)
-        """Largest value that a function may return, and largest output of a program, in KiB."""
+        """Largest result of a function and largest output of a program, in KiB."""
         processes: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
-        """Programs that run at once; null for as many as this process has cores."""
+        """Programs that run at once; null for one per core."""
         sandbox: Annotated[
             Literal["bwrap", "none"], Harmless(lambda value: value == "bwrap", _RISK)
         ] = "bwrap"
-        """What programs run in: `bwrap`, or `none` for no protection of this machine. Recorded."""
+        """Sandbox of programs, recorded in the run; `none` leaves this machine unprotected."""
 
     def __init__(self, settings: Settings) -> None:
         """Make a checker, and see that a box can be started.

@@ -36,12 +36,11 @@ class ReaderSettings(ComponentSettings):
     """Whether `source` is a path or a URL, which must mean the same on every machine."""
 
     source: str = Field(coerce_numbers_to_str=True)
-    """Source of the problems: `arith`, `pyarith` or `words` (generated), a .jsonl, .json, .parquet
-    or .csv file or its URL, `hf:NAME` (a Hugging Face dataset), or `module:function` for a reader
-    of your own."""
+    """`arith`, `pyarith` or `words` (generated), a file, `hf:NAME` (a Hugging Face dataset) or
+    `module:function` (a reader of your own). A file is .jsonl, .json, .parquet or .csv, or its
+    URL."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Maximum number of problems to read; null reads all. It is required for generated ones,
-    which have no end."""
+    """Maximum number of problems to read; null reads all."""
 
     @property
     def place(self) -> str:
@@ -55,12 +54,12 @@ class RowSettings(ReaderSettings):
     """Settings of a reader whose rows may have columns of any name."""
 
     problem_column: str | None = None
-    """Column that holds the problem's text; null takes the first of `problem`, `question`, `prompt`
-    and `text` that exists. It may also hold one chat message of the user, in a list."""
+    """Column of the problem, a text or a list with one chat message; null takes the first of
+    `problem`, `question`, `prompt` and `text`."""
     answer_column: str | None = None
-    r"""Column that holds the gold answer; null takes the first of `answer`, `final_answer`,
-    `solution` and `reward_model` that exists. If its text has a `\boxed{}`, `####` or `Answer:`
-    answer, that answer is the gold; otherwise the whole text is. docs/answers.md has all forms."""
+    r"""Column of the gold answer; null takes the first of `answer`, `final_answer`, `solution` and
+    `reward_model`. Of a text with a `\boxed{}`, `####` or `Answer:` answer, that is the gold
+    (docs/answers.md)."""
 
 
 class Reader(Protocol):

@@ -38,18 +38,17 @@ class ArithReader:
         limit: Annotated[
             int | None, at_most(MAX_ARITH, "problems of arith are generated into memory")
         ] = Field(None, ge=1)
-        """Number of problems to generate. It is required, because arith has no end."""
+        """Number of problems to generate; required."""
         split: Split = "test"
-        """Split to generate problems from. No problem belongs to two splits."""
+        """Split to generate from. No problem is in two."""
         families: list[str] | None = None
-        """Names of the problem families; null takes the families that the bundled policy was
-        trained on."""
+        """Problem families; null takes those that the bundled policy was trained on."""
         seed: Seed = 0
-        """Random seed of the problem generator. A different seed gives different problems."""
+        """Random seed of the generated problems."""
 
         num_steps: tuple[NumSteps, NumSteps] = (MIN_STEPS, MAX_STEPS)
-        """Fewest and most steps of a reference solution, from 1 to 10, without its last line. The
-        bundled policies were trained on 3 to 8 steps, `arith:reflective` on 6 to 10."""
+        """Fewest and most steps of a reference solution (1 to 10), without its last line. Bundled
+        policies were trained on 3 to 8, `arith:reflective` on 6 to 10."""
 
         @rule
         def _numbers_of_steps_can_be_told(self) -> str | None:
@@ -116,7 +115,7 @@ class PyArithReader(ArithReader):
         limit: Annotated[
             int | None, at_most(MAX_PYARITH, "problems of pyarith are generated into memory")
         ] = Field(None, ge=1)
-        """Number of problems to generate. It is required, because pyarith has no end."""
+        """Number of problems to generate; required."""
 
     _generate = staticmethod(generate_functions)
 
@@ -133,10 +132,9 @@ class WordsReader:
         ] = Field(None, ge=1)
         """Number of problems to generate; required."""
         split: Literal["train", "test"] = "test"
-        """`test` is made of templates that smollm2:words was not trained on, `train` of those it
-        was."""
+        """`train`: templates that smollm2:words was trained on; `test`: others."""
         seed: Seed = 0
-        """Random seed of the problem generator. A different seed gives different problems."""
+        """Random seed of the generated problems."""
 
     def __init__(self, settings: Settings) -> None:
         """Check that the number of problems is known.

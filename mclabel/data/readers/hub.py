@@ -18,8 +18,7 @@ class HubReader:
         split: str = "test"
         """Split of the dataset."""
         subset: str | None = None
-        """Subset of the dataset (its configuration on the Hugging Face Hub); null if the dataset
-        has only one."""
+        """Subset of the dataset (its configuration on the hub), if it has several."""
 
     def __init__(self, settings: Settings) -> None:
         """Load the data set, from the hub or from the cache.

@@ -22,59 +22,55 @@ class BestOfNConfig(Settings):
     """Best-of-N evaluation of PRMs, ORMs and likelihoods."""
 
     out: Annotated[str, OPERATIONAL]
-    """Output folder for the sampled solutions, the metrics and the plot."""
+    """Output folder of the solutions, the metrics and the plot."""
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
-    """Name of the reader of the evaluation problems; by default it follows from `source`."""
+    """Reader of the problems; it follows from `source`."""
     exclude: list[str] = Field([])
     """Runs of `mclabel label` that the scorers were trained on. Problems with the same text are
-    left out of the evaluation."""
+    left out."""
     split: StepSplitter = StepSplitter()
     """Where the steps of the sampled solutions end: as in the labels that the scorers were trained
     on."""
     policy: PolicySettings = PolicySettings()
     checker: CheckerField = Field(default_factory=default_checker)
-    """Name of the checker, which grades the sampled solutions and decides which answers are
-    equivalent. Its settings are the other keys of `checker`."""
+    """Checker, which grades completions against the gold answer."""
     samples: Annotated[
         int, at_most(MAX_SAMPLES, "all of a problem's are held in memory together")
     ] = Field(16, ge=1)
-    """Number of solutions sampled for each problem: the largest N of best-of-N."""
+    """Solutions sampled for each problem: the largest N."""
     run: str | None = None
-    """Run of `mclabel label`, or `out` of an earlier best-of-N evaluation, whose solutions are
-    used; null samples solutions from the policy."""
+    """Run of `mclabel label` or `out` of an earlier best-of-N whose solutions are used; null
+    samples."""
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
-    """Metadata fields of the problems by which results are also shown in groups. Fields that no
-    problem has are ignored."""
+    """Metadata fields of the problems by which results are grouped. Fields that no problem has are
+    ignored."""
     scorers: dict[str, str | ScorerSettings] = Field({})
     """PRMs and ORMs to compare, as NAME: FOLDER, or as NAME: {prm: FOLDER, format: qwen} with the
-    keys of a scorer where its format is not `mclabel`. The name appears in the tables."""
+    keys of a scorer."""
     likelihood: dict[str, str] = Field({})
-    """Language models whose likelihood of a solution is used as its score, as NAME: MODEL. The name
-    appears in the tables."""
+    """Language models whose likelihood of a solution is its score, as NAME: MODEL."""
     references: list[str] = Field([])
-    """Names among `scorers` and `likelihood` that serve only as references, such as a model that is
-    stronger than the policy. Tables show their results separately, and headlines leave them out."""
+    """Names among `scorers` and `likelihood`, such as a stronger model, that tables show apart and
+    headlines leave out."""
     trust_remote_code: Annotated[list[str], RUNS_CODE] = Field([])
-    """Names among `scorers` and `likelihood` whose own Python code may run. For security they must
-    be passed on the command line; a file alone cannot set them."""
+    """Names among `scorers` and `likelihood` whose Python code may run. Taken from the command line
+    only."""
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
-    """Ways of combining the step scores of a PRM into one score of the solution; each is
-    evaluated."""
+    """Ways of making one score of a PRM's step scores; each is evaluated."""
     stop_when: float | None = Field(None, gt=0.5, lt=1)
-    """Also measures stopping a problem's sampling early, by PRMs trained with target=beta: as soon
-    as the leading solution's value is with this probability above that of any other answer. Choose
-    it on other problems. null measures none."""
+    """Also measures stopping early with PRMs of target=beta: once the leader's value is the highest
+    with this probability. Choose it on other problems."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
-    """Number of CPU threads of the scorers; null takes one per core."""
+    """CPU threads of the scorers; null: one per core."""
     seed: Seed = 0
-    """Random seed for the sampling, for breaking ties and for the bootstrap."""
+    """Random seed of sampling, ties and the bootstrap."""
     block_problems: Annotated[
         int, at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole")
     ] = Field(8, ge=1)
-    """Number of problems in a block. A block is sampled and written as a unit."""
+    """Problems in a block, which is sampled and written as a unit."""
     ray: RayConfig = RayConfig()
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row or problem that cannot be used. If false, it is left out and listed or
+    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
     counted."""
 
     @rule

@@ -24,22 +24,22 @@ class SearchEvalConfig(SharedSearchConfig):
     methods: dict[str, Annotated[MethodSettings, Chosen("searches", default="beam")]] = Field(
         min_length=1
     )
-    """Methods to compare, as NAME: {kind: beam, n: 16}, each with its own settings. NAME appears in
-    the tables and is the folder of the method's run in `out`."""
+    """Methods to compare, as NAME: {kind: beam, n: 16}. NAME is the folder of the method's run in
+    `out`."""
     best_of_n: list[
         Annotated[int, Field(ge=1), at_most(MAX_WIDTH, "all of a problem's are held in memory")]
     ] = Field([4, 16, 64], min_length=1)
-    """Values of N for best-of-N, the reference, in rising order. The largest number of solutions is
-    sampled for each problem, regardless of `tokens`; smaller values use a part of them."""
+    """Values of N for best-of-N, the reference, in rising order. The largest number is sampled
+    regardless of `tokens`."""
     aggregate: Aggregation = "last"
-    """How best-of-N combines the step scores of a solution into one: `last`, `min`, `product`,
-    `mean`, `max` or `log_odds`. Each of `methods` has its own `aggregate`."""
+    """How best-of-N makes one of a solution's step scores: `last`, `min`, `product`, `mean`, `max`
+    or `log_odds`."""
     oracle: bool = False
-    """Whether to run every method with the scorer `exact`, too, which shows what it could reach
-    with a scorer that never errs. Needs problems of arith or pyarith."""
+    """Whether to run every method also with the scorer `exact`, which never errs. Needs problems of
+    arith or pyarith."""
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
-    """Metadata fields of the problems by which results are also shown in groups. Fields that no
-    problem has are ignored."""
+    """Metadata fields of the problems by which results are grouped. Fields that no problem has are
+    ignored."""
 
     @rule
     def _names_are_folders(self) -> str | None:

@@ -48,33 +48,31 @@ class CriticPolicySettings(PolicySettings):
     """A critic's model: the keys of `policy`, sampled as ProcessBench's votes are by default."""
 
     temperature: float = Field(1.0, ge=0, le=2)
-    """Sampling temperature. 0 always takes the likeliest token, and makes all votes the same."""
+    """Sampling temperature. 0 makes all votes the same."""
     top_p: float = Field(0.9, gt=0, le=1)
-    """Nucleus sampling: sample from the smallest set of tokens whose total probability is at least
-    this. 1 samples from all tokens."""
+    """Nucleus sampling: the smallest set of tokens with at least this total probability. 1 samples
+    from all."""
 
 
 class CriticSettings(Settings):
     """What a critic is asked about a solution, and for how many votes."""
 
     prompt: str = Field("processbench", min_length=1)
-    """Name of a built-in prompt (`processbench`, `lessons`, `step_verdicts` or `thinkprm`), or the
-    text of a template that contains {problem}, {steps} and, with `use_reference`, {reference}."""
+    """A built-in prompt (`processbench`, `lessons`, `step_verdicts`, `thinkprm`), or a template
+    with {problem}, {steps} and, with `use_reference`, {reference}."""
     parser: Annotated[str, OneOf(tuple(FIRST_INDEX))] | None = None
-    """Built-in prompt whose answer format and step marks a template of your own uses; required for
-    such a template. null for a built-in prompt."""
+    """Built-in prompt whose answer format a template of your own uses; required for one."""
     use_reference: bool = False
-    """Whether the critic is shown the problem's reference solution or answer."""
+    """Whether the critic sees the problem's reference solution or answer."""
     least_votes: int = Field(3, ge=1, le=MAX_VOTES)
-    """Minimum number of votes, that is, readable answers of the language model, for an opinion. If
-    that many all agree, no more are sampled."""
+    """Minimum number of readable answers for an opinion. If all agree, no more are sampled."""
     most_votes: Annotated[
         int, at_most(MAX_VOTES, "all of a solution's votes are sampled on one engine")
     ] = Field(8, ge=1)
-    """Maximum number of votes on a solution."""
+    """Maximum number of readable answers for a solution."""
     max_tokens: int = Field(8_192, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in an answer. An answer that is cut without a verdict is sampled
-    once more with twice as many."""
+    """Maximum number of tokens in an answer. One cut without a verdict is sampled once more with
+    twice as many."""
 
     @property
     def template(self) -> Template:

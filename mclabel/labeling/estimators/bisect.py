@@ -43,7 +43,7 @@ class BisectEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(4_096, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1, le=MAX_COUNT)
-        """Number of rollouts started together from a prefix before the estimator decides again."""
+        """Rollouts started together from a prefix before the next decision."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""

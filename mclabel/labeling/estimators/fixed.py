@@ -40,8 +40,7 @@ class FixedEstimator(Estimator):
         """An unbiased value of every step from its own rollouts, with an exact interval."""
 
         root_rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(0, ge=0)
-        """Number of rollouts from the bare problem, in addition to its sampled solutions, which
-        count as rollouts, too."""
+        """Rollouts from the bare problem, besides its sampled solutions, which count, too."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""

@@ -58,13 +58,11 @@ class SequentialEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(256, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1, le=MAX_COUNT)
-        """Number of rollouts sampled from a prefix between two decisions whether to stop."""
+        """Rollouts sampled from a prefix between two decisions."""
         threshold: float = Field(0.25, ge=0, lt=1)
-        """A step is labelled wrong when its value is at most this fraction of the bare problem's
-        value."""
+        """A step is wrong when its value is at most this fraction of the bare problem's."""
         width: float = Field(0.25, gt=0, le=1)
-        """Rollouts from a prefix stop once the 95% confidence interval of its value is at most this
-        wide. Values lie in [0, 1]."""
+        """Rollouts from a prefix stop once the 95% interval of its value is at most this wide."""
 
     simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64}
 

@@ -35,36 +35,30 @@ class ExampleSettings(Settings):
     """Which labelled solutions are trained on, and what is learned from them."""
 
     target: Annotated[str, Named("targets")] = "hard"
-    """What the model learns to predict for each step. `hard`: 1 if the policy can still reach the
-    right answer, else 0. `soft`: the step's value. `beta`: how many of the step's rollouts are
-    right, and of how many: the model learns a mean and how sure it is of it. `posterior`: the
-    probability that no step so far is wrong. `advantage`: the change of the value, as (1 + V(t) -
-    V(t-1)) / 2. `progress`: 1 if the step keeps at least 0.8 of the value before it. `neutral`:
-    wrong, neutral or sound (head=token). `outcome`, `outcome_steps`: whether the final answer is
-    right, at the last step or at every step (an ORM). `exact`: the true correctness, for problems
-    of arith and pyarith only. Or `module:function` of your own."""
+    """What is learned for each step. `hard`: the policy can still reach the right answer. `soft`:
+    the value. `beta`: a mean and its certainty, from counts of rollouts. `posterior`: the
+    probability that no step so far is wrong. `advantage`: (1 + V(t) - V(t-1)) / 2. `progress`: the
+    step keeps 0.8 of the value before it. `neutral`: wrong, neutral or sound (head=token).
+    `states`: docs/traces.md. `outcome`, `outcome_steps`: the final answer is right, at the last or
+    every step (an ORM). `exact`: the truth, for arith and pyarith. Or `module:function`."""
     weights: Annotated[str, Named("weights")] = "equal"
-    """Weight of each step in the loss. `equal`: all steps weigh the same. `rollouts`: in proportion
-    to the number of rollouts. `interval`: 1 minus the width of the value's confidence interval. Or
-    `module:function` of your own."""
+    """Weight of each step in the loss. `equal`, `rollouts` (their number), `interval` (1 minus the
+    interval's width), or `module:function`."""
     to_first_error: bool = False
-    """Whether to ignore the labels of all steps after the first wrong step."""
+    """Whether to ignore labels after the first wrong step."""
     too_long: Literal["drop", "cut"] = "drop"
-    """What happens to a solution longer than `max_tokens`: `drop` leaves it out, `cut` cuts it
-    after the last step that fits."""
+    """`drop` leaves out a solution longer than `max_tokens`, `cut` keeps the steps that fit."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Maximum number of solutions to train on, taken in the order of the labels; null takes all."""
+    """Maximum number of solutions to train on, in the order of the labels; null takes all."""
     validation: float = Field(0.1, ge=0, lt=1)
-    """Fraction of the problems held out for validation, chosen by a hash of their text. 0 holds out
-    none."""
+    """Fraction of the problems held out for validation, by a hash of their text."""
     evaluation: Annotated[list[str], OPERATIONAL] = Field([])
-    """Evaluation sets, whose problems are left out of training (by their text): runs of `mclabel
-    label`, or files with a column `problem`. A resumed run must have the same content in these
-    sets."""
+    """Runs of `mclabel label`, or files with a column `problem`, whose problems (by text) are left
+    out. They must not change when resumed."""
 
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first solution that cannot be trained on, or row of `evaluation` without a
-    problem. If false, it is left out and counted."""
+    """Stop at the first solution or row that cannot be used. If false, it is left out and
+    counted."""
 
 
 @dataclass(kw_only=True)

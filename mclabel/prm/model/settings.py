@@ -64,26 +64,22 @@ class ModelSettings(Settings):
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest commit."""
     trust_remote_code: TrustsCode = False
-    """Whether Python code that comes with the base may run. For security it must be passed on the
-    command line; a file alone cannot set it."""
+    """Whether Python code that comes with the base may run. Taken from the command line only."""
     head: HeadName = "token"
-    """`token`: a token classifier, the usual PRM. `likelihood`: a head that also receives the
-    base's likelihood of each step's tokens, which is more accurate for small bases."""
+    """`token`: a token classifier, the usual PRM. `likelihood`: also receives the base's likelihood
+    of each step's tokens, which is better for small bases."""
     states: bool | None = None
-    """Whether head=likelihood receives hidden states besides likelihoods; null does so only if the
-    base is trained. With a frozen base, hidden states lower the accuracy unless there are many
-    labels."""
+    """Whether head=likelihood receives hidden states, too, which need many labels with a frozen
+    base. null: if the base is trained."""
     lora_rank: int | None = Field(None, ge=1, le=65_536)
-    """Rank of LoRA adapters that are trained, at `backbone_lr`, instead of the base's own weights.
-    null trains no adapters."""
+    """Rank of LoRA adapters, trained in place of the base's weights at `backbone_lr`."""
     lora_alpha: int = Field(32, gt=0, le=MAX_COUNT)
-    """Scale of LoRA adapters: their output is multiplied by lora_alpha / lora_rank."""
+    """LoRA output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Data type of the base's weights. `auto` takes bfloat16 for a base that is not trained itself,
-    on a GPU that has it, else float32. LoRA adapters and the head are float32."""
+    """Data type of the base's weights; adapters and head are float32. `auto`: bfloat16 for a frozen
+    base on a GPU that has it, else float32."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
-    """Whether to store only the inputs of each layer and recompute its activations for the
-    gradients, which saves memory and takes longer."""
+    """Whether to recompute activations for the gradients, which saves memory and takes longer."""
 
     def weights_dtype(self, device: str, *, trains_weights: bool) -> str:
         """Name of the torch dtype of the base's weights.

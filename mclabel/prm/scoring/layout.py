@@ -27,19 +27,16 @@ class LayoutSettings(Settings):
     """
 
     separator: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)] | None = None
-    """Text after each step, at which its score is read: the step_separator of TRL's trainer, or the
-    mark of math-shepherd and qwen. rlhflow has none. null is a line break for trl, `ки` for
-    math-shepherd and `<extra_0>` for qwen."""
+    """Text after each step, at which its score is read; rlhflow has none. null: a line break for
+    trl, `ки` for math-shepherd, `<extra_0>` for qwen."""
     numbering: bool | None = None
-    """Whether "Step k: " is put before every step. Solutions whose steps carry numbers already are
-    not numbered again. null is true for math-shepherd, and false for the others."""
+    """Whether "Step k: " is put before steps without numbers. null: for math-shepherd only."""
     split: Split | None = None
-    """Where the steps of a solution given as one text end: at each `line`, or at each `paragraph`.
-    null is paragraph for qwen, rlhflow and a trl separator that holds a blank line; else line."""
+    """Where steps end in a solution given as one text. null: `paragraph` for qwen, rlhflow and a
+    trl separator with a blank line; else `line`."""
     classes: tuple[str, str] | None = None
-    """The good class and the bad one: tokens for math-shepherd and rlhflow, indices or label names
-    of the classification head for trl and qwen. A score is the probability of the good class
-    against the bad one. null is + and - for tokens, and 1 and 0 for heads of two classes."""
+    """The good and the bad class, whose probabilities give the score: tokens for math-shepherd and
+    rlhflow, indices or label names for trl and qwen. null: + and -, or 1 and 0."""
 
 
 LAYOUTS: Mapping[str, LayoutSettings] = {

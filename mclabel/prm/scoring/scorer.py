@@ -50,33 +50,31 @@ class VerifierPolicySettings(PolicySettings):
     """How a generative PRM is run and sampled: the keys of `policy`, but for the model."""
 
     temperature: float = Field(0.6, ge=0, le=2)
-    """Sampling temperature of the chains. 0 makes all chains of a solution the same."""
+    """Sampling temperature of the chains. 0 makes them all the same."""
     top_p: float = Field(0.95, gt=0, le=1)
-    """Nucleus sampling: sample from the smallest set of tokens whose total probability is at least
-    this. 1 samples from all tokens."""
+    """Nucleus sampling: the smallest set of tokens with at least this total probability. 1 samples
+    from all."""
     max_tokens: int = Field(4_096, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a chain; with template=genprm, in the analysis of one step. A
-    chain that is cut is sampled once more with twice as many, and is unknown if cut again."""
+    """Maximum number of tokens in a chain (with template=genprm in the analysis of a step). A chain
+    that is cut is sampled once more with twice as many."""
 
 
 class GenerativeSettings(Settings):
     """How a generative PRM verifies a solution, and how its verdict is read."""
 
     template: str = Field("thinkprm", min_length=1)
-    """What the model is asked: `thinkprm` or `genprm` as the authors ask theirs, or a text that
-    contains {problem} and {steps}, whose answer gives every step \\boxed{correct} or
-    \\boxed{incorrect}."""
+    r"""`thinkprm` or `genprm`, asked as their authors do, or a text with {problem} and {steps} that
+    asks for \boxed{correct} or \boxed{incorrect} for every step."""
     least_chains: int = Field(4, ge=1, le=MAX_CHAINS)
-    """Minimum number of finished chains for each solution. If that many all agree on the first
-    error, no more are sampled."""
+    """Minimum number of finished chains for a solution. If all agree on the first error, no more
+    are sampled."""
     most_chains: Annotated[
         int, at_most(MAX_CHAINS, "all of a solution's chains are sampled on one engine")
     ] = Field(4, ge=1)
-    """Maximum number of chains for each solution. More are sampled only while the chains do not
-    agree on the first error."""
+    """Maximum number of chains for a solution whose chains disagree."""
     read: Literal["token", "text"] = "token"
-    """Whether a verdict is the probability of its token where the engine gives it, else the word in
-    the text (`token`), or always the word (`text`)."""
+    """`token`: a verdict is the probability of its token where the engine gives it, else its word.
+    `text`: always its word."""
     policy: VerifierPolicySettings = VerifierPolicySettings()
     """How the model is run and sampled. The model itself is named by `prm`."""
 
@@ -137,23 +135,21 @@ class ScorerSettings(Settings):
     """The settings of a scorer: its PRM, and where the scores are computed."""
 
     prm: str
-    """Folder of the PRM; for a format other than `mclabel`, its folder or Hugging Face name."""
+    """Folder of the PRM; for a format other than `mclabel` also its Hugging Face name."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
-    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen`, or `generative` for
-    a language model that writes a verification and then gives its verdict."""
+    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen`, or `generative` (a
+    language model that writes a verification)."""
     layout: LayoutSettings = LayoutSettings()
     """How a PRM of another format reads a solution, where it departs from the format's authors."""
     generative: GenerativeSettings = GenerativeSettings()
     """How a PRM with format=generative verifies a solution."""
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device that computes the scores, such as cpu or cuda. `auto` takes cuda if the
-    machine on which the command runs has a GPU; a Ray worker then reserves one."""
+    """PyTorch device that computes the scores. `auto` takes cuda if the machine of the command has
+    a GPU; each Ray worker then reserves one."""
     url: Annotated[str | None, OPERATIONAL] = None
-    """URL of a server that `mclabel serve` started for the same PRM and that computes the scores;
-    null computes them in this job."""
+    """URL of `mclabel serve` with the same PRM; null computes the scores in this job."""
     trust_remote_code: Annotated[TrustsCode, OPERATIONAL] = False
-    """Whether Python code that comes with the PRM may run. For security it must be passed on the
-    command line; a file alone cannot set it."""
+    """Whether Python code that comes with the PRM may run. Taken from the command line only."""
 
     @property
     def on_gpu(self) -> bool:

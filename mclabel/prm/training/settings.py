@@ -62,49 +62,45 @@ class TrainerSettings(Settings):
     """Losses, rates, and the lengths of training."""
 
     loss: Annotated[str, Named("losses")] = "cross_entropy"
-    """Loss of each step: `cross_entropy`, `mse` (the squared error of the predicted probability),
-    or `module:function` of your own."""
+    """`cross_entropy`, `mse` (of the probability), or `module:function`."""
     balance: bool = False
-    """Whether to weight sound and wrong steps so that both classes have the same total weight in
-    the loss."""
+    """Whether sound and wrong steps have the same total weight in the loss."""
     pair_weight: float = Field(0.0, ge=0, le=MAX_AMOUNT)
-    """Weight of an additional ranking loss over pairs of a right and a wrong solution to the same
-    problem, relative to the step loss. 0 turns it off."""
+    """Weight of a ranking loss over pairs of a right and a wrong solution to a problem, relative to
+    the step loss. 0 turns it off."""
     epochs: float = Field(3.0, gt=0, le=MAX_COUNT)
     """Number of passes over the training solutions."""
     max_steps: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Number of optimizer steps, which replaces `epochs`; null uses `epochs`."""
+    """Number of optimizer steps; null uses `epochs`."""
     batch_size: int = Field(16, ge=1, le=MAX_COUNT)
-    """Number of solutions per optimizer step, over all workers together."""
+    """Solutions per optimizer step, over all workers."""
     micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens, padding included, that a worker processes at once. Gradients of
-    parts are accumulated. A part holds at least one solution, or with `pair_weight` all solutions
-    to one problem."""
+    """Most tokens, padding included, that a worker processes at once, but at least one solution
+    (with `pair_weight`, one problem's)."""
     backbone_lr: float | None = Field(None, ge=0, le=MAX_AMOUNT)
-    """Learning rate of the base's weights or of its LoRA adapters; 0 freezes the base. null takes
-    1e-4 for adapters (`lora_rank`) and 1e-5 for the base's own weights."""
+    """Learning rate of the base's weights or adapters; 0 freezes the base. null: 1e-4 for adapters,
+    1e-5 for weights."""
     head_lr: float = Field(1e-3, gt=0, le=MAX_AMOUNT)
     """Learning rate of the head."""
     warmup: float = Field(0.05, ge=0, lt=1)
-    """Fraction of the optimizer steps during which the learning rates rise linearly from 0. After
-    them they fall linearly to 0."""
+    """Fraction of the optimizer steps in which learning rates rise from 0. They then fall linearly
+    to 0."""
     weight_decay: float = Field(0.0, ge=0, le=MAX_AMOUNT)
     """Weight decay of AdamW."""
     bf16: bool | None = None
-    """Whether to compute in mixed precision with bfloat16. The weights keep their `dtype`. null
-    does so on a GPU that has bfloat16."""
+    """Whether to compute in bfloat16 mixed precision; the weights keep their `dtype`. null: on a
+    GPU that has it."""
     seed: Seed = 0
-    """Random seed for the head's initial weights and for the order of the training solutions."""
+    """Random seed of the head's weights and of the order of solutions."""
     save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1, le=MAX_TOKENS)
-    """Number of optimizer steps between two checkpoints."""
+    """Optimizer steps between two checkpoints."""
     eval_steps: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_TOKENS)
-    """Number of optimizer steps between two validations; null validates after every epoch."""
+    """Optimizer steps between two validations; null validates after every epoch."""
     patience: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Training stops after this many validations in a row without a lower loss, and keeps the best
-    weights. null never stops early."""
+    """Validations in a row without a lower loss after which training stops with the best weights.
+    null never stops early."""
     report_to: ReportTo = Field([])
-    """Trackers to which losses and metrics are reported, besides the file `log.jsonl`: tensorboard,
-    trackio, wandb or mlflow, each a package of its own; one name, a list, or none."""
+    """Trackers of losses and metrics, besides `log.jsonl`; each needs its own package."""
 
     def body_rate(self, *, has_adapters: bool) -> float:
         """Learning rate of the base's weights, or of its adapters where it has them."""

@@ -29,9 +29,8 @@ class OutcomeCredit(Credit):
         """Compares the outcomes of a group."""
 
         leave_one_out: bool = False
-        """Whether a solution's reward is compared with the mean of the others (RLOO, arXiv
-        2402.14740) instead of the mean of the whole group. A group of one has credit 0 either
-        way."""
+        """Whether a reward is compared with the mean of the others (RLOO, arXiv 2402.14740), not of
+        the whole group. A group of one has credit 0."""
 
     settings: Settings
 
@@ -61,7 +60,7 @@ class FirstErrorCredit(Credit):
 
         before: float = Field(0.0, ge=0, le=1)
         """Credit of the steps before the first error, as a fraction of the size of the negative
-        credit from the error on. 0 neither rewards nor penalizes them."""
+        credit from it on."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = frozenset({"first_error"})

@@ -35,7 +35,7 @@ class _Weights(CreditSettings):
     process_weight: float = Field(1.0, ge=0, le=100)
     """Weight of the PRM's scores in the credit."""
     outcome_weight: float = Field(1.0, ge=0, le=100)
-    """Weight of the outcome, that is, of the reward minus the mean reward of the group."""
+    """Weight of the outcome: the reward minus the group's mean."""
 
 
 class MinCredit(Credit):
@@ -77,11 +77,11 @@ class DeltaCredit(Credit):
         """Credits a step with the change of the score."""
 
         start: float | None = Field(None, ge=0, le=1)
-        """Score assumed before the first step. null takes the mean score of the group's first
-        steps, so that high scores of all of them are not rewarded."""
+        """Score before the first step. null takes the mean of the group's first scores, so that
+        high ones alone are not rewarded."""
         clip: float = Field(1.0, gt=0, le=1)
-        """Maximum rise of the score that is credited; 1 clips nothing. Falls are never clipped,
-        since a policy would then gain by rising in small steps and falling in one."""
+        """Maximum rise of the score that is credited; 1 clips nothing. Falls are not clipped, or
+        slow rises and sudden falls would gain."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = _SCORES
@@ -123,8 +123,8 @@ class CentredCredit(Credit):
         """Ranks steps within an outcome by their scores."""
 
         process_weight: float = Field(0.25, ge=0, le=0.5)
-        """Weight of the scores, relative to the outcome's weight of 1. It is at most 0.5, so that
-        the mean credit of a right solution stays above that of a wrong one."""
+        """Weight of the scores, against 1 for the outcome. Up to 0.5, right solutions keep a higher
+        mean credit than wrong ones."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = _SCORES

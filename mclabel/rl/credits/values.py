@@ -53,7 +53,7 @@ class ProgressCredit(Credit):
         """Adds the progress under another prover to the outcome."""
 
         alpha: float = Field(1.0, ge=0, le=100)
-        """Weight of the progress, relative to the outcome's weight of 1."""
+        """Weight of the progress, against 1 for the outcome."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = frozenset({"values"})

@@ -24,8 +24,8 @@ class WidthSettings(MethodSettings):
     """Settings of the methods that keep one of `width` continuations."""
 
     width: int = Field(4, ge=1, le=MAX_WIDTH)
-    """Number of continuations sampled from each kept prefix; n / `width` prefixes are kept. 4 as in
-    arXiv 2408.03314. Must divide `n`."""
+    """Continuations of each kept prefix; n / `width` prefixes are kept (arXiv 2408.03314). Must
+    divide `n`."""
 
     @rule
     def _width_divides_n(self) -> str | None:
@@ -235,8 +235,8 @@ class RebaseSearch(LevelSearch):
         """Continues every beginning as often as its value deserves."""
 
         temperature: float = Field(0.2, gt=0, le=MAX_AMOUNT)
-        """Temperature of the softmax over scores that distributes the continuations: a prefix whose
-        score is higher by this much gets e = 2.7 times as many. 0.2 as in arXiv 2408.00724."""
+        """Temperature of the softmax over scores that distributes continuations: a score higher by
+        this much gets 2.7 times as many (arXiv 2408.00724)."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
         """Split what is missing among all open nodes."""

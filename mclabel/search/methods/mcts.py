@@ -97,23 +97,21 @@ class MctsSearch(SearchMethod):
         """Grows a tree of steps, by value and by what was little tried, to `n` solutions."""
 
         width: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Number of continuations sampled when a node is expanded, which happens once; 4 as in
-        `beam`. A larger number makes a right continuation likelier."""
+        """Continuations sampled when a node is expanded, once. More make a right one likelier."""
         c: float = Field(1.25, ge=0, le=MAX_AMOUNT)
-        """Exploration constant of PUCT: the weight of rarely visited nodes against nodes of high
-        value. 1.25 as in arXiv 1911.08265, for values in [0, 1]."""
+        """Exploration constant of PUCT: weight of rarely visited nodes against those of high value
+        (arXiv 1911.08265)."""
         parallel: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Number of leaves expanded at the same time. A larger number keeps the engine busier; a
-        smaller one bases each choice on more results."""
+        """Leaves expanded at a time. More keep the engine busier; fewer base each choice on more
+        results."""
         value: Literal["prm", "rollout", "both"] = "prm"
-        """Value of a continuation: its own score (`prm`), the score of a solution sampled from it
-        to the end (`rollout`; 0 if it is truncated), or the mean of both (`both`). Solutions of
-        rollouts count towards `n`, so `n` should be several times `width`."""
+        """Value of a continuation: its score (`prm`), that of a solution sampled from it
+        (`rollout`; 0 if truncated), or their mean (`both`). Rollouts count towards `n`: take
+        several times `width`."""
         expansions: Annotated[
             int | None, at_most(100_000, "each adds nodes that are held in memory")
         ] = Field(None, ge=1)
-        """Maximum number of leaves expanded for each problem, even if fewer than `n` solutions are
-        finished. null is 4 times `n`."""
+        """Most leaves expanded for a problem, finished or not; null is 4 times `n`."""
 
         @rule
         def _not_too_much_is_under_way(self) -> str | None:

@@ -41,9 +41,8 @@ class ParticleSearch(LevelSearch):
         """Keeps a population of beginnings that is resampled by the odds of their scores."""
 
         least_ess: float = Field(0.5, ge=0, le=1)
-        """Minimum effective sample size, as a fraction of the particles; scores are tempered until
-        it is reached (arXiv 2510.05825). 0 never tempers, as in arXiv 2502.01618; 1 ignores
-        scores."""
+        """Least effective sample size, as a fraction of the particles, to which scores are tempered
+        (arXiv 2510.05825). 0 never tempers (2502.01618); 1 ignores scores."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
         """Begin with a problem; see `SearchMethod`."""

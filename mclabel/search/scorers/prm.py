@@ -43,14 +43,13 @@ class PrmScorer(StepScorer):
         """A trained PRM."""
 
         reuse: Annotated[bool, OPERATIONAL] = True
-        """Whether a PRM in this process caches what it computes for a prefix, so that only new
-        tokens are computed. false computes every prefix from its first token, for comparison."""
+        """Whether a PRM in this process caches what it computes for a prefix. false is for
+        comparison."""
         cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, le=MAX_COUNT)
-        """Memory in GiB for the cache that `reuse` keeps. The least recently used entries are
-        dropped, and computed again if they are needed."""
+        """Memory in GiB for the cache of `reuse`; the least recently used entries are dropped."""
         threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """Number of CPU threads of a PRM in this process, in addition to the engine's; more threads
-        than free cores slow both down. Used only on a CPU."""
+        """CPU threads of a PRM in this process, besides the engine's. More than free cores slow
+        both down."""
 
     settings: Settings
 

@@ -59,34 +59,31 @@ class PosteriorEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1, le=MAX_COUNT)
-        """Number of rollouts started together from a prefix before the estimator decides again."""
+        """Rollouts started together from a prefix before the next decision."""
         min_gain_per_token: float = Field(5e-5, gt=0, le=MAX_AMOUNT)
-        """Rollouts of a problem stop when the expected gain per token falls below this: roughly the
-        probability of locating one more first error. A lower value costs more tokens."""
+        """Rollouts of a problem stop when a token adds less than this, roughly the probability of
+        locating one more first error. Lower costs more tokens."""
         every: int = Field(0, ge=0, le=MAX_COUNT)
-        """Number of rollouts sampled from every prefix at first, so that every step gets a soft
-        value. 0 samples only where the search needs it."""
+        """Rollouts sampled from every prefix at first, so that every step has a soft value. 0
+        samples only where the search needs it."""
         max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
-        """Maximum number of rollout tokens for a problem. A batch whose expected length would
-        exceed it is not started. null sets no limit."""
+        """Maximum number of rollout tokens for a problem. A batch that is expected to exceed it is
+        not started."""
         tokens_per_solution: float | None = Field(None, gt=0, le=MAX_TOKENS)
-        """Target for the average number of rollout tokens per solution. `min_gain_per_token` is
-        adjusted during the run to meet it. null keeps `min_gain_per_token` fixed."""
+        """Target for the mean number of rollout tokens per solution, which adjusts
+        `min_gain_per_token` during the run."""
         agreement: bool = True
-        """Whether to use the steps that several solutions to the same problem have in common as
-        evidence about the correctness of steps."""
+        """Whether steps that several solutions to a problem share are evidence that they are
+        correct."""
         min_belief: float = Field(0.5, ge=0, le=1)
-        """Minimum probability of the most likely first error. Below it, a solution is undecided:
-        it has no first error, and steps that are not sound with this probability have no hard
-        label."""
+        """Minimum probability of the most likely first error. Below it there is none, and only
+        steps that are sound with this probability have hard labels."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
-        """Number of solutions that each engine labels with uninformative priors before it fits
-        priors to the run."""
+        """Solutions that each engine labels before it fits priors to the run."""
         priors: Annotated[str | None, CONTENT] = None
-        """File of fitted priors to start from, such as priors/ID.json of another run; null fits
-        priors after the first `pilot` solutions."""
+        """File of fitted priors to start from, such as priors/ID.json of another run."""
 
         @rule
         def _ordered(self) -> str | None:

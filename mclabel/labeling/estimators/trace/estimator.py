@@ -90,21 +90,17 @@ class TraceEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1, le=MAX_COUNT)
-        """Maximum number of completions started together from a prefix before the estimator decides
-        again."""
+        """Most completions started together from a prefix before the next decision."""
         min_gain_per_token: float = Field(5e-4, gt=0, le=MAX_AMOUNT)
-        """Completions of a problem stop when no prefix promises this much information per token, in
-        nats, on which steps are sound. A lower value costs more tokens and labels more steps
-        rightly."""
+        """Completions of a problem stop when a token promises less information than this, in nats,
+        on which steps are sound. Lower costs more tokens and labels better."""
         min_belief: float = Field(0.5, ge=0, le=1)
-        """Minimum probability of the most likely first error. Below it, a solution is undecided: it
-        has no first error, and steps that are not sound with this probability have no hard
-        label."""
+        """Minimum probability of the most likely first error. Below it there is none, and only
+        steps that are sound with this probability have hard labels."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
-        """Number of solutions that each engine labels with uninformative rates before it fits rates
-        to the run."""
+        """Solutions that each engine labels before it fits rates to the run."""
 
     follow: ClassVar[Follow] = "known"
     joint: ClassVar[bool] = True
