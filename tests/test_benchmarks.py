@@ -108,6 +108,17 @@ def test_a_benchmark_that_hangs_is_ended() -> None:
     assert (ended.verdict, ended.reason) == (Verdict.FAILED, "it has not ended within 2 s")
 
 
+def test_a_benchmark_that_fails_beside_a_pool_ends_like_a_program() -> None:
+    code = (
+        "import atexit; from concurrent.futures import ProcessPoolExecutor; "
+        "atexit.register(print, 'the end'); pool = ProcessPoolExecutor(1); "
+        "pool.submit(int).result(); raise ValueError('of mine')"
+    )
+    ended = run(partial(exec, code), [])
+    assert (ended.verdict, ended.reason) == (Verdict.FAILED, "it ended with exit code 1")
+    assert "the end" in ended.output and "of mine" in ended.output
+
+
 def test_a_key_that_no_longer_exists_fails_the_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

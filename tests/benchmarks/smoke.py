@@ -26,6 +26,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -162,7 +163,11 @@ def run(
 
 
 def _begin(program: Callable[[], object], stdout: str, stderr: str) -> None:
-    """Run a program in this process: in a group and with output of its own, to its very end."""
+    """Run a program in this process: in a group and with output of its own, to its very end.
+
+    That is the end of an interpreter: threads first, above all those of pools, then what is left to
+    it. Multiprocessing would wait for a pool's processes before it tells them to end.
+    """
     os.setsid()
     for number, path in enumerate((stdout, stderr), 1):
         with open(path, "w") as file:
@@ -170,7 +175,8 @@ def _begin(program: Callable[[], object], stdout: str, stderr: str) -> None:
     try:
         program()
     finally:
-        atexit._run_exitfuncs()  # which multiprocessing leaves out
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
 
 
 def _benchmark(name: str, *arguments: str) -> None:
