@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,14 +100,25 @@ def test_the_runner_knows_every_file_and_the_keys_of_every_benchmark() -> None:
     ],
 )
 def test_the_verdict_on_a_benchmark(code: str, verdict: Verdict, reason: str) -> None:
-    ended = run([sys.executable, "-c", code], ["a", "b"])
+    ended = run(partial(exec, code), ["a", "b"])
     assert (ended.verdict, ended.reason) == (verdict, reason)
 
 
 def test_a_benchmark_that_hangs_is_ended() -> None:
     code = "import threading; print('began', flush=True); threading.Event().wait()"
-    ended = run([sys.executable, "-c", code], [], longest_s=2.0)
+    ended = run(partial(exec, code), [], longest_s=2.0)
     assert (ended.verdict, ended.reason) == (Verdict.FAILED, "it has not ended within 2 s")
+
+
+def test_a_benchmark_that_fails_beside_a_pool_ends_like_a_program() -> None:
+    code = (
+        "import atexit; from concurrent.futures import ProcessPoolExecutor; "
+        "atexit.register(print, 'the end'); pool = ProcessPoolExecutor(1); "
+        "pool.submit(int).result(); raise ValueError('of mine')"
+    )
+    ended = run(partial(exec, code), [])
+    assert (ended.verdict, ended.reason) == (Verdict.FAILED, "it ended with exit code 1")
+    assert "the end" in ended.output and "of mine" in ended.output
 
 
 def test_a_key_that_no_longer_exists_fails_the_runner(
@@ -118,9 +130,7 @@ def test_a_key_that_no_longer_exists_fails_the_runner(
         "load_config(LabelConfig, None, ['out=x', 'estimator.price=0.001'])"
     )
     real = run
-    monkeypatch.setattr(
-        smoke, "run", lambda command, keys: real([sys.executable, "-c", code], keys)
-    )
+    monkeypatch.setattr(smoke, "run", lambda program, keys: real(partial(exec, code), keys))
     monkeypatch.setattr(sys, "argv", ["smoke", "peers"])
     with pytest.raises(SystemExit, match="1"):
         smoke.main()
@@ -135,9 +145,7 @@ def test_what_is_not_run_is_named_and_fails_where_all_must_run(
 ) -> None:
     code = f"print('It needs x.'); raise SystemExit({NOT_RUN})"
     real, names = run, tmp_path / "names"
-    monkeypatch.setattr(
-        smoke, "run", lambda command, keys: real([sys.executable, "-c", code], keys)
-    )
+    monkeypatch.setattr(smoke, "run", lambda program, keys: real(partial(exec, code), keys))
     flags = ["--all-must-run"] if must_run else []
     monkeypatch.setattr(sys, "argv", ["smoke", "peers", "--not-run", str(names), *flags])
     with pytest.raises(SystemExit) as ended:

@@ -42,16 +42,16 @@ def costs(folder: Path, num_steps: int, tokens_per_step: int) -> dict[str, Cost]
     Raises:
         RuntimeError: a verb failed; ends with what it printed.
     """
-    write_traces(folder, num_steps, tokens_per_step)
-    tiny_model(folder / "base", 2 * num_steps * tokens_per_step + 1000)
-    found = {name: run_verb(folder, *arguments) for name, arguments in _verbs(folder)}
+    write_given(folder, num_steps, tokens_per_step)
+    found = {name: run_verb(folder, *arguments) for name, arguments in verbs(folder)}
     found["viewer p99 ms"] = viewer(folder / "fixed", num_steps)
     return found
 
 
-def write_traces(folder: Path, num_steps: int, tokens_per_step: int) -> None:
-    """Write a problem and two solutions to it that differ from their first step on."""
+def write_given(folder: Path, num_steps: int, tokens_per_step: int) -> None:
+    """Write a problem, two solutions that differ from their first step on, and a tiny model."""
     folder.mkdir(parents=True)
+    tiny_model(folder / "base", 2 * num_steps * tokens_per_step + 1000)
     problem = {"id": "p0", "problem": "P0 [answer 7]", "answer": "7"}
     (folder / "problems.jsonl").write_text(json.dumps(problem))
     with (folder / "solutions.jsonl").open("w") as file:
@@ -72,8 +72,8 @@ def _trace(num_steps: int, tokens_per_step: int, rng: random.Random) -> str:
     return "".join(lines) + "The answer is \\boxed{7}."
 
 
-def _verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Names and arguments, each after those whose output it reads."""
+def verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Names and arguments of all that are measured, each after those whose output it reads."""
     empty, fixed, prm = (f"{folder}/{name}" for name in ("empty.yaml", "fixed", "prm"))
     label = [
         *("label", empty, f"problems.source={folder}/problems.jsonl", "policy.engine=scripted"),

@@ -95,7 +95,9 @@ def main() -> None:
     args = parser.read()
     console = Console(emoji=False, width=150)
     with tempfile.TemporaryDirectory() as scratch:
-        pieces = Pieces(workers=args.workers, minutes=args.minutes)
+        pieces = Pieces(
+            workers=1 if args.size is BenchmarkSize.SMOKE else args.workers, minutes=args.minutes
+        )
         plots = Path(scratch) if args.size is BenchmarkSize.SMOKE else args.plot
         found = run(args.out or Path(scratch), console, pieces, size=args.size, plots=plots)
     print(json.dumps(found))

@@ -110,7 +110,7 @@ def main() -> None:
     size: BenchmarkSize = args.size
     half = args.half or size.pick(smoke="first", quick="second", full="second")
     judged = read_processbench(JUDGED / f"judged_{half}.jsonl")
-    judged = _of_first_problems(judged, size.pick(smoke=4, quick=12, full=PROBLEMS))
+    judged = _of_first_problems(judged, size.pick(smoke=2, quick=12, full=PROBLEMS))
     rollouts = size.pick(smoke=2, quick=8, full=16)
     console = Console(width=170, emoji=False)
     with tempfile.TemporaryDirectory() as folder:

@@ -114,7 +114,9 @@ def main() -> None:
     args = parser.read()
     console = Console(emoji=False, width=150)
     with tempfile.TemporaryDirectory() as scratch:
-        pieces = Pieces(workers=args.workers, minutes=args.minutes)
+        pieces = Pieces(
+            workers=1 if args.size is BenchmarkSize.SMOKE else args.workers, minutes=args.minutes
+        )
         found = run(args.out or Path(scratch), console, pieces, size=args.size)
     print(json.dumps(found))
 

@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.smoke [NAME ...] [--all-must-run] [--not-run FILE] [--quickstart RUN]
 
-A benchmark is a file of this folder that can be run as a program; none can be left out. It passes
+A benchmark is a file of this folder that can be run as a program; none can be left out. Its process
+is forked from one that has imported what many need, which costs more than the work. It passes
 if it ends with exit code 0 and its last line is a JSON object whose keys are those of `keys.json`.
 One that says that it cannot run here is "not run: reason", which fails with `--all-must-run` alone.
 Ends with 1 if one fails. A new benchmark, or one with other keys, has its keys recorded by hand.
@@ -17,16 +18,21 @@ store or a server: these can take longer.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import multiprocessing
 import os
+import runpy
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.sizes import NOT_RUN
@@ -38,6 +44,14 @@ PROGRAM = 'if __name__ == "__main__":'
 LONGEST_S = 600.0
 """A benchmark that has not ended by then is taken to hang."""
 SHOWN_LINES = 30
+CONTEXT = multiprocessing.get_context("forkserver")
+IMPORTED = [
+    "mclabel.cli",
+    "mclabel.jobs",
+    "mclabel.prm.training.trainer",
+    "transformers.models.llama.modeling_llama",
+]
+"""Modules that many benchmarks import."""
 
 
 class Verdict(StrEnum):
@@ -76,12 +90,12 @@ def main() -> None:
     args = parser.parse_args()
     if unknown := sorted({*args.names} - {*known}):
         parser.error(f"There is no benchmark {', '.join(unknown)}. Name one of {', '.join(known)}.")
+    CONTEXT.set_forkserver_preload(IMPORTED)
     found: dict[str, Ended] = {}
     for name in dict.fromkeys(args.names or known):
-        command = [sys.executable, "-m", f"tests.benchmarks.{name}", "--smoke"]
-        if name == "evaluation" and args.quickstart is not None:
-            command += ["--quickstart", args.quickstart]
-        ended = found[name] = run(command, recorded_keys().get(name, []))
+        more = ["--quickstart", args.quickstart] if args.quickstart and name == "evaluation" else []
+        program = partial(_benchmark, name, "--smoke", *more)
+        ended = found[name] = run(program, recorded_keys().get(name, []))
         reason = f": {ended.reason}" if ended.reason else ""
         print(f"{name:24} {ended.seconds:6.1f} s  {ended.verdict}{reason}", flush=True)
         if ended.verdict is Verdict.FAILED:
@@ -111,43 +125,67 @@ def recorded_keys() -> dict[str, list[str]]:
     return keys
 
 
-def run(command: Sequence[str], keys: Sequence[str], *, longest_s: float = LONGEST_S) -> Ended:
-    """Run a benchmark and judge how it ended.
+def run(
+    program: Callable[[], object], keys: Sequence[str], *, longest_s: float = LONGEST_S
+) -> Ended:
+    """Run a benchmark in a process of its own, and judge how it ended.
 
     Args:
-        command: what starts it.
+        program: the benchmark, which can be pickled.
         keys: those that its last line must have, in any order.
         longest_s: seconds after which it and its children are killed.
     """
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
-        process = subprocess.Popen(
-            command, stdout=stdout, stderr=stderr, cwd=FOLDER.parents[1], start_new_session=True
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("stdout", "stderr")]
+        process = CONTEXT.Process(target=_begin, args=(program, *map(str, files)))
+        process.start()
         try:
-            process.wait(longest_s)
-        except subprocess.TimeoutExpired:
-            verdict, reason = Verdict.FAILED, f"it has not ended within {longest_s:g} s"
-        else:
-            stdout.seek(0)
-            verdict, reason = _judge(process.returncode, stdout.read(), keys)
+            process.join(longest_s)
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        texts = []
-        for file in (stdout, stderr):
-            file.seek(0)
-            texts += file.read().splitlines()[-SHOWN_LINES:]
+            is_late = process.is_alive()
+            if is_late:
+                process.kill()
+                with suppress(ProcessLookupError):  # it has not come to have a group
+                    os.killpg(process.pid or 0, signal.SIGKILL)
+                process.join()
+        texts = [path.read_text() if path.exists() else "" for path in files]
+    if is_late:
+        verdict, reason = Verdict.FAILED, f"it has not ended within {longest_s:g} s"
+    else:
+        verdict, reason = _judge(process.exitcode, texts[0], keys)
     return Ended(
         verdict=verdict,
         reason=reason,
-        output="\n".join(texts),
+        output="\n".join(line for text in texts for line in text.splitlines()[-SHOWN_LINES:]),
         seconds=time.monotonic() - began,
     )
 
 
-def _judge(code: int, stdout: str, keys: Sequence[str]) -> tuple[Verdict, str]:
+def _begin(program: Callable[[], object], stdout: str, stderr: str) -> None:
+    """Run a program in this process: in a group and with output of its own, to its very end.
+
+    That is the end of an interpreter: threads first, above all those of pools, then what is left to
+    it. Multiprocessing would wait for a pool's processes before it tells them to end.
+    """
+    os.setsid()
+    for number, path in enumerate((stdout, stderr), 1):
+        with open(path, "w") as file:
+            os.dup2(file.fileno(), number)
+    try:
+        program()
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+
+
+def _benchmark(name: str, *arguments: str) -> None:
+    """What `python -m tests.benchmarks.NAME` does."""
+    sys.argv[1:] = arguments
+    runpy.run_module(f"tests.benchmarks.{name}", run_name="__main__", alter_sys=True)
+
+
+def _judge(code: int | None, stdout: str, keys: Sequence[str]) -> tuple[Verdict, str]:
     """The verdict on a benchmark that ended by itself, and the reason if it did not pass."""
     last = (stdout.splitlines() or [""])[-1]
     if code == NOT_RUN:
