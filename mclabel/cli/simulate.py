@@ -49,16 +49,16 @@ def simulate(
     Other settings have the estimator's defaults. Without any ESTIMATOR, all built-in estimators
     that sample rollouts are compared.
     """
-    from mclabel.labeling.simulation import table
+    from mclabel.labeling.simulation import measure
     from mclabel.labeling.simulation.profiles import PROFILES
 
     if unknown := [name for name in profile if name not in PROFILES]:
         fail(f"--profile {unknown[0]}: must be among {', '.join(PROFILES)}", EXIT_USER_ERROR)
     chosen = _chosen(estimators) if estimators else None
-    found = table.simulate(problems, seed=seed, profiles=profile or PROFILES, estimators=chosen)
+    found = measure.simulate(problems, seed=seed, profiles=profile or PROFILES, estimators=chosen)
     rows = [one.row() for one in found]
     if not result({"num_problems": problems, "seed": seed, "rows": rows}):
-        console.print(table.simulation_table(rows))
+        console.print(measure.simulation_table(rows))
 
 
 def _chosen(words: Sequence[str]) -> Mapping[str, EstimatorSettings]:

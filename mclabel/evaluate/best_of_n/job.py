@@ -23,7 +23,7 @@ from mclabel.evaluate.best_of_n.figures import best_of_n as measure
 from mclabel.evaluate.best_of_n.scores import ScoreCache
 from mclabel.evaluate.best_of_n.show import curves_plot
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.estimators.outcome import OutcomeEstimator
+from mclabel.labeling.estimators.fixed import OutcomeEstimator
 from mclabel.labeling.job import label
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder

@@ -5,7 +5,7 @@ sample's outcome is a rollout of the prefix it started from, for every solution 
 prefix. How the way that it took is used depends on the setting `agreement`.
 
 With agreement, prefixes are the same when all their steps have the same content
-(`mclabel.answers.step_keys`), so that it works on free text, and the step at which a sample parts
+(`mclabel.labeling.prefixes`), so that it works on free text, and the step at which a sample parts
 from a solution shows how many agree on each of the solution's steps.
 
 Without it prefixes are the same when their tokens are. Then a sample is a rollout of the last
