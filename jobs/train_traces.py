@@ -40,6 +40,7 @@ from mclabel.answers import grade_completion
 from mclabel.core.records import Problem, StepState, Verdict
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.misconceptions import write_trace
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.states import (
@@ -48,7 +49,6 @@ from mclabel.domains.arith.states import (
     trace_states,
 )
 from mclabel.domains.arith.tokenizer import build_tokenizer
-from mclabel.domains.arith.traces import write_trace
 from mclabel.domains.arith.verify import read_answer, read_statement
 from mclabel.engines.pretrained import load_model, load_tokenizer
 
@@ -216,9 +216,9 @@ pipeline_tag: text-generation
 # arith reflective
 
 A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
-`arith:policy` on traces written by `mclabel.domains.arith.traces`, by `jobs/train_traces.py`. It
-thinks aloud before it answers: misreads events, states answers on its way, checks steps, and
-repairs some of its errors.
+`arith:policy` on traces written by `mclabel.domains.arith.misconceptions`, by
+`jobs/train_traces.py`. It thinks aloud before it answers: misreads events, states answers
+on its way, checks steps, and repairs some of its errors.
 
 Llama, width 128, 6 layers, bfloat16. It knows nothing but this domain.
 

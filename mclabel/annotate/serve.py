@@ -33,7 +33,7 @@ from mclabel.annotate.items import (
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
-from mclabel.data.readers.selected import Selected, read_selected
+from mclabel.data.readers.solutions import Selected, read_selected
 from mclabel.run.kinds import Run, find_runs, run_identity
 from mclabel.run.outputs import ANNOTATIONS, check_places, output_folder
 from mclabel.run.shards.labels import read_labels

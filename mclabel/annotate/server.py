@@ -27,7 +27,7 @@ from mclabel.core.errors import DataError, ShardError
 from mclabel.core.records import LabeledSolution
 from mclabel.serving.bodies import Refused, json_response, parsed, read_body
 from mclabel.serving.page import PageFence
-from mclabel.show.files import STATIC
+from mclabel.show.texts import STATIC
 
 MAX_BODY = 1 << 20
 """Bytes of one event, which has a word for each step."""

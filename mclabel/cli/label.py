@@ -174,7 +174,7 @@ def _say_changes(changes: InputChanges) -> None:
 
 def _selected(manifest: str, overrides: Sequence[str]) -> list[str]:
     """The keys of a selection: its manifest, and its pool unless that is named already."""
-    from mclabel.data.readers.selected import read_selected
+    from mclabel.data.readers.solutions import read_selected
 
     keys = [f"solutions.select={json.dumps(manifest)}"]
     pool = read_selected(manifest).about["pool"]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import AUTHOR, LabeledSolution, Problem, Rollout
-from mclabel.data.readers.selected import Selected, read_selected
+from mclabel.data.readers.solutions import Selected, read_selected
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.labels import label_tables, named_rollouts

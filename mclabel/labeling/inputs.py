@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, Self
 from mclabel.core.records import GivenSolution, Problem
 from mclabel.core.seeds import canonical_json
 from mclabel.data.readers.problems import ChosenProblems, Problems, ProblemStream, read_problems
-from mclabel.data.readers.selected import read_selected
-from mclabel.data.readers.solutions import read_solutions
+from mclabel.data.readers.solutions import read_selected, read_solutions
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.given import SourceRun
 from mclabel.run.forecast import Size

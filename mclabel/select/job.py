@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.errors import ConfigError, DataError, RejectReason
 from mclabel.data.readers.rows import row_place, scan_rows
-from mclabel.data.readers.selected import manifest_bytes, read_selected
+from mclabel.data.readers.solutions import manifest_bytes, read_selected
 from mclabel.judge.config import ScoreConfig
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.items import row_item

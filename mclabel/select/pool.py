@@ -27,7 +27,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.judged import answer_right_of
-from mclabel.data.readers.selected import Selected, text_id
+from mclabel.data.readers.solutions import Selected, text_id
 from mclabel.prm.scoring.items import FILES, SolutionItem, file_items
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.store import Store

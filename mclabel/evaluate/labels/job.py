@@ -28,9 +28,9 @@ from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.run.shards.priors import FOLDER as PRIORS
 from mclabel.run.shards.priors import read_priors
 from mclabel.run.shards.store import Store
-from mclabel.show.files import json_text
 from mclabel.show.grid import markdown
 from mclabel.show.plots import save_plot
+from mclabel.show.texts import json_text
 
 logger = logging.getLogger(__name__)
 

@@ -29,8 +29,8 @@ from mclabel.prm.scoring.manifest import best_threshold, first_below, weights_of
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
-from mclabel.show.files import json_text
 from mclabel.show.grid import markdown
+from mclabel.show.texts import json_text
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution

@@ -31,8 +31,8 @@ from mclabel.search.config import SearchConfig, SharedSearchConfig
 from mclabel.search.job import model_sizes, search
 from mclabel.search.methods.levels import BestOfNSearch
 from mclabel.search.scorers.base import ExactScorer, StepScorerSettings, make_scorer
-from mclabel.show.files import json_text
 from mclabel.show.plots import save_plot
+from mclabel.show.texts import json_text
 
 REFERENCE = "best_of_n"
 """Folder of the reference, and its name."""

@@ -34,7 +34,7 @@ from mclabel.report.viewer.listing import Listing, Question, Selection, counts, 
 from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.shard import read_shard
 from mclabel.serving.page import PageFence, listen_here, page_address, serve_page
-from mclabel.show.files import STATIC
+from mclabel.show.texts import STATIC
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.score import PRM
