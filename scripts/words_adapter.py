@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.domains.words import ALPHA, RANK
 from mclabel.domains.words.stories import TRAINED, Worked, events
-from mclabel.engines.smollm2 import smollm2_folder
+from mclabel.engines.hub import smollm2_folder
 
 RATE, BATCH = 2e-3, 8
 

@@ -18,7 +18,7 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.judge.config import ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.config import QuickstartConfig
+from mclabel.quickstart.toy import QuickstartConfig
 
 OURS = {NESTED_FAULTS, COMPONENT_FAULT, "value_error"}
 VALUES: list[Any] = [

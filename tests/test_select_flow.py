@@ -26,7 +26,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
-from mclabel.select.config import SelectConfig
+from mclabel.select.job import SelectConfig
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 NUM_PROBLEMS, EACH = 6, 5

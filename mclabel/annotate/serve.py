@@ -73,7 +73,7 @@ def annotate(
         ShardError: the run cannot be read, or the folder holds something else.
     """
     from mclabel.annotate.server import OVERVIEW, Annotations, make_app
-    from mclabel.serving.page import listen_here, page_address, serve_page
+    from mclabel.serving.access import listen_here, page_address, serve_page
 
     labelled = _labelled(run)
     lines = [] if gold is None else read_gold(gold)

@@ -25,8 +25,8 @@ from mclabel.annotate.gold import NOT_ADMITTED, num_needed, queues, standing
 from mclabel.annotate.items import OVERSEER, Item, Settings
 from mclabel.core.errors import DataError, ShardError
 from mclabel.core.records import LabeledSolution
-from mclabel.serving.bodies import Refused, json_response, parsed, read_body
-from mclabel.serving.page import PageFence
+from mclabel.serving.access import PageFence
+from mclabel.serving.requests import Refused, json_response, parsed, read_body
 from mclabel.show.texts import STATIC
 
 MAX_BODY = 1 << 20

@@ -109,7 +109,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
 
 
 @evaluate.command(name="search")
-@configuration("mclabel.evaluate.search.config:SearchEvalConfig")
+@configuration("mclabel.evaluate.search.job:SearchEvalConfig")
 @_FORMAT
 @json_option
 def eval_search(
@@ -123,7 +123,7 @@ def eval_search(
     Running it again resumes an interrupted comparison.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.evaluate.search.config import SearchEvalConfig
+    from mclabel.evaluate.search.job import SearchEvalConfig
     from mclabel.evaluate.search.job import eval_search as run_eval_search
     from mclabel.evaluate.search.show import search_grids
     from mclabel.show.progress import EvaluationProgress
@@ -313,7 +313,7 @@ def processbench_golds(
     without a gold answer in --golds takes the boxed answer of a solution that is marked as right.
     """
     from mclabel.data.readers.rows import row_place
-    from mclabel.evaluate.processbench.golds import join_golds
+    from mclabel.evaluate.processbench.job import join_golds
 
     report = join_golds(files, golds, out, strict=strict)
     result({"out": out, **asdict(report)})

@@ -16,8 +16,7 @@ from mclabel.core.components import component_name
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
-from mclabel.judge.consensus.dependence import ROLLOUTS
-from mclabel.judge.consensus.posterior import fuse
+from mclabel.judge.consensus.posterior import ROLLOUTS, fuse
 from mclabel.judge.consensus.rollouts import RunEvidence
 from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
 from mclabel.judge.consensus.sources import (

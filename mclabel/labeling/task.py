@@ -15,8 +15,7 @@ from mclabel.checkers import make_checker
 from mclabel.core.boundary import Boundary
 from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
-from mclabel.engines.gate import GatedPolicy
-from mclabel.engines.turns import Turns
+from mclabel.engines.gate import GatedPolicy, Turns
 from mclabel.labeling.completers import naming
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Lessons
@@ -30,8 +29,8 @@ from mclabel.run.desk import Desk
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import check_not_cut_off, commit_block, delete_losers, read_labels
-from mclabel.run.shards.priors import FOLDER as PRIORS
-from mclabel.run.shards.priors import making_use_of, priors_name, read_priors
+from mclabel.run.shards.manifest import FOLDER as PRIORS
+from mclabel.run.shards.manifest import making_use_of, priors_name, read_priors
 from mclabel.run.shards.rejects import Reject, set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords

@@ -14,7 +14,7 @@ from mclabel.judge.config import RunsHere
 from mclabel.labeling.config import MAX_BLOCK, SampledSettings, arith_problems
 from mclabel.run.settings import BudgetConfig
 from mclabel.search.base import MethodSettings
-from mclabel.search.scorers.base import StepScorerSettings
+from mclabel.search.scorers import StepScorerSettings
 
 STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
 """By the way of splitting: the texts with which a step ends."""
@@ -25,7 +25,7 @@ highest sum of scores, or that of the most solutions."""
 
 
 def _method() -> MethodSettings:
-    from mclabel.search.methods.levels import BeamSearch
+    from mclabel.search.levels import BeamSearch
 
     return BeamSearch.Settings()
 

@@ -38,7 +38,7 @@ from mclabel.judge.score import score
 from mclabel.prm.scoring.manifest import first_below
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
-from mclabel.select.config import SelectConfig
+from mclabel.select.job import SelectConfig
 from tests.benchmarks.pieces import Piece, Pieces, write_json
 from tests.benchmarks.scorers import Floats, Run, Training, load_pool, read_scores, samples
 from tests.benchmarks.selection_arms import METHODS, TARGETS, Amounts

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.report.page import trees as page
+from mclabel.report.page import example as page
+from mclabel.report.page.example import trees_part
 from mclabel.report.page.report import write_report
-from mclabel.report.page.trees import trees_part
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredCost, StoredNode, StoredTree, write_trees
 from tests.support.shown import HOSTILE, plain_run, solution, write_run

@@ -22,7 +22,7 @@ from mclabel.core.errors import ConfigError, DataError, EngineError, ShardError,
 from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.engines.pretrained import load_model, load_tensors
 from mclabel.rl.config import RLConfig
-from mclabel.rl.credits.base import Segment
+from mclabel.rl.credits import Segment
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
 from mclabel.rl.tokens import unfit

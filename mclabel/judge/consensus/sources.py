@@ -16,8 +16,8 @@ from mclabel.annotate.items import OVERSEER
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, SourceOpinion
 from mclabel.judge.base import Opinion
-from mclabel.judge.consensus.dependence import ROLLOUTS
 from mclabel.judge.consensus.models import SURENESS, JudgeModel, Locations, Scores
+from mclabel.judge.consensus.posterior import ROLLOUTS
 from mclabel.judge.opinions import OpinionRun, text_digest
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"

@@ -12,7 +12,7 @@ FORMATS: Mapping[str, str] = {
     "math-shepherd": "mclabel.prm.scoring.adapters:ShepherdPRM",
     "rlhflow": "mclabel.prm.scoring.adapters:RlhflowPRM",
     "qwen": "mclabel.prm.scoring.adapters:QwenPRM",
-    GENERATIVE: "mclabel.judge.generative.scorer:GenerativePRM",
+    GENERATIVE: "mclabel.judge.generative:GenerativePRM",
 }
 """Names of the formats of PRMs, and where the class stands that scores with one. A generative one
 stands with the judges, because its answers are read as those of critics are."""

@@ -1,4 +1,4 @@
-"""Pages of this machine: who may open them, under which headers, on which port.
+"""Who may ask a server, and open the pages of this machine.
 
 Three fences: a random token, without which nothing is served (in the URL once, then in a cookie);
 the Host header, which must name this machine, against rebound names; a Content-Security-Policy
@@ -10,16 +10,77 @@ from __future__ import annotations
 
 import hmac
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mclabel.core.errors import ConfigError
 from mclabel.core.stop import ends_within
-from mclabel.serving.fence import NO_UPGRADE
-from mclabel.serving.run import GRACE_S, HOST, host_name, keep, make_server
+from mclabel.serving.requests import Refused, json_response
+from mclabel.serving.run import GRACE_S, HOST, host_name, is_loopback, keep, make_server
+
+NO_UPGRADE = "this server speaks plain HTTP: no WebSocket, and no other protocol to upgrade to"
+
+
+def fenced(routes: Sequence[Route], token: str | None) -> ASGIApp:
+    """An application with its endpoints behind a fence.
+
+    Args:
+        routes: the endpoints, which may raise `Refused`.
+        token: what clients must know; None lets in who calls this machine by a loopback name.
+    """
+    app = Starlette(
+        routes=list(routes), exception_handlers={Refused: _refusal, HTTPException: _refusal}
+    )
+    return _Fence(app, token)
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):  # of the routes
+        error = Refused(error.status_code, f"{request.method} {request.url.path[:200]}: not served")
+    assert isinstance(error, Refused)
+    return json_response(error.body, error.status, error.headers)
+
+
+class _Fence:
+    """Lets in who knows the token; without one, who calls this machine by a name of its own.
+
+    The second keeps pages out that a browser shows under a rebound name.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        answering = self._app
+        refused = self._refused(request)
+        if refused is None:
+            keep(scope)
+            if "upgrade" in request.headers:
+                refused = Refused(400, NO_UPGRADE)
+        if refused is not None:
+            answering = await _refusal(request, refused)
+        await answering(scope, receive, send)
+
+    def _refused(self, request: Request) -> Refused | None:
+        if self._token is None:
+            name = host_name(request.headers.get("host", ""))
+            return None if is_loopback(name) else Refused(421, "this address is not served")
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        knows = hmac.compare_digest(given.strip().encode("latin-1"), self._token.encode())
+        if scheme.lower() == "bearer" and knows:
+            return None
+        headers = {"www-authenticate": "Bearer"}
+        return Refused(401, "the key is wrong: send the server's token as the key", headers=headers)
+
 
 MAX_THREADS = 4
 HOSTS = ("127.0.0.1", "localhost", "[::1]")

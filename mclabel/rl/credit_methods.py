@@ -1,7 +1,12 @@
-"""Credit by the scores of a PRM.
+"""Credit by the outcome, by the scores of a PRM, and by step values.
 
 A policy learns to please a PRM. So a step's credit is bounded, however many steps there are, by
 each of these but `prm_sum`.
+
+Whoever computes the values chooses how: by rollouts from every step, by the posterior of fewer
+rollouts, or from states that the solutions of a group share. A step whose value is not known is
+joined with those after it into one segment, up to the next known value (SPO, arXiv 2505.23564).
+The value after the last step is the reward, which is always known.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from mclabel.rl.credits.base import (
+from mclabel.rl.credits import (
     Credit,
     CreditSettings,
     Need,
@@ -24,7 +29,68 @@ from mclabel.rl.credits.base import (
     mean,
     means_of_others,
     scores_of,
+    whole,
 )
+
+
+class OutcomeCredit(Credit):
+    """GRPO without a deviation (arXiv 2503.20783): the reward less the mean of the group.
+
+    All steps of a solution are one segment.
+    """
+
+    class Settings(CreditSettings):
+        """Compares the outcomes of a group."""
+
+        leave_one_out: bool = False
+        """Whether a solution's reward is compared with the mean of the others (RLOO, arXiv
+        2402.14740) instead of the mean of the whole group. A group of one has credit 0 either
+        way."""
+
+    settings: Settings
+
+    def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
+        """One segment for each solution; see `Credit.assign`."""
+        credits = centred_outcomes(group)
+        if self.settings.leave_one_out:
+            others = means_of_others([one.reward for one in group])
+            credits = [
+                0.0 if other is None else one.reward - other
+                for one, other in zip(group, others, strict=True)
+            ]
+        return [whole(one.num_steps, credit) for one, credit in zip(group, credits, strict=True)]
+
+
+class FirstErrorCredit(Credit):
+    """The outcome gives the sign, the first error the place (VPPO, arXiv 2601.18984).
+
+    A is the reward less the mean of the group. Where A is negative and a first error is named, the
+    steps before it have `before` times |A|, and it and those after it have A. Else all steps
+    have A: a solution that is better than the group is not blamed for an error that was found in
+    it, and one that is worse is blamed as a whole where no error is named.
+    """
+
+    class Settings(CreditSettings):
+        """Blames the steps from the first error on."""
+
+        before: float = Field(0.0, ge=0, le=1)
+        """Credit of the steps before the first error, as a fraction of the size of the negative
+        credit from the error on. 0 neither rewards nor penalizes them."""
+
+    settings: Settings
+    needs: ClassVar[frozenset[Need]] = frozenset({"first_error"})
+
+    def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
+        """One or two segments for each solution; see `Credit.assign`."""
+        pairs = zip(group, centred_outcomes(group), strict=True)
+        return [self._segments(one, credit) for one, credit in pairs]
+
+    def _segments(self, one: StepEvidence, credit: float) -> tuple[Segment, ...]:
+        if credit >= 0 or not one.first_error:  # none, or nothing is before it
+            return whole(one.num_steps, credit)
+        sound = Segment(end=one.first_error, credit=self.settings.before * -credit)
+        return (sound, Segment(end=one.num_steps, credit=credit))
+
 
 _SCORES: frozenset[Need] = frozenset({"scores"})
 
@@ -159,3 +225,68 @@ class SumCredit(Credit):
         sums = [list(accumulate(reversed(scores_of(one))))[::-1] for one in group]
         middle = mean([to_go[0] if to_go else 0.0 for to_go in sums])
         return [each_step(left - middle for left in to_go) for to_go in sums]
+
+
+class ValueCredit(Credit):
+    """The value after a step less the value before it (VinePPO, arXiv 2410.01679).
+
+    The credits of a solution's segments add up to its reward less the value of the bare problem.
+    Where that is not known, the mean reward of the group's other solutions stands in its place;
+    where there are none either, the first segment has 0.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"values"})
+
+    def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
+        """A segment up to each known value; see `Credit.assign`."""
+        others = means_of_others([one.reward for one in group])
+        return [_changes(one, root) for one, root in zip(group, others, strict=True)]
+
+
+class ProgressCredit(Credit):
+    """Progress under another prover beside the outcome (PAV, arXiv 2410.08146).
+
+    `alpha` times the change of the value under another completer than the policy, plus the reward
+    less the mean of the group. The values that it is given must be those of the other completer: a
+    policy's own values tell its outcome a second time. Where the value of the bare problem is not
+    known, the first segment has the outcome alone.
+    """
+
+    class Settings(CreditSettings):
+        """Adds the progress under another prover to the outcome."""
+
+        alpha: float = Field(1.0, ge=0, le=100)
+        """Weight of the progress, relative to the outcome's weight of 1."""
+
+    settings: Settings
+    needs: ClassVar[frozenset[Need]] = frozenset({"values"})
+    by_prover: ClassVar[bool] = True
+
+    def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
+        """A segment up to each known value; see `Credit.assign`."""
+        alpha = self.settings.alpha
+        return [
+            tuple(
+                Segment(end=change.end, credit=alpha * change.credit + outcome)
+                for change in _changes(one, None)
+            )
+            for one, outcome in zip(group, centred_outcomes(group), strict=True)
+        ]
+
+
+def _changes(one: StepEvidence, root: float | None) -> tuple[Segment, ...]:
+    """The changes from each known value to the next.
+
+    Args:
+        one: solution with values.
+        root: stands in place of the bare problem's value where that is not known; where it is None
+            too, the first segment has 0.
+    """
+    assert one.values is not None
+    before = one.values[0] if one.values[0] is not None else root
+    segments: list[Segment] = []
+    for end, after in enumerate(one.values[1:], 1):
+        if after is not None:
+            segments.append(Segment(end=end, credit=0.0 if before is None else after - before))
+            before = after
+    return tuple(segments)

@@ -1,4 +1,11 @@
-"""A generative PRM behind the interface of every PRM: as many chains as needed, and their mean.
+"""A generative PRM: a language model that verifies a solution in words, behind a PRM's interface.
+
+`questions` has what the built-in templates ask, and reads the probability of a verdict at its
+token; `chains` asks for one verification and reads it; `scorer` samples as many as are needed.
+Settings are declared in `mclabel.prm.scoring.scorer`.
+
+Also here: a generative PRM behind the interface of every PRM: as many chains as needed, and their
+mean.
 
 The engine runs on an event loop of its own, in a thread, so that whoever scores may have a loop
 or none. How many chains are asked for is decided as a critic's votes are: few where they agree on
@@ -24,8 +31,13 @@ from mclabel.engines.base import never_fits
 from mclabel.engines.settings import settings_of
 from mclabel.judge.critic.parse import Vote
 from mclabel.judge.critic.votes import RETRY_BUDGET, Votes
-from mclabel.judge.generative.chains import CERTAIN, Chain, make_verifier
-from mclabel.judge.generative.questions import GENPRM_SYSTEM, wording_hash
+from mclabel.judge.generative_chains import (
+    CERTAIN,
+    GENPRM_SYSTEM,
+    Chain,
+    make_verifier,
+    wording_hash,
+)
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
 from mclabel.prm.scoring.formats import GENERATIVE
@@ -35,6 +47,7 @@ from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import ScorerSettings
+
 
 T = TypeVar("T")
 MAX_TOGETHER = 512

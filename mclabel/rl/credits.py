@@ -1,4 +1,8 @@
-"""What a credit is: from what is known of a group's solutions to one number a step.
+"""How the credit of a solution's steps follows from its outcome, step values and step scores.
+
+A credit is a class here and one line in `CREDITS`, or a class in a package of your own.
+
+Also here: what a credit is: from what is known of a group's solutions to one number a step.
 
 Pure functions: no model, no engine, no clock, no randomness.
 """
@@ -6,7 +10,7 @@ Pure functions: no model, no engine, no clock, no randomness.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
@@ -18,6 +22,19 @@ from mclabel.core.boundary import guarded, miscounted, misfit, shown
 from mclabel.core.errors import DataError
 from mclabel.core.records import Chance, Index, Many
 from mclabel.core.settings import ComponentSettings
+
+CREDITS: Mapping[str, str] = {
+    "outcome": "mclabel.rl.credit_methods:OutcomeCredit",
+    "first_error": "mclabel.rl.credit_methods:FirstErrorCredit",
+    "mc": "mclabel.rl.credit_methods:ValueCredit",
+    "prm_progress": "mclabel.rl.credit_methods:ProgressCredit",
+    "prm_min": "mclabel.rl.credit_methods:MinCredit",
+    "prm_delta": "mclabel.rl.credit_methods:DeltaCredit",
+    "prm_centred": "mclabel.rl.credit_methods:CentredCredit",
+    "prm_sum": "mclabel.rl.credit_methods:SumCredit",
+}
+"""Name of each built-in credit in a configuration, and where its class stands."""
+
 
 Need = Literal["values", "scores", "first_error"]
 """What a credit may need beside the outcome: step values under the current policy, step scores of

@@ -1,4 +1,8 @@
-"""Rewards for those who ask: one PRM, one checker and one credit for all requests.
+"""A server of rewards and step credits for trainers.
+
+Also here: a server of rewards and step credits for trainers.
+
+Also here: rewards for those who ask: one PRM, one checker and one credit for all requests.
 
 Completions of all requests are scored together. One that deserves no reward, as it is empty or
 repeats itself, is refused: its reward is 0, and the credit of its steps is that of scores of 0, so
@@ -32,11 +36,11 @@ from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import load_scorer
 from mclabel.rl.client import RewardItem, StepRewards
 from mclabel.rl.config import RewardSettings
-from mclabel.rl.credits.base import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
+from mclabel.rl.credits import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
 from mclabel.rl.groups import outcome_reward
 from mclabel.rl.tokens import unfit
 from mclabel.run.desk import Desk
-from mclabel.serving.asked import Asked, Limits
+from mclabel.serving.requests import Asked, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
