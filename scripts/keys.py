@@ -15,7 +15,7 @@ from mclabel.core.config.keys import Key, configuration_keys
 from mclabel.core.settings import Settings
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.search.job import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig, ScoreConfig
+from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.quickstart.toy import QuickstartConfig

@@ -19,7 +19,7 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.settings import OPERATIONAL, Chosen, Settings, at_most
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.search.job import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig, ScoreConfig
+from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import EstimatorSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator

@@ -22,7 +22,7 @@ from mclabel.cli.output import (
 from mclabel.judge.consensus.rules import RULES
 
 if TYPE_CHECKING:
-    from mclabel.show.grid import Grid
+    from mclabel.show.figures import Grid
 
 PIPE_WIDTH = 160  # where there is no terminal that tables must fit
 
@@ -75,7 +75,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
         group_table,
         over_optimisation_table,
     )
-    from mclabel.show.grid import to_markdown
+    from mclabel.show.figures import to_markdown
     from mclabel.show.progress import EvaluationProgress
 
     checked = load_config(BestOfNConfig, config, overrides, allow=allow)
@@ -343,7 +343,7 @@ def _fail_if_nothing(why: str | None) -> None:
 
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
-    from mclabel.show.grid import markdown, rich_table
+    from mclabel.show.figures import markdown, rich_table
 
     if result(figures):
         return

@@ -76,8 +76,7 @@ def _with_truth(row: LabeledSolution, truth: int | str | None) -> dict[str, Any]
 
 def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> None:
     """Print opinions on solutions: all, those on a problem, or those that name an error."""
-    from mclabel.judge.opinions import judged_solutions
-    from mclabel.report.judged import show_judged
+    from mclabel.judge.opinions import judged_solutions, show_judged
 
     chosen = (
         one
@@ -116,7 +115,7 @@ def labels(shards: str) -> None:
     from mclabel.run.shards.finished import undone_blocks
     from mclabel.run.shards.labels import committed_blocks, read_labels
     from mclabel.run.shards.store import Store
-    from mclabel.show.grid import rich_table
+    from mclabel.show.figures import rich_table
     from mclabel.show.texts import DESCRIBED
 
     store = Store(shards)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mclabel.core.records import StepState
 from mclabel.domains import arith, pyarith
-from mclabel.domains.arith import states as arith_states
+from mclabel.domains.arith import verify as arith_states
 from mclabel.domains.arith import verify as arith_verify
 from mclabel.domains.pyarith import solutions as pyarith_truth
 

@@ -17,10 +17,10 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
 from mclabel.judge.consensus.posterior import ROLLOUTS, fuse
-from mclabel.judge.consensus.rollouts import RunEvidence
 from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
 from mclabel.judge.consensus.sources import (
     PERSON,
+    RunEvidence,
     Source,
     check_same_solutions,
     judge_model,

@@ -29,8 +29,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.engines import Engine, EngineStats
 from mclabel.engines.base import never_fits
 from mclabel.engines.settings import settings_of
-from mclabel.judge.critic.parse import Vote
-from mclabel.judge.critic.votes import RETRY_BUDGET, Votes
+from mclabel.judge.critic.parse import RETRY_BUDGET, Vote, Votes
 from mclabel.judge.generative_chains import (
     CERTAIN,
     GENPRM_SYSTEM,
@@ -39,8 +38,8 @@ from mclabel.judge.generative_chains import (
     wording_hash,
 )
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
+from mclabel.prm.scoring import GENERATIVE
 from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
-from mclabel.prm.scoring.formats import GENERATIVE
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import first_below, scorer_fingerprint
 from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings

@@ -33,12 +33,11 @@ from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution, as_judged
 from mclabel.engines.devices import EngineResources
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
-from mclabel.judge.config import JudgeConfig, ScoreConfig
 from mclabel.judge.generative import known_prm
-from mclabel.judge.job import judge
+from mclabel.judge.job import JudgeConfig, ScoreConfig, judge
+from mclabel.prm.scoring import GENERATIVE
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, UnscoredError, check_scores
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
-from mclabel.prm.scoring.formats import GENERATIVE
 from mclabel.prm.scoring.manifest import (
     best_threshold,
     first_below,

@@ -14,8 +14,7 @@ import pyarrow as pa
 from mclabel.core.records import AUTHOR
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import RunLearner
-from mclabel.labeling.given import open_source
-from mclabel.labeling.inputs import load_inputs
+from mclabel.labeling.inputs import load_inputs, open_source
 from mclabel.labeling.job import label, semantic_config
 from mclabel.labeling.journal import may_mend
 from mclabel.labeling.policy import PreparedModels

@@ -20,9 +20,8 @@ from mclabel.labeling.completers import naming
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Lessons
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
-from mclabel.labeling.given import SourceRun
 from mclabel.labeling.grading import num_weak, ungraded_reasons
-from mclabel.labeling.inputs import ProblemItem
+from mclabel.labeling.inputs import ProblemItem, SourceRun
 from mclabel.labeling.journal import LabelJournal, read_entry
 from mclabel.labeling.problem import ProblemLabels, Rolling, Shared, label_problem, run_learner
 from mclabel.run.desk import Desk

@@ -34,11 +34,10 @@ from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import load_scorer
-from mclabel.rl.client import RewardItem, StepRewards
+from mclabel.rl.client import RewardItem, StepRewards, unfit
 from mclabel.rl.config import RewardSettings
 from mclabel.rl.credits import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
 from mclabel.rl.groups import outcome_reward
-from mclabel.rl.tokens import unfit
 from mclabel.run.desk import Desk
 from mclabel.serving.requests import Asked, Limits
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from mclabel.answers.golds import NoGold, read_gold
 from mclabel.core.settings import Settings, joined_faults
 from mclabel.core.stop import ends_within
-from mclabel.prm.scoring.formats import OWN_FORMAT
+from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.rl.client import RewardItem, StepRewards
 from mclabel.rl.config import RewardSettings, ServeRewardsConfig

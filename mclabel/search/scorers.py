@@ -30,8 +30,8 @@ from mclabel.domains.registry import carries_truth, true_first_error
 from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.engines.pretrained import check_weights
 from mclabel.judge.generative import known_prm
+from mclabel.prm.scoring import GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, check_scores
-from mclabel.prm.scoring.formats import GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.manifest import model_folder
 from mclabel.prm.scoring.score import estimate_steps
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer

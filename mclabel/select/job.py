@@ -19,9 +19,9 @@ from mclabel.core.settings import rule as checked
 from mclabel.data.readers.rows import row_place, scan_rows
 from mclabel.data.readers.solutions import manifest_bytes, read_selected
 from mclabel.engines.devices import AUTO
-from mclabel.judge.config import RunsHere, ScoreConfig
+from mclabel.judge.job import RunsHere, ScoreConfig
+from mclabel.prm.scoring import FORMATS, OWN_FORMAT
 from mclabel.prm.scoring.aggregate import Aggregation, aggregate
-from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
 from mclabel.prm.scoring.items import row_item
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import weights_of

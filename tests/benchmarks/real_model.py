@@ -34,7 +34,7 @@ from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.engines.hub import INSTALL, PACKAGE
 from mclabel.evaluate.labels.quality import label_cost, label_quality
 from mclabel.evaluate.labels.truth import judged_truth
-from mclabel.judge.config import JudgeConfig
+from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.run.shards.labels import commit_block, read_labels

@@ -33,7 +33,7 @@ from rich.console import Console
 from mclabel import jobs
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.solutions import read_selected
-from mclabel.judge.config import ScoreConfig
+from mclabel.judge.job import ScoreConfig
 from mclabel.judge.score import score
 from mclabel.prm.scoring.manifest import first_below
 from mclabel.run.shards.labels import commit_block, read_labels

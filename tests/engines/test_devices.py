@@ -15,7 +15,7 @@ from mclabel.core.config.keys import configuration_keys
 from mclabel.engines import EngineResources, PolicySettings, make_engine
 from mclabel.engines.devices import check_device, resolve_device
 from mclabel.evaluate.search.job import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig, ScoreConfig
+from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import ScorerJudge
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig

@@ -28,7 +28,7 @@ from mclabel.labeling.estimators import (
 from mclabel.labeling.estimators.begin import EachCompleter, seen_by
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.joint import nothing_seen
+from mclabel.labeling.estimators.posterior.evidence import nothing_seen
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     ClassPriors,

@@ -567,7 +567,7 @@ def test_the_client_needs_nothing_but_python() -> None:
     code = (
         "import sys; sys.path_importer_cache.clear();"
         "sys.path = [p for p in sys.path if 'site-packages' not in p];"
-        "import mclabel.rl.client, mclabel.rl.tokens"
+        "import mclabel.rl.client, mclabel.rl.client"
     )
     root = str(Path(__file__).parents[2])
     environment = {"PYTHONPATH": root, "PATH": os.environ["PATH"]}

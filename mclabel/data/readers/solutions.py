@@ -6,6 +6,9 @@ one was.
 `mclabel select` writes it, `mclabel label --select` reads it. It is one Parquet file that carries
 its digest: a row for each chosen solution, in the order of ids, and in the metadata of its footer
 how and from what they were chosen.
+
+Also here: rows of a file that cannot be used: left out with their reasons, or an error at the
+first.
 """
 
 from __future__ import annotations
@@ -20,11 +23,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.core.errors import DataError, RejectReason
+from mclabel.core.errors import DataError, RejectReason, bounded
 from mclabel.core.records import GivenSolution, Problem, Selection
 from mclabel.core.seeds import content_id
-from mclabel.data.readers.left_out import RowRejects
-from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, local_path, scan_rows
+from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, local_path, row_place, scan_rows
 from mclabel.run.parquet import whole_table
 from mclabel.run.shards.digest import check_parquet, parquet_with_digest
 from mclabel.run.shards.rejects import Reject
@@ -286,3 +288,53 @@ def _opened(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
     if check_parquet(content) != "sound":
         raise DataError(f"{key}: is damaged: its content does not match its digest. {_MAKE}")
     return table, about
+
+
+class RowRejects:
+    """What is left out of one file, in its order."""
+
+    def __init__(self, source: str, *, strict: bool = False) -> None:
+        """Begin with nothing left out.
+
+        Args:
+            source: path or URL of the file.
+            strict: whether a row that cannot be used is an error.
+        """
+        self.source, self._strict = source, strict
+        self.found: list[Reject] = []
+
+    def add(
+        self, why: RejectReason, number: int | None = None, problem_id: str | None = None
+    ) -> None:
+        """Leave a row out.
+
+        Args:
+            why: it cannot be used.
+            number: of the row, as `scan_rows` counts; None for what concerns the file as a whole.
+            problem_id: id of its problem; None if it is unknown.
+
+        Raises:
+            DataError: one row is too many, as rejects are strict.
+        """
+        if self._strict:
+            place = self.source if number is None else row_place(self.source, number)
+            raise DataError(f"{place}: {bounded(why.detail)}")
+        self.found.append(
+            Reject(
+                problem_id=None if problem_id is None else bounded(problem_id),
+                row=number,
+                source=self.source,
+                reason=why.reason,
+                detail=bounded(why.detail),
+            )
+        )
+
+    def none_left(self) -> str:
+        """The message that no row can be used; names the first."""
+        if not self.found:
+            return f"{self.source}: holds no rows"
+        first = self.found[0]
+        return (
+            f"{self.source}: none of its {len(self.found)} rows can be used; "
+            f"{row_place(self.source, first.row or 0)}: {first.detail}"
+        )

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mclabel.domains.arith.program import MAX_VALUE, Node, Operation, Program, answer_line, apply
-from mclabel.domains.arith.states import ANSWER, CHECK, END_THINK, THINK, WAIT
+from mclabel.domains.arith.verify import ANSWER, CHECK, END_THINK, THINK, WAIT
 
 Kind = Literal["flip", "operand", "skip"]
 

@@ -16,8 +16,7 @@ from mclabel.core.stats.values import clopper_pearson
 from mclabel.evaluate.labels.calibration import NUM_BINS
 from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, Position
 from mclabel.evaluate.labels.report import GroupReport
-from mclabel.show.grid import estimate_text
-from mclabel.show.plots import WIDTH, Plot, Series
+from mclabel.show.figures import WIDTH, Plot, Series, estimate_text
 
 
 class SharePoint(NamedTuple):

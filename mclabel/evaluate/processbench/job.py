@@ -18,9 +18,8 @@ from mclabel.answers import answer_key, extract_answer
 from mclabel.core.errors import ConfigError, DataError, bounded
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.judged import JudgedSolution, read_processbench, row_steps
-from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.readers.solutions import solution_of
+from mclabel.data.readers.solutions import RowRejects, solution_of
 from mclabel.evaluate.labels.job import check_out_folder, out_folder
 from mclabel.evaluate.labels.truth import (
     compact,
@@ -43,7 +42,7 @@ from mclabel.run.outputs import output_file
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
-from mclabel.show.grid import markdown
+from mclabel.show.figures import markdown
 from mclabel.show.texts import json_text
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from mclabel.search.config import SearchConfig, SharedSearchConfig
 from mclabel.search.job import model_sizes, search
 from mclabel.search.levels import BestOfNSearch
 from mclabel.search.scorers import ExactScorer, StepScorerSettings, make_scorer
-from mclabel.show.plots import save_plot
+from mclabel.show.figures import save_plot
 from mclabel.show.texts import json_text
 
 REFERENCE = "best_of_n"

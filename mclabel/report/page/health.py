@@ -18,7 +18,7 @@ from mclabel.evaluate.health import (
 from mclabel.evaluate.health_counts import SOMETIMES
 from mclabel.report.page.html import Html, details, join, paragraph, table
 from mclabel.run.kinds import Run
-from mclabel.show.grid import Grid
+from mclabel.show.figures import Grid
 
 STYLES = {"error": "bold red", "warning": "yellow"}
 NOTE = (

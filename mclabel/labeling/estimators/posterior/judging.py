@@ -34,7 +34,7 @@ from mclabel.core.stats.values import TruncatedPolicy, estimate_anytime
 from mclabel.labeling.estimators.base import Judgement, outcome_estimate, outcome_label
 from mclabel.labeling.estimators.paths import ROOT, SolutionPath
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
-from mclabel.labeling.estimators.posterior.joint import LEAST
+from mclabel.labeling.estimators.posterior.evidence import LEAST
 
 Floats = NDArray[np.float64]
 

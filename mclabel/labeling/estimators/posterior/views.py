@@ -17,9 +17,13 @@ from numpy.typing import NDArray
 from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.labeling.estimators.paths import Completer, ProblemPaths, RecordedRollout, SolutionPath
 from mclabel.labeling.estimators.posterior.chain import Evidence
-from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
+from mclabel.labeling.estimators.posterior.evidence import (
+    EvidenceTable,
+    bare_errors,
+    elsewhere,
+    likelihoods,
+)
 from mclabel.labeling.estimators.posterior.fit import ByCompleter
-from mclabel.labeling.estimators.posterior.joint import bare_errors, elsewhere, likelihoods
 from mclabel.labeling.estimators.posterior.plan import (
     DRAWS,
     Plan,
