@@ -43,6 +43,7 @@ from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import first_below, scorer_fingerprint
 from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
+from mclabel.run.desk import together
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import ScorerSettings
@@ -279,13 +280,3 @@ def _reasons(chains: Sequence[Chain]) -> str:
     counts = Counter(chain.reason for chain in chains).most_common(_NAMED_REASONS)
     named = "; ".join(f"{reason} ({count})" for reason, count in counts)
     return f"none of {len(chains)} chains gives a verdict: {named}"
-
-
-async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """What several give. If one fails, or nobody waits any more, the others end."""
-    tasks = [asyncio.create_task(one) for one in works]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()

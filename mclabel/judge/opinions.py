@@ -85,6 +85,14 @@ def text_digest(problem: str, steps: Sequence[str]) -> str:
     return content_id("texts", problem, list(steps))
 
 
+def text_digests(source: Store) -> dict[str, str]:
+    """Digests of what a judge has read of the run's solutions, by their ids."""
+    return {
+        row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
+        for row in read_labels(source)
+    }
+
+
 def opinion_of(location: str, row: Mapping[str, Any]) -> Opinion:
     """The opinion in a row of a shard.
 

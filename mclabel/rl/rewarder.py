@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, cast
+from typing import cast
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import GradeItem, make_checker
@@ -38,7 +38,7 @@ from mclabel.rl.client import RewardItem, StepRewards, unfit
 from mclabel.rl.config import RewardSettings
 from mclabel.rl.credits import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
 from mclabel.rl.groups import outcome_reward
-from mclabel.run.desk import Desk
+from mclabel.run.desk import Desk, together
 from mclabel.serving.requests import Asked, Limits
 
 
@@ -126,14 +126,14 @@ class Rewarder:
             await self._scorer.close()
 
     async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
-        texts = await _together(*map(self._read, items))
+        texts = await together(*map(self._read, items))
         readable = [
             (i, one, texts[i][0])
             for i, one in enumerate(items)
             if one is not None and texts[i][1] is None
         ]
-        scored, outcomes = await _together(
-            _together(*(self._scored(one, ends) for _, one, ends in readable)),
+        scored, outcomes = await together(
+            together(*(self._scored(one, ends) for _, one, ends in readable)),
             self._graded([one for _, one, _ in readable]),
         )
         known = [self._refused(ends, why or "empty") for ends, why in texts]
@@ -281,16 +281,6 @@ def _problem(item: RewardItem) -> Problem:
         answer=gold.answer,
         answer_is_json=gold.is_json,
     )
-
-
-async def _together(*works: Coroutine[Any, Any, Any]) -> Any:
-    """What several give. If one fails, or nobody waits any more, the others end."""
-    tasks = [asyncio.create_task(one) for one in works]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 MAX_CHARACTERS = 262_144

@@ -21,7 +21,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.rl.config import RLConfig, ServeRewardsConfig
 from mclabel.search.config import SearchConfig, ServeSearchConfig
-from mclabel.search.scorers import PrmScorer
+from mclabel.search.prm_scorer import PrmScorer
 
 CONFIGURATIONS = (
     *(JudgeConfig, LabelConfig, RLConfig, ScoreConfig, SearchConfig),

@@ -30,7 +30,8 @@ from mclabel.prm.scoring.scorer import ScorerSettings, load_scorer
 from mclabel.rl.client import RewardItem
 from mclabel.rl.config import RewardSettings
 from mclabel.rl.rewarder import Rewarder
-from mclabel.search.scorers import Beginning, PrmScorer, make_scorer
+from mclabel.search.prm_scorer import PrmScorer
+from mclabel.search.scorers import Beginning, make_scorer
 from mclabel.serving.requests import Limits
 from tests.prm.test_adapters import tokenizer
 from tests.support.labelled import tiny_model

@@ -114,7 +114,7 @@ def test_size_is_bounded_and_the_result_is_kept(
     markup = shown(tmp_path / "run", tree("big", *many, *result, chosen="c"))
     assert len(re.findall(r'class="node[ "]', markup)) == 5
     assert "98 nodes are left out" in markup and ">chosen<" in markup
-    assert "x" * page.MAX_SHOWN not in markup
+    assert "x" * page.MAX_TEXT not in markup
     chain = [node(f"d{i}", f"d{i - 1}" if i else "") for i in range(3000)]
     monkeypatch.setattr(page, "MAX_NODES", 4000)
     deep = shown(tmp_path / "deep", tree("deep", *chain))

@@ -114,7 +114,7 @@ def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def changed_fields(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
     """Keys in which the configuration of a manifest differs from another, in order."""
-    theirs, ours = _flat(manifest["identity"]), _flat_here(semantic.identity)
+    theirs, ours = flat(manifest["identity"]), _flat_here(semantic.identity)
     return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
 
@@ -129,7 +129,7 @@ def other_configuration(
         semantic: of the job.
         changed: keys in which they differ.
     """
-    all_theirs = _flat(manifest["config"]) | _flat(manifest["identity"])
+    all_theirs = flat(manifest["config"]) | flat(manifest["identity"])
     all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
     lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
     return ShardError(
@@ -144,7 +144,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     A field that one of them lacks comes from another version of mclabel and is ignored, but for
     an engine's: of these only those are recorded that are not at their defaults.
     """
-    theirs, ours = _flat(there), _flat_here(here)
+    theirs, ours = flat(there), _flat_here(here)
     compared = {key for key in theirs | ours if ".engine." in key} | (theirs.keys() & ours.keys())
     return [
         _difference(key, theirs.get(key), ours.get(key))
@@ -215,17 +215,18 @@ def run_id(store: Store) -> str | None:
 
 def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
     """The flat mapping, with the types that reading JSON returns."""
-    return _flat(json.loads(json.dumps(content)))
+    return flat(json.loads(json.dumps(content)))
 
 
-def _flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
+    """Nested keys joined by dots."""
+    result: dict[str, Any] = {}
     for key, item in content.items():
         if isinstance(item, Mapping):
-            flat |= _flat(item, f"{parent}{key}.")
+            result |= flat(item, f"{parent}{key}.")
         else:
-            flat[f"{parent}{key}"] = item
-    return flat
+            result[f"{parent}{key}"] = item
+    return result
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str]:
