@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import cast
+from typing import Any, cast
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import GradeItem, make_checker
@@ -132,10 +132,11 @@ class Rewarder:
             for i, one in enumerate(items)
             if one is not None and texts[i][1] is None
         ]
-        scored, outcomes = await together(
+        both: Any = await together(
             together(*(self._scored(one, ends) for _, one, ends in readable)),
             self._graded([one for _, one, _ in readable]),
         )
+        scored, outcomes = both
         known = [self._refused(ends, why or "empty") for ends, why in texts]
         for (i, one, ends), found, outcome in zip(readable, scored, outcomes, strict=True):
             if isinstance(found, str):

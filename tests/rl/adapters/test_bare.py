@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("module", ["client", "tokens", "adapters.rewards", "adapters.openrlhf"])
+@pytest.mark.parametrize("module", ["client", "adapters.rewards", "adapters.openrlhf"])
 def test_loads_with_nothing_but_python(module: str) -> None:
     code = (
         "import sys\n"
