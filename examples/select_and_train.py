@@ -14,7 +14,7 @@ from pathlib import Path
 
 import mclabel as mc
 from mclabel import jobs
-from mclabel.select.config import SelectConfig
+from mclabel.select.job import SelectConfig
 
 
 def main(folder: Path, turns: int = 2, budget: int = 24) -> None:

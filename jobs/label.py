@@ -19,7 +19,7 @@ from rich.console import Console
 from mclabel import jobs
 from mclabel.cli.output import EXIT_BUDGET, clear_exits
 from mclabel.core.config.load import load_config
-from mclabel.evaluate.health.health import ENOUGH_FILES, run_health
+from mclabel.evaluate.health import ENOUGH_FILES, run_health
 from mclabel.labeling.config import LabelConfig
 from mclabel.report.page.health import finding_lines
 from mclabel.run.shards.store import Store

@@ -40,8 +40,7 @@ from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.verify import StepTruth
 from mclabel.domains.pyarith.interpreter import run
 from mclabel.domains.pyarith.problems import Function, generate, stories
-from mclabel.domains.pyarith.solutions import write
-from mclabel.domains.pyarith.truth import Judge
+from mclabel.domains.pyarith.solutions import Judge, write
 from mclabel.engines.pretrained import load_model, load_tokenizer
 
 STEPS = {"strong": 3000, "policy": 250}

@@ -40,16 +40,17 @@ from mclabel.answers import grade_completion
 from mclabel.core.records import Problem, StepState, Verdict
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.misconceptions import write_trace
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
-from mclabel.domains.arith.states import (
+from mclabel.domains.arith.tokenizer import build_tokenizer
+from mclabel.domains.arith.verify import (
     SILENT_LINES,
+    read_answer,
     read_commitment,
+    read_statement,
     trace_states,
 )
-from mclabel.domains.arith.tokenizer import build_tokenizer
-from mclabel.domains.arith.traces import write_trace
-from mclabel.domains.arith.verify import read_answer, read_statement
 from mclabel.engines.pretrained import load_model, load_tokenizer
 
 STEPS, MUON_LR = 1200, 0.006
@@ -216,9 +217,9 @@ pipeline_tag: text-generation
 # arith reflective
 
 A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
-`arith:policy` on traces written by `mclabel.domains.arith.traces`, by `jobs/train_traces.py`. It
-thinks aloud before it answers: misreads events, states answers on its way, checks steps, and
-repairs some of its errors.
+`arith:policy` on traces written by `mclabel.domains.arith.misconceptions`, by
+`jobs/train_traces.py`. It thinks aloud before it answers: misreads events, states answers
+on its way, checks steps, and repairs some of its errors.
 
 Llama, width 128, 6 layers, bfloat16. It knows nothing but this domain.
 
@@ -227,7 +228,7 @@ Llama, width 128, 6 layers, bfloat16. It knows nothing but this domain.
 {table}
 
 100 test problems in each row, none of them in training, four traces each, at temperature 0.8, of
-at most 850 tokens. States are exact (`mclabel.domains.arith.states`); "no step" is the share of
+at most 850 tokens. States are exact (`mclabel.domains.arith.verify`); "no step" is the share of
 lines that state nothing, and "right by luck" that of right answers while an error stands.
 """
 

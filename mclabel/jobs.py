@@ -3,8 +3,13 @@
 The command line imports the job it runs from its own room, so that it loads nothing else.
 """
 
-from mclabel.data.exchange.job import ExportReport, export_run, import_file
-from mclabel.data.exchange.tables import TablesReport, export_tables
+from mclabel.data.exchange.job import (
+    ExportReport,
+    TablesReport,
+    export_run,
+    export_tables,
+    import_file,
+)
 from mclabel.evaluate.best_of_n.job import best_of_n
 from mclabel.evaluate.search.job import eval_search
 from mclabel.judge.combine import combine

@@ -23,7 +23,7 @@ import argparse
 from typing import Any
 
 import mclabel as mc
-from mclabel.data.exchange.tables import export_tables
+from mclabel.data.exchange.job import export_tables
 
 
 def main() -> None:

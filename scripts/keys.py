@@ -14,14 +14,14 @@ from pathlib import Path
 from mclabel.core.config.keys import Key, configuration_keys
 from mclabel.core.settings import Settings
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.evaluate.search.config import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig, ScoreConfig
+from mclabel.evaluate.search.job import SearchEvalConfig
+from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.config import QuickstartConfig
+from mclabel.quickstart.toy import QuickstartConfig
 from mclabel.rl.config import RLConfig, ServeRewardsConfig
 from mclabel.search.config import SearchConfig, ServeSearchConfig
-from mclabel.select.config import SelectConfig
+from mclabel.select.job import SelectConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 CONFIGURATIONS: dict[str, type[Settings]] = {

@@ -19,9 +19,8 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mclabel.domains.words import ALPHA, RANK
-from mclabel.domains.words.stories import TRAINED, Worked, events
-from mclabel.engines.smollm2 import smollm2_folder
+from mclabel.domains.words import ALPHA, RANK, TRAINED, Worked, events
+from mclabel.engines.hub import smollm2_folder
 
 RATE, BATCH = 2e-3, 8
 

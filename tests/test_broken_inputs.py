@@ -599,7 +599,7 @@ def test_a_broken_input_is_one_message(
 ) -> None:
     slot = VERBS[verb][name]
     monkeypatch.chdir(tmp_path)
-    for user in ("report.viewer.server", "serving.page"):  # it serves for ever
+    for user in ("report.viewer.server", "serving.access"):  # it serves for ever
         monkeypatch.setattr(f"mclabel.{user}.serve_page", lambda *arguments: None)
     for server in ("search.serve", "rl.serve"):  # so do these
         monkeypatch.setattr(f"mclabel.{server}._run", _served)

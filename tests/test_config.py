@@ -8,8 +8,8 @@ import pytest
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.evaluate.search.config import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig
+from mclabel.evaluate.search.job import SearchEvalConfig
+from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import with_examples

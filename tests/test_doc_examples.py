@@ -23,11 +23,11 @@ from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
 from mclabel.judge.opinions import OpinionRun
 from mclabel.rl.config import CreditField, ServeRewardsConfig
-from mclabel.rl.credits.base import CheckedCredit
+from mclabel.rl.credits import CheckedCredit
 from mclabel.rl.serve import serve_rewards
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
-from mclabel.serving.asked import Limits
+from mclabel.serving.requests import Limits
 from mclabel.serving.run import Place
 from tests.support.labelled import arith_rows, write_run
 from tests.support.searches import check_trees

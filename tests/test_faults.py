@@ -15,10 +15,10 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.faults import MUST, REQUIRED, UNKNOWN_KEY
 from mclabel.core.settings import COMPONENT_FAULT, NESTED_FAULTS, Chosen, Settings, settings_class
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.judge.config import ScoreConfig
+from mclabel.judge.job import ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.config import QuickstartConfig
+from mclabel.quickstart.toy import QuickstartConfig
 
 OURS = {NESTED_FAULTS, COMPONENT_FAULT, "value_error"}
 VALUES: list[Any] = [

@@ -29,7 +29,7 @@ def test_import_leaves_heavy_modules_alone(module: str) -> None:
     assert result.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["mclabel.jobs", "mclabel.judge.scorer"])
+@pytest.mark.parametrize("module", ["mclabel.jobs", "mclabel.judge.score"])
 def test_jobs_leave_alone_what_few_jobs_need(module: str) -> None:
     slow = ("torch", "ray", "vllm", "transformers", "datasets", "matplotlib", "scipy.stats")
     code = f"import sys, {module}; print([m for m in {slow!r} if m in sys.modules])"

@@ -18,13 +18,13 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
 from mclabel.core.settings import OPERATIONAL, Chosen, Settings, at_most
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.evaluate.search.config import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig, ScoreConfig
+from mclabel.evaluate.search.job import SearchEvalConfig
+from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import EstimatorSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.config import QuickstartConfig
+from mclabel.quickstart.toy import QuickstartConfig
 from mclabel.rl.config import ServeRewardsConfig
 from mclabel.search.config import SearchConfig, ServeSearchConfig
 

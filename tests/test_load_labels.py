@@ -20,7 +20,7 @@ from mclabel import jobs
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DamagedFile
-from mclabel.data.exchange.tables import export_tables
+from mclabel.data.exchange.job import export_tables
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import label_tables

@@ -15,8 +15,8 @@ import pytest
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.evaluate.search.config import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig
+from mclabel.evaluate.search.job import SearchEvalConfig
+from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.search.config import SearchConfig

@@ -21,13 +21,12 @@ from mclabel.cli.output import EXIT_INTERRUPTED
 from mclabel.core.config.load import load_config
 from mclabel.core.records import LabeledSolution
 from mclabel.core.stats.pool import pool_mean
-from mclabel.data.readers.selected import read_selected
+from mclabel.data.readers.solutions import read_selected
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
-from mclabel.select.config import SelectConfig
-from mclabel.select.job import SelectReport
+from mclabel.select.job import SelectConfig, SelectReport
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 NUM_PROBLEMS, EACH = 6, 5

@@ -151,7 +151,7 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            "mclabel.run.local_fleet",
+            "mclabel.run.fleets",
             WHILE_LOADING,
             id="while the engine loads",
             marks=pytest.mark.slow,

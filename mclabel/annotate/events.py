@@ -21,6 +21,7 @@ from typing import Any
 
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.data.readers.rows import is_unicode
+from mclabel.run.shards.durable import sync_folder, write_synced
 
 EVENTS = "events.jsonl"
 RATINGS = ("good", "okay", "bad", "unsure")
@@ -156,7 +157,7 @@ class EventLog:
             self._events = {one.id: one for one in _parsed(content[: self._size], self._path)}
             os.ftruncate(self._file, self._size)
             os.fsync(self._file)
-            _sync_folder(folder)
+            sync_folder(folder)
         except BaseException:
             os.close(self._file)
             raise
@@ -183,7 +184,7 @@ class EventLog:
                 raise DataError(f"id={event.id!r}: is the id of another event. Reload the page")
             try:
                 os.ftruncate(self._file, self._size)  # without what a write that failed has left
-                _write(self._file, line)
+                write_synced(self._file, line)
             except OSError as error:
                 raise ShardError(f"{self._path}: cannot be written ({error.strerror})") from error
             self._size += len(line)
@@ -215,7 +216,7 @@ def write_events(folder: Path, events: Iterable[Event]) -> None:
     """Write the events of a new folder."""
     file = os.open(folder / EVENTS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        _write(file, b"".join(map(_line, events)))
+        write_synced(file, b"".join(map(_line, events)))
     finally:
         os.close(file)
 
@@ -273,19 +274,3 @@ def _parsed(content: bytes, path: Path) -> Iterator[Event]:
                 f"{path}, line {number}: is no event ({error}). Only the last line can be half "
                 "written, so the file has been changed: restore it from a copy"
             ) from error
-
-
-def _write(file: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(file, left) :]
-    os.fsync(file)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put the names of a folder's files on the disk, too."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

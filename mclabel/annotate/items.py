@@ -22,7 +22,7 @@ from typing import Any
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
-from mclabel.data.readers.selected import Selected
+from mclabel.data.readers.solutions import Selected
 from mclabel.run.outputs import ANNOTATIONS
 
 ITEMS, SETTINGS = "items.jsonl", str(ANNOTATIONS.manifest)

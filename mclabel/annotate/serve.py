@@ -1,21 +1,42 @@
-"""`mclabel annotate`: the page on a port of this machine, until it is interrupted."""
+"""`mclabel annotate`: the page on a port of this machine, until it is interrupted.
+
+Also here: the server of the page on which people label: items out, events in, for this machine
+alone.
+
+The labels of the run are given out for a solution only to who has submitted an opinion on it; with
+gold among the solutions they are not given out, for gold may have none and would be known by that.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.events import EventLog
-from mclabel.annotate.folder import Summary
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from mclabel.annotate.events import Event, EventLog, parse_event
+from mclabel.annotate.folder import Annotated, Summary, answer_of, summarise
 from mclabel.annotate.gold import (
+    NOT_ADMITTED,
     GoldLine,
     check_settings,
     gold_digest,
     is_of_run,
+    num_needed,
+    queues,
     read_gold,
+    standing,
     with_gold,
 )
 from mclabel.annotate.items import (
@@ -33,10 +54,13 @@ from mclabel.annotate.items import (
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
-from mclabel.data.readers.selected import Selected, read_selected
+from mclabel.data.readers.solutions import Selected, read_selected
 from mclabel.run.kinds import Run, find_runs, run_identity
 from mclabel.run.outputs import ANNOTATIONS, check_places, output_folder
 from mclabel.run.shards.labels import read_labels
+from mclabel.serving.access import PageFence
+from mclabel.serving.requests import Refused, json_response, parsed, read_body
+from mclabel.show.texts import STATIC
 
 PORT = 8790
 
@@ -72,8 +96,7 @@ def annotate(
         DataError: the run's solutions are not those that the folder holds.
         ShardError: the run cannot be read, or the folder holds something else.
     """
-    from mclabel.annotate.server import OVERVIEW, Annotations, make_app
-    from mclabel.serving.page import listen_here, page_address, serve_page
+    from mclabel.serving.access import listen_here, page_address, serve_page
 
     labelled = _labelled(run)
     lines = [] if gold is None else read_gold(gold)
@@ -172,3 +195,260 @@ def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolu
             "another -o"
         )
     return rows
+
+
+MAX_BODY = 1 << 20
+"""Bytes of one event, which has a word for each step."""
+EVENTS_PATH, OVERVIEW = "/api/events", "/overview"
+MAX_SHOWN = 500
+"""Disagreements of one overview."""
+
+
+class Annotations:
+    """The state of a folder that is served."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        items: Sequence[Item],
+        rows: Mapping[str, LabeledSolution],
+        log: EventLog,
+    ) -> None:
+        """Serve items.
+
+        Args:
+            settings: of the folder.
+            items: in the order in which they are shown.
+            rows: labels of the run, by solution id.
+            log: of the events.
+        """
+        self.settings, self._items, self._rows, self._log = settings, items, rows, log
+        self._by_id = {item.id: item for item in items}
+        self._gold = {item.id: item.gold for item in items if item.gold is not None}
+        self._queues = queues(items, settings)
+        self._mine = {person: frozenset(queue.ids) for person, queue in self._queues.items()}
+        self._admitted: set[str] = set()
+
+    def annotated(self) -> Annotated:
+        """Items, and what has been said of them by now."""
+        return Annotated(
+            settings=self.settings,
+            items=self._items,
+            queues=self._queues,
+            latest=self._log.latest(),
+            firsts=self._log.firsts(),
+        )
+
+    def summary(self) -> Summary:
+        """What people have done, and how far they agree."""
+        return summarise(self.annotated())
+
+    def said_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
+        """The summary as JSON; rates on gold for the overseer alone, as they show what is gold."""
+        content = asdict(self.summary())
+        if person != OVERSEER:
+            for one in content["people"]:
+                del one["screening"], one["hidden"]
+        return content
+
+    def overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """What whoever runs this looks at: the summary, and where people differ."""
+        only(person, OVERSEER)
+        annotated = self.annotated()
+        differ = annotated.disagreements
+        settings = self.settings
+        return {
+            "summary": asdict(summarise(annotated)),
+            "needed": num_needed(settings) if settings.screening else None,
+            "num_screening": settings.screening,
+            "num_differ": len(differ),
+            "num_settled": sum(events[-1].person == OVERSEER for _, events in differ),
+            "differ": [
+                {
+                    "id": item.id,
+                    "problem": item.problem,
+                    "answer": item.answer,
+                    "steps": item.steps,
+                    "labels": [
+                        {"person": e.person, "answer": answer_of(e), "ratings": e.ratings,
+                         "note": e.note}
+                        for e in events
+                    ],
+                    "settled": events[-1].person == OVERSEER,
+                }
+                for item, events in differ[:MAX_SHOWN]
+            ],
+        }  # fmt: skip
+
+    def state(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
+        """What the page begins with: who it is for, what is to be done, what is done."""
+        done = {
+            solution: {"ratings": e.ratings, "finish": e.finish, "note": e.note, "ms": e.ms,
+                       "revision": e.revision}
+            for (who, solution), e in self._log.latest().items() if who == person
+        }  # fmt: skip
+        admitted = self._is_admitted(person)
+        if person == OVERSEER:
+            items = [item.id for item, _ in self.annotated().disagreements]
+        else:
+            queue = self._queues[person]
+            items = list(queue.ids if admitted else queue.screening)
+        return {
+            "person": person,
+            "folder": self.settings.id,
+            "items": items,
+            "done": done,
+            "guidelines": self.settings.guidelines,
+            "screening": admitted is None,
+            "notice": NOT_ADMITTED if admitted is False else None,
+            "shows_run": not self._gold,
+            "oversees": person == OVERSEER,
+        }
+
+    def item(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """What is shown of a solution before it is labelled: not its labels, nor its outcome."""
+        item = self._own(person, query.get("id", ""))
+        shown = ("id", "problem", "answer", "steps", "digest")
+        return {name: getattr(item, name) for name in shown}
+
+    def labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """What the run says of a solution that the person has submitted."""
+        item = self._own(person, query.get("id", ""))
+        if self._gold:
+            raise Refused(403, "labels of the run are not shown here")
+        if self._log.first(person, item.id) is None:
+            raise Refused(403, "labels of the run are shown once you have submitted your own")
+        row = self._rows[item.id]
+        return {
+            "outcome": row.solution.outcome,
+            "first_error": row.first_error,
+            "decided": row.is_decided,
+            "values": [step.value if step.value is not None else step.mean for step in row.steps],
+            "hard": [step.hard for step in row.steps],
+        }
+
+    def add(self, person: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Record an event of the page; returns when it is on the disk."""
+        try:
+            event = parse_event(content)
+        except DataError as error:
+            raise Refused(400, str(error)) from None
+        if event.person != person:
+            raise Refused(
+                403,
+                f"person={event.person[:80]!r}: this browser is open for {person} now. Open the "
+                f"address of {event.person[:80]} again",
+            )
+        self._check(event, self._own(person, event.solution))
+        try:
+            return {"new": self._log.add(event)}
+        except DataError as error:
+            raise Refused(409, str(error)) from None
+        except ShardError as error:
+            raise Refused(503, str(error)) from None
+
+    def _check(self, event: Event, item: Item) -> None:
+        if event.digest != item.digest:
+            raise Refused(
+                409,
+                f"digest={event.digest[:80]!r}: solution {item.id} has other texts here "
+                f"({item.digest}). Reload the page, and label it again",
+            )
+        if len(event.ratings) != len(item.steps):
+            raise Refused(
+                400,
+                f"ratings: {len(event.ratings)} given, and solution {item.id} has steps 0 to "
+                f"{len(item.steps) - 1}. Reload the page",
+            )
+
+    def _is_admitted(self, person: str) -> bool | None:
+        """None while the screening goes on. First opinions stay, and so does the answer."""
+        if person == OVERSEER or person in self._admitted:
+            return True
+        queue = self._queues[person]
+        found = standing(
+            replace(queue, hidden=frozenset()),
+            self._gold,
+            partial(self._log.first, person),
+            self.settings,
+        ).admitted
+        if found:
+            self._admitted.add(person)
+        return found
+
+    def _own(self, person: str, solution: str) -> Item:
+        item = self._by_id.get(solution)
+        if person == OVERSEER:
+            own = item is not None and item.gold is None
+        else:
+            own = solution in self._mine[person]
+        if item is None or not own:
+            raise Refused(404, f"id={solution[:80]!r}: is no solution that {person} labels")
+        admitted = self._is_admitted(person)
+        if admitted is False:
+            raise Refused(403, NOT_ADMITTED)
+        if admitted is None and solution not in self._queues[person].screening:
+            raise Refused(
+                403, f"id={solution[:80]!r}: comes after the screening. Finish that first"
+            )
+        return item
+
+
+def only(person: str, wanted: str) -> None:
+    """Refuse everybody else.
+
+    Raises:
+        Refused: the person is another.
+    """
+    if person != wanted:
+        raise Refused(403, f"this is for {wanted} alone: open the address that was printed for it")
+
+
+def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
+    """The page as an ASGI application.
+
+    Args:
+        annotations: that are made.
+        tokens: name of the person, by token.
+    """
+    answers: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
+        "/api/state": annotations.state,
+        "/api/item": annotations.item,
+        "/api/labels": annotations.labels,
+        "/api/overview": annotations.overview,
+        "/summary": annotations.said_summary,
+    }
+    app = Starlette(
+        routes=[
+            Route("/", _page),
+            Route(OVERVIEW, _overview),
+            *(Route(path, partial(_answer, made)) for path, made in answers.items()),
+            Route(EVENTS_PATH, partial(_record, annotations), methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        exception_handlers={Refused: _refusal},
+    )
+    return PageFence(app, tokens, command="mclabel annotate", posts=(EVENTS_PATH,))
+
+
+async def _page(request: Request) -> Response:
+    return FileResponse(STATIC / "annotate" / "index.html")
+
+
+async def _overview(request: Request) -> Response:
+    only(request.state.person, OVERSEER)
+    return FileResponse(STATIC / "annotate" / "overview.html")
+
+
+async def _answer(made: Callable[[str, Mapping[str, str]], Any], request: Request) -> Response:
+    return json_response(await run_in_threadpool(made, request.state.person, request.query_params))
+
+
+async def _record(annotations: Annotations, request: Request) -> Response:
+    content = parsed(await read_body(request, max_bytes=MAX_BODY))
+    return json_response(await run_in_threadpool(annotations.add, request.state.person, content))
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return json_response({"error": str(error)}, error.status, error.headers)

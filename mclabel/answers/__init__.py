@@ -7,11 +7,17 @@ of counted steps, so that a verdict does not depend on the machine or its load. 
 wrote is ever evaluated as code.
 """
 
-from mclabel.answers.checker import Checker, default_checker, grade, grade_completion
-from mclabel.answers.equality import group_answers, group_many
+from mclabel.answers.checker import (
+    Checker,
+    default_checker,
+    grade,
+    grade_completion,
+    group_answers,
+    group_many,
+)
 from mclabel.answers.extraction.extract import extract_answer, reference_answer
+from mclabel.answers.golds import verdict_on
 from mclabel.answers.grade import CHECKER_VERSION, GUESS, Grade, answer_key
-from mclabel.answers.reward import verdict_on
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.workers.pool import PASSING
 

@@ -7,13 +7,13 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from mclabel.cli import check, judge, label, look, rl, search, train, verify
+from mclabel.cli import check, judge, label, look, rl, search, train
 from mclabel.cli.doctor import doctor
 from mclabel.cli.evaluate import evaluate
+from mclabel.cli.label import simulate
 from mclabel.cli.options import settings
 from mclabel.cli.output import clear_exits, console, json_option, result, show_tracebacks
 from mclabel.cli.select import select
-from mclabel.cli.simulate import simulate
 
 TRACEBACK = "--traceback"
 
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 @main.command()
-@settings("mclabel.quickstart.config:QuickstartConfig")
+@settings("mclabel.quickstart.toy:QuickstartConfig")
 @click.option(
     "--model",
     type=click.Choice(["arith:policy", "smollm2:135m"]),
@@ -78,9 +78,8 @@ def quickstart(
     language model.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.quickstart.config import QuickstartConfig
     from mclabel.quickstart.real import run_real_quickstart
-    from mclabel.quickstart.toy import run_quickstart
+    from mclabel.quickstart.toy import QuickstartConfig, run_quickstart
     from mclabel.run.outputs import output_folder
 
     for key, value in (("model", model), ("size", size)):
@@ -114,7 +113,7 @@ for _command in (
     *(search.search, search.serve_search),
     *(rl.rl, rl.serve_rewards),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
-    *(evaluate, check.check, verify.verify, simulate, doctor),
+    *(evaluate, check.check, look.verify, simulate, doctor),
     *(look.show, look.labels, look.report, look.view, look.annotate),
 ):
     main.add_command(_command)

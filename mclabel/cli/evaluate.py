@@ -22,7 +22,7 @@ from mclabel.cli.output import (
 from mclabel.judge.consensus.rules import RULES
 
 if TYPE_CHECKING:
-    from mclabel.show.grid import Grid
+    from mclabel.show.figures import Grid
 
 PIPE_WIDTH = 160  # where there is no terminal that tables must fit
 
@@ -75,7 +75,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
         group_table,
         over_optimisation_table,
     )
-    from mclabel.show.grid import to_markdown
+    from mclabel.show.figures import to_markdown
     from mclabel.show.progress import EvaluationProgress
 
     checked = load_config(BestOfNConfig, config, overrides, allow=allow)
@@ -109,7 +109,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
 
 
 @evaluate.command(name="search")
-@configuration("mclabel.evaluate.search.config:SearchEvalConfig")
+@configuration("mclabel.evaluate.search.job:SearchEvalConfig")
 @_FORMAT
 @json_option
 def eval_search(
@@ -123,7 +123,7 @@ def eval_search(
     Running it again resumes an interrupted comparison.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.evaluate.search.config import SearchEvalConfig
+    from mclabel.evaluate.search.job import SearchEvalConfig
     from mclabel.evaluate.search.job import eval_search as run_eval_search
     from mclabel.evaluate.search.show import search_grids
     from mclabel.show.progress import EvaluationProgress
@@ -313,7 +313,7 @@ def processbench_golds(
     without a gold answer in --golds takes the boxed answer of a solution that is marked as right.
     """
     from mclabel.data.readers.rows import row_place
-    from mclabel.evaluate.processbench.golds import join_golds
+    from mclabel.evaluate.processbench.job import join_golds
 
     report = join_golds(files, golds, out, strict=strict)
     result({"out": out, **asdict(report)})
@@ -343,7 +343,7 @@ def _fail_if_nothing(why: str | None) -> None:
 
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
-    from mclabel.show.grid import markdown, rich_table
+    from mclabel.show.figures import markdown, rich_table
 
     if result(figures):
         return

@@ -24,7 +24,7 @@ RULE_NAMES = (POSTERIOR, JUDGE, *RULES)
 
 @click.command()
 @click.argument("solutions")
-@settings("mclabel.judge.config:JudgeConfig")
+@settings("mclabel.judge.job:JudgeConfig")
 @click.option("-o", "--out", required=True, help="Folder or URL for the opinions.")
 @click.option(
     "--config",
@@ -75,9 +75,8 @@ def judge(
     opinions of judges and labels from rollouts into new labels.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.judge.config import JudgeConfig
+    from mclabel.judge.job import JudgeConfig, judge_words
     from mclabel.judge.job import judge as run_judge
-    from mclabel.judge.job import judge_words
     from mclabel.judge.opinions import opinion_counts
     from mclabel.show.progress import job_progress
 

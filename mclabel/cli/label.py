@@ -1,10 +1,13 @@
-"""The verbs that make labels: `label`, `submit`, `compact`, `regrade`."""
+"""The verbs that make labels: `label`, `submit`, `compact`, `regrade`.
+
+Also here: `mclabel simulate`: estimators on simulated problems.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,24 +15,27 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from mclabel.cli.options import ALLOW, configuration
+from mclabel.cli.options import ALLOW, SEED, configuration
 from mclabel.cli.output import (
     EXIT_BUDGET,
     EXIT_INTERRUPTED,
     EXIT_NOTHING,
+    EXIT_USER_ERROR,
     console,
     fail,
     json_option,
     result,
     say_left_out,
 )
-from mclabel.core.errors import ShardError
-
-REJECTED = "rows or problems could not be labelled"
+from mclabel.core.errors import ConfigError, ShardError
 
 if TYPE_CHECKING:
     from mclabel.labeling.config import LabelConfig
+    from mclabel.labeling.estimators import EstimatorSettings
     from mclabel.run.plan_index import InputChanges
+
+
+REJECTED = "rows or problems could not be labelled"
 
 
 @click.command()
@@ -174,7 +180,7 @@ def _say_changes(changes: InputChanges) -> None:
 
 def _selected(manifest: str, overrides: Sequence[str]) -> list[str]:
     """The keys of a selection: its manifest, and its pool unless that is named already."""
-    from mclabel.data.readers.selected import read_selected
+    from mclabel.data.readers.solutions import read_selected
 
     keys = [f"solutions.select={json.dumps(manifest)}"]
     pool = read_selected(manifest).about["pool"]
@@ -226,7 +232,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 
 def _say_health(out: str) -> dict[str, Any] | None:
     """The health of a run, with what stands against training on its labels said, if anything."""
-    from mclabel.evaluate.health.health import ENOUGH_FILES, health_json, run_health
+    from mclabel.evaluate.health import ENOUGH_FILES, health_json, run_health
     from mclabel.report.page.health import finding_lines
     from mclabel.run.shards.store import Store
 
@@ -272,8 +278,8 @@ def submit_label(
 
     The exit code is that of the job.
     """
-    from mclabel.labeling.submit import follow
-    from mclabel.labeling.submit import submit_label as start
+    from mclabel.labeling.job import follow
+    from mclabel.labeling.job import submit_label as start
 
     job = start(config, overrides, allow=allow, address=address, runtime_env=runtime_env)
     console.print(f"Submitted as {job.id}.", highlight=False)
@@ -354,3 +360,76 @@ def regrade(
     for line in done.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"The labels are in {out}.", highlight=False, markup=False, soft_wrap=True)
+
+
+@click.command()
+@click.argument("estimators", nargs=-1, metavar="[ESTIMATOR [KEY=VALUE]...]...")
+@click.option(
+    "--problems",
+    default=300,
+    show_default=True,
+    type=click.IntRange(1, 2_000),  # about a megabyte each
+    help="Number of simulated problems for each profile.",
+)
+@click.option(
+    "--profile",
+    multiple=True,
+    help=(
+        "Simulate only this profile: sharp, decay, recovery, lucky or hopeless. Can be repeated."
+    ),
+)
+@click.option(
+    "--seed", default=0, show_default=True, type=SEED, help="Random seed of the simulation."
+)
+@json_option
+def simulate(
+    estimators: tuple[str, ...], problems: int, profile: tuple[str, ...], seed: int
+) -> None:
+    """Compare estimators on simulated problems.
+
+    No model is needed, and all step values are known. Five profiles describe how values change
+    after an error. ESTIMATOR is a name as in estimator.kind, or module:Class of your own, and its
+    settings follow it:
+
+    mclabel simulate fixed rollouts=32 fixed rollouts=64 posterior
+
+    Other settings have the estimator's defaults. Without any ESTIMATOR, all built-in estimators
+    that sample rollouts are compared.
+    """
+    from mclabel.labeling.simulation import measure
+    from mclabel.labeling.simulation.profiles import PROFILES
+
+    if unknown := [name for name in profile if name not in PROFILES]:
+        fail(f"--profile {unknown[0]}: must be among {', '.join(PROFILES)}", EXIT_USER_ERROR)
+    chosen = _chosen(estimators) if estimators else None
+    found = measure.simulate(problems, seed=seed, profiles=profile or PROFILES, estimators=chosen)
+    rows = [one.row() for one in found]
+    if not result({"num_problems": problems, "seed": seed, "rows": rows}):
+        console.print(measure.simulation_table(rows))
+
+
+def _chosen(words: Sequence[str]) -> Mapping[str, EstimatorSettings]:
+    """Read estimators and their settings, by the words that they were given in.
+
+    Raises:
+        ConfigError: there is no such estimator, or a setting is wrong.
+    """
+    groups: list[list[str]] = []
+    for word in words:
+        if "=" not in word:
+            groups.append([word])
+        elif groups:
+            groups[-1].append(word)
+        else:
+            raise ConfigError(
+                f"{word}: settings follow the name of their estimator, e.g. fixed {word}"
+            )
+    return {" ".join(group): _settings(*group) for group in groups}
+
+
+def _settings(name: str, *overrides: str) -> EstimatorSettings:
+    from mclabel.core.config.load import load_config
+    from mclabel.labeling.config import LabelSettings
+
+    changes = [f"estimator.kind={name}", *(f"estimator.{override}" for override in overrides)]
+    return load_config(LabelSettings, None, changes).estimator

@@ -67,7 +67,7 @@ def result(content: Any) -> bool:
     meta = click.get_current_context().meta
     if _RESULT not in meta:
         return False
-    from mclabel.show.files import json_text
+    from mclabel.show.texts import json_text
 
     meta[_RESULT] = json_text(content)
     return True

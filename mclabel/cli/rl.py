@@ -88,7 +88,7 @@ def serve_rewards(
     from mclabel.core.config.load import load_config
     from mclabel.rl.config import ServeRewardsConfig
     from mclabel.rl.serve import serve_rewards as serve
-    from mclabel.serving.asked import Limits
+    from mclabel.serving.requests import Limits
     from mclabel.serving.run import Place, token_of
 
     checked = load_config(ServeRewardsConfig, config, overrides, allow=allow)

@@ -121,7 +121,7 @@ def serve_search(
     from mclabel.core.config.load import load_config
     from mclabel.search.config import ServeSearchConfig
     from mclabel.search.serve import serve_search as serve
-    from mclabel.serving.asked import Limits
+    from mclabel.serving.requests import Limits
     from mclabel.serving.run import Place, token_of
 
     checked = load_config(ServeSearchConfig, config, overrides, allow=allow)

@@ -13,7 +13,7 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, result
 
 @click.command()
 @click.argument("solutions", metavar="POOL")
-@settings("mclabel.select.config:SelectConfig")
+@settings("mclabel.select.job:SelectConfig")
 @click.option("--prm", help="PRM that scores the pool; writes OUT.scores.jsonl, too.")
 @click.option("--scores", help="Scores of the pool that `mclabel score` has written.")
 @click.option(
@@ -72,7 +72,7 @@ def select(
     interrupted scoring, and writes the same manifest.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.select.config import SelectConfig
+    from mclabel.select.job import SelectConfig
     from mclabel.select.job import select as run_select
     from mclabel.show.progress import job_progress
 

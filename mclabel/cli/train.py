@@ -22,8 +22,8 @@ from mclabel.cli.output import (
 )
 from mclabel.core.errors import ConfigError
 from mclabel.data.exchange import FORMATS, LABEL_STUDIO, PARQUET, VERIFIER_CHAINS
-from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
-from mclabel.prm.scoring.formats import OWN_FORMAT
+from mclabel.prm.scoring import FORMATS as PRM_FORMATS
+from mclabel.prm.scoring import OWN_FORMAT
 
 if TYPE_CHECKING:
     from mclabel.run.tally import JobState
@@ -176,8 +176,7 @@ def export_labels(
     """
     from mclabel.annotate.export import export_people
     from mclabel.annotate.items import is_annotations
-    from mclabel.data.exchange.job import ExportReport, export_run
-    from mclabel.data.exchange.tables import TablesReport, export_tables
+    from mclabel.data.exchange.job import ExportReport, TablesReport, export_run, export_tables
     from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
 
     chosen = {name: value for name, value in choice.items() if value is not None}
@@ -262,7 +261,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
 @click.command()
 @click.argument("prm")
 @click.argument("solutions")
-@settings("mclabel.judge.config:ScoreConfig")
+@settings("mclabel.judge.job:ScoreConfig")
 @click.option(
     "-o",
     "--out",
@@ -335,7 +334,7 @@ def score(
     """
     from mclabel.core.config.load import load_config
     from mclabel.core.errors import bounded
-    from mclabel.judge.config import ScoreConfig
+    from mclabel.judge.job import ScoreConfig
     from mclabel.judge.score import score as run
     from mclabel.show.progress import job_progress
 

@@ -120,7 +120,7 @@ def component_names(kind: str, *, built_in: bool = False) -> list[str]:
 FUNCTIONS: Mapping[str, str] = {
     "checkers": "mclabel.checkers.function:FunctionChecker",
     "judges": "mclabel.judge:JUDGES",
-    "readers": "mclabel.data.readers.function:FunctionReader",
+    "readers": "mclabel.data.readers.sources:FunctionReader",
 }
 """Kinds of which a plain function is a component, and the class that calls it."""
 

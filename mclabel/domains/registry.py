@@ -12,9 +12,9 @@ from pathlib import Path
 
 from mclabel.core.records import StepState
 from mclabel.domains import arith, pyarith
-from mclabel.domains.arith import states as arith_states
+from mclabel.domains.arith import verify as arith_states
 from mclabel.domains.arith import verify as arith_verify
-from mclabel.domains.pyarith import truth as pyarith_truth
+from mclabel.domains.pyarith import solutions as pyarith_truth
 
 
 @dataclass(frozen=True, kw_only=True)

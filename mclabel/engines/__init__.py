@@ -11,8 +11,7 @@ from typing import cast
 from mclabel.core.boundary import Boundary
 from mclabel.core.components import derived_class
 from mclabel.core.errors import ConfigError
-from mclabel.engines.base import Engine, EngineStats, Policy, PolicyPreview
-from mclabel.engines.checked import CheckedEngine
+from mclabel.engines.base import CheckedEngine, Engine, EngineStats, Policy, PolicyPreview
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.settings import EngineSettings, Example, PolicySettings
 

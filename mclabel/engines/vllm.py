@@ -34,13 +34,13 @@ from mclabel.engines.vllm_memory import OWNER, EndsWithOwner, EngineMemory, free
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
+    EngineLog,
     OutputTail,
     StartLog,
     check_memory,
     engine_config,
     prepare_platform,
 )
-from mclabel.engines.vllm_stats import EngineLog
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,6 +7,6 @@ from collections.abc import Mapping
 JUDGES: Mapping[str, str] = {
     "symbolic": "mclabel.judge.symbolic.judge:SymbolicJudge",
     "critic": "mclabel.judge.critic.judge:CriticJudge",
-    "scorer": "mclabel.judge.scorer:ScorerJudge",
+    "scorer": "mclabel.judge.score:ScorerJudge",
 }
 """Name in a configuration, and where the class stands."""

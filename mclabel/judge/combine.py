@@ -16,12 +16,11 @@ from mclabel.core.components import component_name
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
-from mclabel.judge.consensus.dependence import ROLLOUTS
-from mclabel.judge.consensus.posterior import fuse
-from mclabel.judge.consensus.rollouts import RunEvidence
+from mclabel.judge.consensus.posterior import ROLLOUTS, fuse
 from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
 from mclabel.judge.consensus.sources import (
     PERSON,
+    RunEvidence,
     Source,
     check_same_solutions,
     judge_model,
@@ -29,7 +28,7 @@ from mclabel.judge.consensus.sources import (
     opinions_on,
     people_sources,
 )
-from mclabel.judge.opinions import text_digest
+from mclabel.judge.opinions import text_digests
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.rewritten import (
     RewrittenRun,
@@ -41,7 +40,6 @@ from mclabel.labeling.rewritten import (
     source_blocks,
     superseded_rows,
 )
-from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
 from mclabel.run.shards.store import Store
 
@@ -186,7 +184,7 @@ def combine(
             **superseded_rows(source),
         },
     }
-    check_same_solutions(run, _texts(source), sources)
+    check_same_solutions(run, text_digests(source), sources)
     report = CombineReport(rule=rule)
     learned = _Learned()
     if rule == POSTERIOR:
@@ -239,14 +237,6 @@ def _sources(places: Sequence[str]) -> list[Source]:
         else:
             others.append(place)
     return named_sources(others, people)
-
-
-def _texts(source: Store) -> dict[str, str]:
-    """Digests of what a judge has read of the run's solutions, by their ids."""
-    return {
-        row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
-        for row in read_labels(source)
-    }
 
 
 def _identities(sources: Sequence[Source]) -> dict[str, str]:

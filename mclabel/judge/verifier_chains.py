@@ -27,7 +27,7 @@ from mclabel.judge.consensus.sources import Source, check_same_solutions
 from mclabel.judge.critic import TEMPLATES, Template, critic_prompt
 from mclabel.judge.critic.chains import step_verdicts
 from mclabel.judge.critic.verdicts import judges_whole
-from mclabel.judge.opinions import OpinionRun, text_digest
+from mclabel.judge.opinions import OpinionRun, text_digests
 from mclabel.run.outputs import EXPORT, check_free, output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, read_claim
@@ -156,7 +156,7 @@ def export_chains(
     asked = _template(run)
     written = _written_template(asked, choice.prompt)
     source = Store(labels)
-    check_same_solutions(labels, _digests(source), [Source(name=run.judge, run=run)])
+    check_same_solutions(labels, text_digests(source), [Source(name=run.judge, run=run)])
     report = ChainsReport(filter=choice.filter)
     believed: list[_Chain] = []
     num_labelled = 0
@@ -226,13 +226,6 @@ def _written_template(asked: Template, prompt: str | None) -> Template:
             f"{asked.parser}. Take one of {', '.join(fit)}, or leave it out"
         )
     return TEMPLATES[prompt]
-
-
-def _digests(source: Store) -> dict[str, str]:
-    return {
-        row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
-        for row in read_labels(source)
-    }
 
 
 def _prompt(row: LabeledSolution, template: Template) -> str:

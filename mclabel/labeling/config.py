@@ -13,7 +13,7 @@ from mclabel.data.steps import StepSplitter
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.completers import MAX_COMPLETERS, CompleterSettings
 from mclabel.labeling.estimators.base import EstimatorSettings
-from mclabel.labeling.estimators.each import CompleterRule
+from mclabel.labeling.estimators.begin import CompleterRule
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.run.settings import BudgetConfig, RayConfig
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 from mclabel.core.records import AUTHOR
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import RunLearner
-from mclabel.labeling.given import open_source
-from mclabel.labeling.inputs import load_inputs
+from mclabel.labeling.inputs import load_inputs, open_source
 from mclabel.labeling.job import label, semantic_config
 from mclabel.labeling.journal import may_mend
 from mclabel.labeling.policy import PreparedModels
@@ -26,8 +25,8 @@ from mclabel.run.budget import read_spent
 from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
 from mclabel.run.run import Run
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.priors import FOLDER as PRIORS
-from mclabel.run.shards.priors import priors_name
+from mclabel.run.shards.manifest import FOLDER as PRIORS
+from mclabel.run.shards.manifest import priors_name
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState

@@ -26,7 +26,7 @@ from mclabel.labeling.estimators import (
     answer_class,
     begin_estimator,
 )
-from mclabel.labeling.estimators.outcome import OutcomeEstimator
+from mclabel.labeling.estimators.fixed import OutcomeEstimator
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 
 

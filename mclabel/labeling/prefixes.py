@@ -1,4 +1,4 @@
-r"""The distinct prefixes of a problem's solutions, and how rollouts run through them.
+"""The distinct prefixes of a problem's solutions, and how rollouts run through them.
 
 Index 0 is the bare problem. A prefix is known by its token ids; a rollout that starts with the
 ids that lead from one prefix to another has gone through both, and is a free rollout of the
@@ -8,11 +8,20 @@ A rollout from a wrong step that says "Wait, that is wrong" and mends it shows n
 though it ends right: a policy that corrects itself recovers from most errors ("Beyond the First
 Error", arXiv 2505.14391). It is told by its words, and by equations: the same left side with
 another value.
+
+What a step says, so that steps that say the same can be told from their texts.
+
+Two solutions that agree on their next step are evidence for it, often the strongest there is;
+where a policy is consistently wrong they are evidence of nothing, which the estimator's priors
+must learn. Policies word the same step in many ways, so texts are compared by their result as
+the answer checker normalises it, together with the numbers it was made of; a step without a
+number by its words.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +29,7 @@ from itertools import accumulate, chain, pairwise
 from math import inf
 from statistics import median_low
 
-from mclabel.answers.step_keys import step_key
+from mclabel.answers import answer_key, extract_answer
 from mclabel.core.records import AUTHOR, Counts, Outcome, Problem, Rollout, Solution, Step
 from mclabel.core.seeds import PrefixHash
 from mclabel.data.steps import StepSplitter
@@ -314,3 +323,29 @@ def _equations(text: str) -> dict[str, str]:
         for left, value in _EQUATION.findall(text)
         if _OPERATOR.search(left)
     }
+
+
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
+_ANSWER = re.compile(r"\\boxed|\\fbox|####")
+_WORD = re.compile(r"\w+")
+
+
+def step_key(text: str) -> str:
+    r"""The same for steps that say the same, as far as this can be seen.
+
+    `"Ada has 3 * 4 = 12 pens.\n"` and `"So that makes 12 pens (4 times 3)."` have one key, so
+    have two spellings of a boxed answer. Operands may change places; an operation is told by
+    its result.
+
+    Args:
+        text: one step.
+    """
+    answer = extract_answer(text) if _ANSWER.search(text) else None
+    if answer is not None:
+        return f"answer {answer_key(answer)}"
+    numbers = [
+        answer_key(n.rstrip(",")) for n in _NUMBER.findall(unicodedata.normalize("NFKC", text))
+    ]
+    if numbers:
+        return "numbers " + " ".join(sorted(set(numbers)))
+    return "words " + " ".join(_WORD.findall(text.casefold()))

@@ -19,8 +19,7 @@ from mclabel.data.readers.rows import row_place
 from mclabel.engines import EngineResources, PolicyPreview, PolicySettings, make_engine
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import strongest
-from mclabel.labeling.given import open_source
-from mclabel.labeling.inputs import load_inputs
+from mclabel.labeling.inputs import load_inputs, open_source
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy, with_examples
 from mclabel.run.outputs import RUN, check_places

@@ -38,8 +38,8 @@ from mclabel.labeling.estimators import (
     begin_learner,
     strongest,
 )
-from mclabel.labeling.given import SourceRun
 from mclabel.labeling.grading import commitments
+from mclabel.labeling.inputs import SourceRun
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable

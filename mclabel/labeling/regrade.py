@@ -33,7 +33,7 @@ from mclabel.labeling.rewritten import (
     recorded_config,
     superseded_rows,
 )
-from mclabel.run.shards.priors import making_use_of
+from mclabel.run.shards.manifest import making_use_of
 from mclabel.run.shards.store import Store
 
 

@@ -30,9 +30,16 @@ from mclabel.run.shards.labels import (
     delete_losers,
     named_rollouts,
 )
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claimed_config, versions
+from mclabel.run.shards.manifest import (
+    MANIFEST,
+    Semantic,
+    claimed_config,
+    missing_priors,
+    priors_name,
+    read_priors,
+    versions,
+)
 from mclabel.run.shards.opinions import no_labels
-from mclabel.run.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import read_rejects, write_rejects
 from mclabel.run.shards.schema import labeled_solution, recorded_rollout

@@ -26,8 +26,8 @@ from mclabel.engines.base import limited
 from mclabel.labeling.completers import forced_ids, forced_text, naming, spelled
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.estimators import Judgement, Probe, ProblemEstimator
-from mclabel.labeling.given import Place
 from mclabel.labeling.grading import CUT, Graded, graded, not_sampled
+from mclabel.labeling.inputs import Place
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.run.desk import Desk

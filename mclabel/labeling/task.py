@@ -1,23 +1,39 @@
-"""Labelling as a task: problems are its items, and labels shards what its blocks leave."""
+"""Labelling as a task: problems are its items, and labels shards what its blocks leave.
+
+Labelling on one engine: problems side by side, what is learned over them, and commits.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mclabel.engines import Policy
+from mclabel.checkers import make_checker
+from mclabel.core.boundary import Boundary
+from mclabel.core.records import AUTHOR, Outcome
+from mclabel.engines import EngineStats, Policy
+from mclabel.engines.gate import GatedPolicy, Turns
+from mclabel.labeling.completers import naming
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.estimators import Completer
-from mclabel.labeling.given import SourceRun
-from mclabel.labeling.journal import read_entry
-from mclabel.labeling.runner import LabelRunner
+from mclabel.labeling.decisions import Decisions, Lessons
+from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
+from mclabel.labeling.grading import num_weak, ungraded_reasons
+from mclabel.labeling.inputs import ProblemItem, SourceRun
+from mclabel.labeling.journal import LabelJournal, read_entry
+from mclabel.labeling.problem import ProblemLabels, Rolling, Shared, label_problem, run_learner
+from mclabel.run.desk import Desk
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.journal import JournalEntry, Line
-from mclabel.run.shards.labels import check_not_cut_off, delete_losers, read_labels
+from mclabel.run.shards.labels import check_not_cut_off, commit_block, delete_losers, read_labels
+from mclabel.run.shards.manifest import FOLDER as PRIORS
+from mclabel.run.shards.manifest import making_use_of, priors_name, read_priors
 from mclabel.run.shards.rejects import Reject, set_aside
 from mclabel.run.shards.store import Store
-from mclabel.run.task import CommittedBlocks, TaskWords
+from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
+from mclabel.run.worker import repeat
 
 
 class LabelOutputs:
@@ -128,3 +144,234 @@ class LabelTask:
     def read_entry(self, line: Line) -> JournalEntry:
         """The solution or rollout in a line of a journal."""
         return read_entry(line)
+
+
+ADJUST_S = 0.5
+"""Between two looks at the engine's memory."""
+
+
+class LabelRunner:
+    """Labels problems on one policy. A `Runner` (`mclabel.run.task`)."""
+
+    def __init__(
+        self,
+        *,
+        policy: Callable[[], Policy],
+        completers: Sequence[Completer] = (Completer(),),
+        make_completers: Mapping[str, Callable[[], Policy]] | None = None,
+        forces: Mapping[str, str] | None = None,
+        take_turns: bool = False,
+        source: SourceRun | None = None,
+        settings: LabelSettings,
+        store: Store,
+        provenance: Mapping[str, Any],
+        keep_rollouts: bool,
+    ) -> None:
+        """Prepare to label; `start` loads the engine.
+
+        Args:
+            policy: makes the policy; called by `start`.
+            completers: what rolls out.
+            make_completers: by name, make those that are not the policy itself.
+            forces: by name, texts after which completers answer at once.
+            take_turns: whether one engine is loaded at a time, in place of all.
+            source: a run whose solutions are labelled.
+            settings: how problems are labelled.
+            store: of the run.
+            provenance: metadata of every shard.
+            keep_rollouts: whether rollout texts are written.
+        """
+        self._makers = {AUTHOR: policy, **(make_completers or {})}
+        self._completers, self._source = completers, source
+        self._forces = forces or {}
+        self._settings, self._store = settings, store
+        self._provenance, self._keep_rollouts = provenance, keep_rollouts
+        self._policies: dict[str, GatedPolicy] = {}
+        """Started, by name."""
+        self._turns = Turns() if take_turns else None
+        self._shared: Shared | None = None
+        self._learner = run_learner(settings)
+        self._estimators = Boundary("estimators", settings.estimator.component)
+        self._fitting = asyncio.Lock()
+        self._desk = Desk()
+        self._lessons = None if self._learner is None else Lessons(self._learner, self._desk)
+        self._adopted: set[str] = set()
+        self._adjusting: list[asyncio.Task[None]] = []
+        self._counts: Counter[str] = Counter()
+
+    async def start(self) -> None:
+        """Load the engines, one after the other.
+
+        Where they take turns, each is loaded once, so that its limits are known, and the policy
+        last, whose turn is the first.
+        """
+        makers, turns = list(self._makers.items()), self._turns
+        for name, make in makers if turns is None else reversed(makers):
+            policy = make()
+            policy = GatedPolicy(policy, turn=None if turns is None else turns.of(policy))
+            with naming(name):
+                await policy.start()
+            self._policies[name] = policy
+        self._shared = Shared(
+            policy=self._policies[AUTHOR],
+            rolling=[
+                Rolling(
+                    completer=one,
+                    policy=self._policies.get(one.name, self._policies[AUTHOR]),
+                    force=self._forces.get(one.name),
+                )
+                for one in self._completers
+            ],
+            settings=self._settings,
+            checker=make_checker(self._settings.checker),
+            desk=self._desk,
+            decisions=Decisions(self._desk),
+            learner=self._learner,
+            source=self._source,
+        )
+        loop = asyncio.get_running_loop()
+        self._adjusting = [
+            loop.create_task(repeat(ADJUST_S, policy.adjust)) for policy in self._policies.values()
+        ]
+
+    async def begin(self, attempt: Attempt) -> None:
+        """Take what was learned elsewhere in the run."""
+        if self._learner is not None:
+            await asyncio.to_thread(self._adopt, self._learner)
+            if self._lessons is not None:
+                self._lessons.changed()
+
+    async def run(self, item: ProblemItem, attempt: Attempt) -> ProblemLabels:
+        """Label one problem, and learn from it."""
+        assert self._shared is not None, "start() first"
+        lesson = None
+        if self._lessons is not None and not attempt.is_trial:
+            lesson = self._lessons.begin(len(item.given) or self._settings.solutions.per_problem)
+        try:
+            result = await label_problem(
+                item.problem,
+                self._shared,
+                given=item.given,
+                priority=attempt.block.priority,
+                on_completion=self._count,
+                journal=LabelJournal(attempt.journal),
+                lesson=lesson,
+            )
+        finally:
+            if lesson is not None:
+                await lesson.leave()
+        if not attempt.is_trial:
+            self._counts["steps"] += sum(len(row.steps) for row in result.labeled)
+            async with self._fitting:
+                if self._learner is not None and self._learner.is_due:
+                    assert self._lessons is not None  # where there is a learner
+                    with self._lessons.learning():
+                        await asyncio.to_thread(self._fit, self._learner)
+        return result
+
+    def commit(self, finished: FinishedBlock) -> Commit:
+        """Write the block's shards, and what its labels rest on before them."""
+        labels: list[ProblemLabels] = [result for _, result in finished.results]
+        labeled = [row for one in labels for row in one.labeled]
+        rollouts = [row for one in labels for row in one.rollouts]
+        num_sampled = len(rollouts) - sum(one.num_taken for one in labels)
+        learned = {one.knowledge.id: one.knowledge for one in labels if one.knowledge is not None}
+        for knowledge in learned.values():
+            self._write(knowledge)
+        won = commit_block(
+            self._store,
+            finished.block.id,
+            finished.attempt,
+            labeled,
+            rollouts if self._keep_rollouts else None,
+            self._provenance,
+            dropped={
+                item.id: result.dropped
+                for item, result in finished.results
+                if result.dropped is not None
+            },
+            set_aside={name: asdict(fault) for name, fault in finished.set_aside.items()},
+            cost={"num_tokens": finished.num_tokens, "num_rollouts": len(rollouts)},
+            ungraded=ungraded_reasons(rollouts),
+            weak=num_weak(rollouts),
+        )
+        return Commit(won=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled})
+
+    def state(self) -> RunnerState:
+        """The state of the engines, and counts of what was labelled."""
+        stats = _together([policy.stats() for policy in self._policies.values()])
+        return RunnerState(
+            num_live=stats.num_live,
+            max_live=stats.max_live,
+            num_waiting=stats.num_waiting,
+            num_tokens=stats.num_sampled_tokens,
+            num_signs=stats.num_signs,
+            counters={
+                "num_steps": self._counts["steps"],
+                "num_completions": self._counts["completions"],
+                "num_truncated": self._counts[Outcome.TRUNCATED],
+                "num_ungraded": self._counts[Outcome.UNGRADED],
+                "num_prefill_tokens": stats.num_prefill_tokens,
+                "num_cached_tokens": stats.num_cached_tokens,
+                "num_preemptions": stats.num_preemptions,
+            },
+            gauges={"kv_usage": stats.kv_usage},
+            is_steady=stats.counts_as_sampled,
+        )
+
+    async def close(self) -> None:
+        """Free the engines."""
+        for task in self._adjusting:
+            task.cancel()
+        self._desk.close()
+        if self._turns is not None:
+            await self._turns.close()
+        for policy in self._policies.values():
+            await policy.close()
+
+    def _fit(self, learner: RunLearner) -> None:
+        """Learn from finished problems, and write the result for other engines and later runs."""
+        self._estimators.call("the learner's fit", learner.fit)
+        self._write(learner.knowledge)
+
+    def _write(self, knowledge: Knowledge) -> None:
+        self._store.create(priors_name(knowledge.id), knowledge.to_json().encode())
+
+    def _adopt(self, learner: RunLearner) -> None:
+        """Take what was learned elsewhere in the run, each piece once."""
+        for name in set(self._store.names(PRIORS)) - self._adopted:
+            identity = name.removeprefix(f"{PRIORS}/").removesuffix(".json")
+            content = read_priors(self._store, identity)
+            if content is not None:
+                with making_use_of(self._store, identity):
+                    self._estimators.call("the learner's adopt", learner.adopt, content.decode())
+            self._adopted.add(name)
+
+    def _count(self, outcome: Outcome) -> None:
+        self._counts["completions"] += 1
+        self._counts[outcome] += 1
+
+
+def _together(stats: Sequence[EngineStats]) -> EngineStats:
+    """The state of the engines of one job on one worker, as if they were one.
+
+    A worker is full when any of them is: the fullest gives the bound and the use of the KV cache.
+    """
+    if len(stats) == 1:
+        return stats[0]
+    if not stats:
+        return EngineStats()
+    usage = [one.kv_usage for one in stats if one.kv_usage is not None]
+    cached = [one.num_cached_tokens for one in stats]
+    return EngineStats(
+        num_live=sum(one.num_live for one in stats),
+        max_live=max(one.max_live for one in stats),
+        num_waiting=sum(one.num_waiting for one in stats),
+        num_sampled_tokens=sum(one.num_sampled_tokens for one in stats),
+        num_prefill_tokens=sum(one.num_prefill_tokens for one in stats),
+        num_cached_tokens=None if None in cached else sum(filter(None, cached)),
+        num_preemptions=sum(one.num_preemptions for one in stats),
+        num_signs=sum(one.num_signs for one in stats),
+        kv_usage=max(usage, default=None),
+        counts_as_sampled=all(one.counts_as_sampled for one in stats),
+    )

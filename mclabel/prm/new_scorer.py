@@ -86,8 +86,8 @@ class NewScorer:
 
     def model(self) -> StepModel:
         """The network, with a fresh head and what else is trained beside the base's weights."""
+        from mclabel.prm.model.heads import prepare_step_token
         from mclabel.prm.model.network import add_adapters, start_step_model
-        from mclabel.prm.model.token_head import prepare_step_token
 
         config = self.config
         model = start_step_model(

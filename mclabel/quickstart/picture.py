@@ -11,7 +11,7 @@ from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.evaluate.labels.report import group_report
 from mclabel.evaluate.labels.show import calibration_plot
 from mclabel.evaluate.labels.truth import exact_truth
-from mclabel.show.plots import HUES, draw, plot_style, save_figure
+from mclabel.show.figures import HUES, draw, plot_style, save_figure
 from mclabel.show.solutions import shown
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from mclabel.evaluate.best_of_n.job import best_of_n
 from mclabel.evaluate.best_of_n.show import best_of_n_table
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
-from mclabel.quickstart.config import Size
-from mclabel.quickstart.toy import by_size, check_quickstart_places, less, timed, train_all
+from mclabel.quickstart.toy import Size, by_size, check_quickstart_places, less, timed, train_all
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store

@@ -18,12 +18,13 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
 
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.errors import MclabelError, TrainingError
+from mclabel.core.settings import OPERATIONAL, Settings
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -42,7 +43,6 @@ from mclabel.evaluate.labels.show import quality_table
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.config import Size
 from mclabel.quickstart.picture import draw_labels
 from mclabel.report.page.report import write_report
 from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_places
@@ -50,6 +50,22 @@ from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
 from mclabel.show.solutions import show_solution
+
+Model = Literal["arith:policy", "smollm2:135m"]
+Size = Literal["small", "full"]
+
+
+class QuickstartConfig(Settings):
+    """The quickstart: labels, a PRM and better answers on the bundled domain."""
+
+    out: Annotated[str, OPERATIONAL] = "runs/quickstart"
+    """Output folder for the results."""
+    model: Model = "arith:policy"
+    """Model that writes solutions. `smollm2:135m`, a real one, takes packages of its own and up to
+    15 minutes."""
+    size: Size = "full"
+    """`small` runs fast, for a first look; `full` gives meaningful metrics."""
+
 
 LABEL: dict[Size, list[str]] = {
     "small": ["problems.limit=16", "estimator.rollouts=8", "block_problems=4"],

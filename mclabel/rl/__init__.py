@@ -1,5 +1,5 @@
 """Reinforcement learning with process rewards: step values, credit, and where trainers take them.
 
-`client`, `tokens` and `adapters` need nothing but Python, so that they run in the environment of a
+`client` and `adapters` need nothing but Python, so that they run in the environment of a
 trainer that pins other libraries than mclabel does.
 """

@@ -28,8 +28,8 @@ from mclabel.labeling.estimators.base import EstimatorSettings
 from mclabel.prm.scoring.aggregate import Aggregation
 from mclabel.prm.scoring.scorer import ScorerSettings
 from mclabel.prm.training.settings import ReportTo
-from mclabel.rl.credits.base import CreditSettings
-from mclabel.rl.credits.outcome import OutcomeCredit
+from mclabel.rl.credit_methods import OutcomeCredit
+from mclabel.rl.credits import CreditSettings
 
 CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
 """Type of a configuration field that chooses a credit."""

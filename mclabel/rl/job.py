@@ -21,7 +21,7 @@ from mclabel.labeling.policy import PreparedPolicy, prepare_policy
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, weights_of
 from mclabel.prm.training.settings import check_trackers
 from mclabel.rl.config import RLConfig
-from mclabel.rl.credits.base import CheckedCredit
+from mclabel.rl.credits import CheckedCredit
 from mclabel.rl.measure import Change, changes
 from mclabel.run.outputs import REINFORCED
 from mclabel.run.run import Run

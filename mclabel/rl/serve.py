@@ -1,16 +1,33 @@
-"""A server of rewards and step credits from its configuration, until it is interrupted."""
+"""A server of rewards and step credits from its configuration, until it is interrupted.
+
+Also here: the reward server as an ASGI application, and what a request asks of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Annotated, Any, NoReturn, TypeVar
 
+from pydantic import Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from mclabel.answers.golds import NoGold, read_gold
+from mclabel.core.settings import Settings, joined_faults
 from mclabel.core.stop import ends_within
-from mclabel.prm.scoring.formats import OWN_FORMAT
+from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
-from mclabel.rl.config import ServeRewardsConfig
-from mclabel.rl.server.rewarder import Rewarder, check_credit
-from mclabel.serving.asked import Limits
+from mclabel.rl.client import RewardItem, StepRewards
+from mclabel.rl.config import RewardSettings, ServeRewardsConfig
+from mclabel.rl.rewarder import REFUSALS, Rewarder, check_credit
+from mclabel.serving.access import fenced
+from mclabel.serving.requests import Limits, Refused, answered, json_response, parsed, read_body
 from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
 
 
@@ -50,8 +67,6 @@ async def _run(
     on_ready: Ready,
 ) -> None:
     """Load, and serve until a signal, `stop` or the death of the PRM."""
-    from mclabel.rl.server.app import make_app
-
     rewarder = Rewarder(config, limits=limits)
     try:
         await rewarder.start()
@@ -61,3 +76,209 @@ async def _run(
         await rewarder.close()
     if rewarder.asked.died is not None:
         raise rewarder.asked.died
+
+
+def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
+    """The server as an ASGI application.
+
+    Args:
+        rewarder: started.
+        token: what clients must know; None lets in who calls this machine by a loopback name.
+    """
+    served = _Served(rewarder)
+    routes = [
+        Route("/score", served.score, methods=["POST"]),
+        Route("/get_reward", served.get_reward, methods=["POST"]),
+        Route("/health", served.health),
+    ]
+    return fenced(routes, token)
+
+
+class _Served:
+    """The endpoints."""
+
+    def __init__(self, rewarder: Rewarder) -> None:
+        self._rewarder, self._settings = rewarder, rewarder.settings
+
+    async def score(self, request: Request) -> Response:
+        """Rewards, scores and credits of completions."""
+        items = read_score(await read_body(request, max_bytes=MAX_BODY), self._settings)
+        work = self._rewarder.begin(items)
+        return await answered(work, request, _items)
+
+    async def get_reward(self, request: Request) -> Response:
+        """One reward a completion, in the form of OpenRLHF."""
+        items = read_get_reward(await read_body(request, max_bytes=MAX_BODY), self._settings)
+        work = self._rewarder.begin(items)
+        return await answered(work, request, lambda found: json_response(_openrlhf(found)))
+
+    async def health(self, request: Request) -> Response:
+        """What is served, and how much was."""
+        settings, rewarder = self._settings, self._rewarder
+        return json_response(
+            {
+                "status": "ok",
+                "prm": settings.prm,
+                "checker": settings.checker.kind if settings.check else None,
+                "credit": settings.credit.kind,
+                "num_scored": rewarder.num_scored,
+                "num_ungraded": rewarder.num_ungraded,
+                "num_masked": rewarder.num_masked,
+                "num_refused": dict(rewarder.num_refused),
+            }
+        )
+
+
+def _items(found: Sequence[StepRewards]) -> Response:
+    return json_response({"items": [asdict(one) for one in found]})
+
+
+def _openrlhf(found: Sequence[StepRewards]) -> dict[str, Any]:
+    """Rewards, and numbers that the trainer logs; each list has one number a completion."""
+    rewards = [one.reward for one in found]
+    logs = {
+        "refused": [float(one.refused is not None) for one in found],
+        "masked": [float(one.masked) for one in found],
+    }
+    for kind in REFUSALS:
+        logs[f"refused_{kind}"] = [float(one.refused == kind) for one in found]
+    return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
+
+
+MAX_BODY = 32 * 2**20
+"""Bytes of a request."""
+MAX_ITEMS = 1_024
+"""Completions of a request."""
+MAX_PROBLEM = 65_536
+"""Characters of a problem or of a group's name."""
+MAX_ANSWER = 262_144
+"""Characters of a gold as JSON: it may be a whole solution, or a list of answers."""
+MAX_MESSAGE = 2_000
+"""Characters of a message."""
+
+_Text = Annotated[str, Field(max_length=MAX_PROBLEM)]
+S = TypeVar("S", bound=Settings)
+
+
+class _Item(Settings):
+    problem: _Text
+    completion: str
+    answer: Any = None
+    group: _Text | None = None
+    truncated: bool | None = None
+
+
+class _Score(Settings):
+    items: list[_Item]
+
+
+class _GetReward(Settings):
+    """What OpenRLHF sends: prompts with their completions, the prompts alone, and gold answers."""
+
+    query: list[str]
+    prompts: list[_Text]
+    labels: list[Any] | None = None
+
+
+def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
+    """The completions of a request POST /score.
+
+    Raises:
+        Refused: it is no such request, holds too much, or lacks an answer; names what is wrong.
+    """
+    content = parsed(body)
+    _check_length("items", content.get("items"))
+    request = _validated(_Score, content)
+    given = [dict(one) | {"truncated": bool(one.truncated)} for one in request.items]
+    return _with_answers([RewardItem(**one) for one in given], "items", settings)
+
+
+def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | None]:
+    """The completions of a request POST /get_reward of OpenRLHF (0.11).
+
+    Returns:
+        None for a query that does not begin with its prompt, or a prompt without the texts that
+        stand around its problem.
+
+    Raises:
+        Refused: as of `read_score`.
+    """
+    content = parsed(body)
+    for name in ("query", "prompts", "labels"):
+        _check_length(name, content.get(name))
+    request = _validated(_GetReward, content)
+    labels = request.labels or [None] * len(request.query)
+    lengths = {"query": len(request.query), "prompts": len(request.prompts), "labels": len(labels)}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{number} {name}" for name, number in lengths.items())
+        _refuse(f"{shown}: must be as many of each")
+    found: list[RewardItem | None] = []
+    for query, prompt, label in zip(request.query, request.prompts, labels, strict=True):
+        item = _item(query, prompt, settings)
+        found.append(None if item is None else replace(item, answer=label))
+    _with_answers([one for one in found if one is not None], "labels", settings)
+    return found
+
+
+def _item(query: str, prompt: str, settings: RewardSettings) -> RewardItem | None:
+    before, after = settings.around
+    start = prompt.find(before)
+    end = prompt.rfind(after)
+    if not query.startswith(prompt) or start < 0 or end < start + len(before):
+        return None
+    completion = query[len(prompt) :]
+    while ending := next((one for one in settings.end_texts if completion.endswith(one)), ""):
+        completion = completion.removesuffix(ending)
+    return RewardItem(
+        problem=prompt[start + len(before) : end], completion=completion, group=prompt
+    )
+
+
+def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) -> list[RewardItem]:
+    """The items, which must have gold answers where the server checks them.
+
+    None where there should be one is a fault of the set-up, found with the first request. A gold
+    that says of its problem that there is none, such as `proof`, is one row of a data set: it does
+    not end a training, its completions are masked.
+    """
+    if settings.check:
+        for number, one in enumerate(items):
+            if (fault := _fault(one.answer)) is not None:
+                _refuse(
+                    f"{name}[{number}]: {fault}, and this server checks answers. Send a gold with "
+                    "every completion, as a text, a number or a list of them, or start the server "
+                    "with check=false"
+                )
+    return items
+
+
+def _fault(answer: Any) -> str | None:
+    """Why a request cannot go on with what it sends as an answer, as a predicate."""
+    if answer is None or (isinstance(answer, str | list | dict) and not answer):
+        return "has no gold answer"
+    if isinstance(answer, str) and not answer.strip():
+        return "has no gold answer"
+    if len(json.dumps(answer)) > MAX_ANSWER:
+        return f"has a gold answer of more than {MAX_ANSWER:,} characters"
+    gold = read_gold(answer)
+    if isinstance(gold, NoGold) and gold.reason != "no_gold":
+        return f"its gold answer {gold.detail}"
+    return None
+
+
+def _check_length(name: str, given: object) -> None:
+    """Refuse a list that is too long before its elements are looked at."""
+    if isinstance(given, list) and len(given) > MAX_ITEMS:
+        message = f"{name}: {len(given):,} are more than the {MAX_ITEMS:,} that a request may have"
+        raise Refused(413, message, param=name)
+
+
+def _validated(kind: type[S], content: object) -> S:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        _refuse(joined_faults(kind, error, "request")[:MAX_MESSAGE])
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refused(400, message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -101,3 +101,13 @@ class LoopLag:
         """The longest delay since the last call, in seconds."""
         worst, self._worst_s = self._worst_s, 0.0
         return worst
+
+
+async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """What several give. If one fails, or nobody waits any more, the others end."""
+    tasks = [asyncio.create_task(one) for one in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from mclabel.core.errors import ShardError
 from mclabel.core.seeds import content_id
 from mclabel.run.shards.digest import read_object
-from mclabel.run.shards.manifest import MANIFEST
+from mclabel.run.shards.manifest import MANIFEST, flat
 from mclabel.run.shards.opinions import holds_opinions, no_labels
 from mclabel.run.shards.store import Store, damaged
 
@@ -89,17 +89,6 @@ def read_json(store: Store, name: str) -> dict[str, Any] | None:
     if check == "damaged":
         raise damaged(store, name)
     return content
-
-
-def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    """Nested keys joined by dots."""
-    result: dict[str, Any] = {}
-    for key, item in content.items():
-        if isinstance(item, Mapping):
-            result |= flat(item, f"{parent}{key}.")
-        else:
-            result[f"{parent}{key}"] = item
-    return result
 
 
 def is_code(config: Mapping[str, Any]) -> bool:

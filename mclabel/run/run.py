@@ -13,12 +13,11 @@ from mclabel.core.errors import DataError
 from mclabel.engines.devices import EngineResources
 from mclabel.run.blocks import JobBlocks, plan_blocks
 from mclabel.run.budget import Limits
+from mclabel.run.fleets import LocalFleet, RayFleet
 from mclabel.run.forecast import Size
 from mclabel.run.job import run_job
 from mclabel.run.leases import Fleet, LeaseBook, OnProgress
-from mclabel.run.local_fleet import LocalFleet
 from mclabel.run.outputs import RUN, Kind, check_places
-from mclabel.run.ray_fleet import RayFleet
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
     Semantic,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SEARCHES: Mapping[str, str] = {
-    "best_of_n": "mclabel.search.methods.levels:BestOfNSearch",
-    "beam": "mclabel.search.methods.levels:BeamSearch",
-    "dvts": "mclabel.search.methods.levels:DvtsSearch",
-    "rebase": "mclabel.search.methods.levels:RebaseSearch",
-    "particle": "mclabel.search.methods.particle:ParticleSearch",
-    "mcts": "mclabel.search.methods.mcts:MctsSearch",
+    "best_of_n": "mclabel.search.levels:BestOfNSearch",
+    "beam": "mclabel.search.levels:BeamSearch",
+    "dvts": "mclabel.search.levels:DvtsSearch",
+    "rebase": "mclabel.search.levels:RebaseSearch",
+    "particle": "mclabel.search.levels:ParticleSearch",
+    "mcts": "mclabel.search.mcts:MctsSearch",
 }
 """Name of each built-in method in a configuration, and where its class stands."""

@@ -10,11 +10,11 @@ from pydantic import Field, model_validator
 from mclabel.core.settings import MAX_SECONDS, MAX_TOKENS, OPERATIONAL, Chosen, at_most, rule
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
-from mclabel.judge.config import RunsHere
+from mclabel.judge.job import RunsHere
 from mclabel.labeling.config import MAX_BLOCK, SampledSettings, arith_problems
 from mclabel.run.settings import BudgetConfig
 from mclabel.search.base import MethodSettings
-from mclabel.search.scorers.base import StepScorerSettings
+from mclabel.search.scorers import StepScorerSettings
 
 STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
 """By the way of splitting: the texts with which a step ends."""
@@ -25,7 +25,7 @@ highest sum of scores, or that of the most solutions."""
 
 
 def _method() -> MethodSettings:
-    from mclabel.search.methods.levels import BeamSearch
+    from mclabel.search.levels import BeamSearch
 
     return BeamSearch.Settings()
 

@@ -25,9 +25,9 @@ from mclabel.run.shards.trees import TASK, StoredTree, read_trees
 from mclabel.run.tally import JobReport, JobState
 from mclabel.search.base import SearchMethod
 from mclabel.search.config import SearchConfig
-from mclabel.search.figures import ModelSizes, SearchFigures, search_figures
-from mclabel.search.scorers.base import StepScorer, make_scorer
+from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
+from mclabel.search.tree import ModelSizes, SearchFigures, search_figures
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
 from mclabel.search.config import STOPS, SearchSettings
-from mclabel.search.scorers.base import Beginning, StepScorer
+from mclabel.search.scorers import Beginning, StepScorer
 from mclabel.search.tree import GrowingPiece, Piece, Purse, SearchJournal, SearchTree
 
 T = TypeVar("T")

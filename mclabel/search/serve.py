@@ -1,10 +1,23 @@
-"""A server of searched solutions from its configuration, until it is interrupted."""
+"""A server of searched solutions from its configuration, until it is interrupted.
+
+Also here: the server as an ASGI application: who may ask, how much, and what is sent meanwhile.
+
+Nothing of a solution is sent before its search has ended. A client that streams gets comments
+until then, so that neither it nor a proxy takes the connection for dead. One that goes away ends
+its search.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mclabel.core.components import derived_class
 from mclabel.core.errors import ConfigError
@@ -12,10 +25,18 @@ from mclabel.core.stop import ends_within
 from mclabel.labeling.policy import prepare_policy
 from mclabel.search.base import SearchMethod
 from mclabel.search.config import ServeSearchConfig
-from mclabel.search.scorers.base import StepScorer, make_scorer
-from mclabel.search.server.asks import Reader
-from mclabel.search.server.searcher import Searcher
-from mclabel.serving.asked import Limits
+from mclabel.search.scorers import StepScorer, make_scorer
+from mclabel.search.searcher import Answer, Ask, Reader, Searcher
+from mclabel.serving.access import fenced
+from mclabel.serving.requests import (
+    Limits,
+    Refused,
+    answered,
+    disconnected,
+    json_response,
+    read_body,
+    to_json,
+)
 from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
 
 
@@ -77,8 +98,6 @@ async def _run(
     on_ready: Ready,
 ) -> None:
     """Load, and serve until a signal, `stop` or the death of the engine."""
-    from mclabel.search.server.app import make_app
-
     searcher = make_searcher()
     app = make_app(reader, searcher, token=place.token)
     try:
@@ -90,3 +109,86 @@ async def _run(
         await searcher.close()
     if searcher.asked.died is not None:
         raise searcher.asked.died
+
+
+MAX_BODY = 2**20
+"""Bytes of a request."""
+KEEP_ALIVE_S = 5.0
+"""Seconds between two comments to a client that streams."""
+
+
+def make_app(reader: Reader, searcher: Searcher, *, token: str | None) -> ASGIApp:
+    """The server as an ASGI application.
+
+    Args:
+        reader: of requests.
+        searcher: started.
+        token: what clients must know; None lets in who calls this machine by a loopback name.
+    """
+    served = _Served(reader, searcher)
+    completions = Route("/v1/chat/completions", served.completions, methods=["POST"])
+    return fenced([Route("/v1/models", served.models), completions], token)
+
+
+class _Served:
+    """The endpoints."""
+
+    def __init__(self, reader: Reader, searcher: Searcher) -> None:
+        self._reader, self._searcher = reader, searcher
+        self._created = int(time.time())
+
+    async def models(self, request: Request) -> Response:
+        """The one model that is served."""
+        model = {"id": self._reader.name, "object": "model", "created": self._created}
+        return json_response({"object": "list", "data": [{**model, "owned_by": "mclabel"}]})
+
+    async def completions(self, request: Request) -> Response:
+        """The searched solution of a problem."""
+        ask = self._reader.read(await read_body(request, max_bytes=MAX_BODY))
+        search = self._searcher.begin(ask)
+        if ask.is_streamed:
+            return _Stream(search, ask)
+        return await answered(search, request, lambda answer: json_response(answer.completion()))
+
+
+class _Stream(Response):
+    """Server-sent events of an answer, with comments until it is there."""
+
+    def __init__(self, search: asyncio.Task[Answer], ask: Ask) -> None:
+        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
+        del self.headers["content-length"]
+        self._search, self._ask = search, ask
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.create_task(disconnected(receive))
+        try:
+            head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(head)
+            async for event in self._events(gone):
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            if not gone.done():
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except OSError:
+            return  # the client is gone
+        finally:
+            self._search.cancel()
+            gone.cancel()
+
+    async def _events(self, gone: asyncio.Task[None]) -> AsyncIterator[bytes]:
+        ends, first = {self._search, gone}, asyncio.FIRST_COMPLETED
+        while not (await asyncio.wait(ends, timeout=KEEP_ALIVE_S, return_when=first))[0]:
+            yield b": searching\n\n"
+        if not self._search.done():
+            return
+        try:
+            answer = self._search.result()
+        except Refused as refused:
+            yield _event(to_json(refused.body))
+            return
+        for chunk in answer.chunks(include_usage=self._ask.include_usage):
+            yield _event(to_json(chunk))
+        yield _event(b"[DONE]")
+
+
+def _event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"

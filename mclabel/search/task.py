@@ -33,7 +33,7 @@ from mclabel.run.shards.trees import (
 from mclabel.run.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
 from mclabel.search.config import Choice, SearchSettings
 from mclabel.search.problem import Found, SearchCost, Searching, search_problem
-from mclabel.search.scorers.base import make_scorer
+from mclabel.search.scorers import make_scorer
 from mclabel.search.tree import SearchJournal, read_entry
 
 

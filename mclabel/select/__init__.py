@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 RULES: Mapping[str, str] = {
-    "uniform": "mclabel.select.rules:UNIFORM",
-    "convincing": "mclabel.select.rules:CONVINCING",
-    "uncertain": "mclabel.select.rules:UNCERTAIN",
+    "uniform": "mclabel.select.pool:UNIFORM",
+    "convincing": "mclabel.select.pool:CONVINCING",
+    "uncertain": "mclabel.select.pool:UNCERTAIN",
 }
 """Name of a rule, and where it stands."""

@@ -22,8 +22,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mclabel.core.errors import ConfigError
-from mclabel.serving.asked import Asked
-from mclabel.serving.bodies import Refused, to_json
+from mclabel.serving.requests import Asked, Refused, to_json
 
 if TYPE_CHECKING:
     import uvicorn

@@ -13,7 +13,7 @@ from mclabel.annotate.items import Item, Settings, draw_items, read_items, write
 from mclabel.cli import main
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.data.readers.selected import read_selected
+from mclabel.data.readers.solutions import read_selected
 from tests.support.shown import solution, write_run
 
 

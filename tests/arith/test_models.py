@@ -17,9 +17,8 @@ from mclabel.core.seeds import sampling_seed
 from mclabel.domains.arith import BUNDLED, bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
-from mclabel.domains.arith.states import trace_states
 from mclabel.domains.arith.tokenizer import STEP
-from mclabel.domains.arith.verify import StepTruth, verify_steps
+from mclabel.domains.arith.verify import StepTruth, trace_states, verify_steps
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 

@@ -10,12 +10,10 @@ import random
 
 import pytest
 
-from mclabel.domains.arith.misconceptions import misread
+from mclabel.domains.arith.misconceptions import misread, write_trace
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Node, Program, reference_solution
-from mclabel.domains.arith.states import trace_states, true_first_error
-from mclabel.domains.arith.traces import write_trace
-from mclabel.domains.arith.verify import first_wrong_step
+from mclabel.domains.arith.verify import first_wrong_step, trace_states, true_first_error
 from mclabel.domains.registry import true_states
 
 ADA, BEN, CLEO = "Ada has {} pens.", "Ben has {} pens.", "Cleo has {} pens."

@@ -39,9 +39,8 @@ from mclabel.labeling.estimators import (
 )
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.simulation.measure import Measurement, measure
+from mclabel.labeling.simulation.measure import Measurement, SimulatedRun, measure
 from mclabel.labeling.simulation.replay import Case
-from mclabel.labeling.simulation.table import SimulatedRun
 from tests.benchmarks.estimators_common import difference, load_pool, shown_equal
 from tests.benchmarks.simulated_completers import simulated_completers
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser

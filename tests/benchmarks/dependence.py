@@ -18,8 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.judge.consensus.learning import Shown
-from mclabel.judge.consensus.posterior import fuse, multiplied
+from mclabel.judge.consensus.posterior import Shown, fuse, multiplied
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.opinion_world import World, scripted, simulated
 

@@ -21,8 +21,8 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.run.blocks import plan_blocks
+from mclabel.run.fleets import run_blocks
 from mclabel.run.leases import LeaseBook
-from mclabel.run.local_fleet import run_blocks
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.worker import Worker, WorkerProgress

@@ -30,15 +30,19 @@ from rich.table import Table
 from mclabel.core.stats.bootstrap import resample_weights
 from mclabel.labeling.estimators import EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.labeling.estimators.bisect import BisectEstimator
-from mclabel.labeling.estimators.first_error import FirstErrorEstimator
-from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.fixed import FirstErrorEstimator, FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.sequential import SequentialEstimator
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.tree import TreeEstimator
-from mclabel.labeling.simulation.measure import COLUMNS, Measurement, measure, reliability
+from mclabel.labeling.simulation.measure import (
+    COLUMNS,
+    Measurement,
+    SimulatedRun,
+    measure,
+    reliability,
+)
 from mclabel.labeling.simulation.replay import Case, Replay
-from mclabel.labeling.simulation.table import SimulatedRun
 from tests.benchmarks.estimators_common import (
     POSTERIORS,
     Point,

@@ -11,7 +11,7 @@ The first does all that the others do, with priors of a pool that it makes; the 
 without agreement, and writes each solution's largest belief as the chain has it and whether it was
 right. Settings share rollouts, so that the engine makes each but once. Priors are those of
 `--validation` runs, the same for both splits. `fit` prints the curves of
-`mclabel.labeling.estimators.posterior.calibration`; `report` applies them. Both can be given
+`mclabel.labeling.estimators.posterior.judging`; `report` applies them. Both can be given
 several files.
 """
 
@@ -38,14 +38,14 @@ from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.estimators.posterior import judging
-from mclabel.labeling.estimators.posterior.calibration import (
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.judging import (
     CURVES,
     Kind,
     calibrated,
     covariates,
     fit_curve,
 )
-from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.run.desk import Desk
@@ -158,12 +158,12 @@ async def _collect(
 ) -> None:
     """Write a row for each label of each solution; `priors` are files, by agreement."""
     # Beliefs are collected as the chain has them, and calibrated afterwards.
-    calibrating = judging.calibrated  # type: ignore[attr-defined]
-    judging.calibrated = lambda posterior, **_: posterior  # type: ignore[attr-defined]
+    calibrating = judging.calibrated
+    judging.calibrated = lambda posterior, **_: posterior
     try:
         await _write_rows(split, num_problems, seed, priors, out)
     finally:
-        judging.calibrated = calibrating  # type: ignore[attr-defined]
+        judging.calibrated = calibrating
 
 
 async def _write_rows(

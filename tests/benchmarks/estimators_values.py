@@ -27,8 +27,7 @@ from mclabel.labeling.estimators import (
     RecordedRollout,
 )
 from mclabel.labeling.estimators.bisect import BisectEstimator
-from mclabel.labeling.estimators.first_error import FirstErrorEstimator
-from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.fixed import FirstErrorEstimator, FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.sequential import SequentialEstimator
 from mclabel.labeling.estimators.tree import TreeEstimator

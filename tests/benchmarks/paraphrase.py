@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from mclabel.answers.step_keys import step_key
+from mclabel.labeling.prefixes import step_key
 
 _STEP = re.compile(
     r"(?P<lead>.*?)(?P<a>\d+) (?P<op>//|[-+*/]) (?P<b>\d+) = (?P<c>\d+)(?P<tail>.*?)\.?\s*$"

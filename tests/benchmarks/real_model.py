@@ -36,10 +36,10 @@ from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import Counts, LabeledSolution, Outcome, total_counts
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
-from mclabel.engines.smollm2 import INSTALL, PACKAGE
+from mclabel.engines.hub import INSTALL, PACKAGE
 from mclabel.evaluate.labels.quality import label_cost, label_quality
 from mclabel.evaluate.labels.truth import judged_truth
-from mclabel.judge.config import JudgeConfig
+from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.run.shards.labels import commit_block, read_labels

@@ -43,7 +43,7 @@ import json, resource, sys, time
 from mclabel import jobs
 from mclabel.labeling.config import LabelConfig
 from mclabel.core.config.load import load_config
-import mclabel.run.ray_fleet, mclabel.engines.scripted
+import mclabel.run.fleets, mclabel.engines.scripted
 started = time.monotonic()
 report = jobs.label(load_config(LabelConfig, None, sys.argv[1:]), lambda state: None)
 seconds = time.monotonic() - started

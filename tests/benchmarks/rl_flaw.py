@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mclabel.rl.credits.base import Credit, Segment, StepEvidence
+from mclabel.rl.credits import Credit, Segment, StepEvidence
 
 
 class ShortIsRight(Credit):

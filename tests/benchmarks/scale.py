@@ -33,9 +33,9 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.run.blocks import plan_blocks
+from mclabel.run.fleets import RayFleet
 from mclabel.run.job import frozen_heap, run_job
 from mclabel.run.leases import LeaseBook, OnProgress
-from mclabel.run.ray_fleet import RayFleet
 from mclabel.run.settings import RayConfig
 from mclabel.run.shards.store import Store
 from mclabel.run.task import RunnerState

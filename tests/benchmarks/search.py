@@ -33,7 +33,7 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
-from mclabel.evaluate.search.config import SearchEvalConfig
+from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.search.config import SearchSettings
 from tests.benchmarks.engine_common import LoadedPolicy, engine_name, loaded_policy, watch
 from tests.benchmarks.quickstart_prm import quickstart_prm

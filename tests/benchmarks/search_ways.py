@@ -20,7 +20,7 @@ from mclabel.engines import Policy
 from mclabel.run.desk import Desk
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, ProblemSearch, Searching, search_problem
-from mclabel.search.scorers.base import StepScorer, make_scorer
+from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.task import graded_search
 
 

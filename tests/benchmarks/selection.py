@@ -32,13 +32,13 @@ from rich.console import Console
 
 from mclabel import jobs
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.data.readers.selected import read_selected
-from mclabel.judge.config import ScoreConfig
+from mclabel.data.readers.solutions import read_selected
+from mclabel.judge.job import ScoreConfig
 from mclabel.judge.score import score
 from mclabel.prm.scoring.manifest import first_below
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
-from mclabel.select.config import SelectConfig
+from mclabel.select.job import SelectConfig
 from tests.benchmarks.pieces import Piece, Pieces, write_json
 from tests.benchmarks.scorers import Floats, Run, Training, load_pool, read_scores, samples
 from tests.benchmarks.selection_arms import METHODS, TARGETS, Amounts

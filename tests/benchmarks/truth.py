@@ -31,10 +31,10 @@ from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.labels.quality import exact_first_error, label_cost, label_quality
-from mclabel.judge.config import JudgeConfig
 from mclabel.judge.consensus.models import Locations
 from mclabel.judge.consensus.posterior import fuse
 from mclabel.judge.consensus.rules import RULES
+from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.run.shards.labels import read_labels

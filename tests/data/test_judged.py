@@ -10,7 +10,7 @@ import pytest
 
 from mclabel.core.errors import DataError
 from mclabel.data.readers.judged import read_prm800k, read_processbench
-from mclabel.data.readers.left_out import RowRejects
+from mclabel.data.readers.solutions import RowRejects
 
 ROW = {"id": "x-0", "generator": "g", "problem": "2+2?", "steps": ["a", "b"], "label": 1}
 

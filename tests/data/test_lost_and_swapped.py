@@ -22,7 +22,7 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.judge.combine import combine
-from mclabel.judge.config import JudgeConfig, ScoreConfig
+from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import score
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.compact import compact

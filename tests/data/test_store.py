@@ -75,12 +75,12 @@ def test_a_full_disk_leaves_no_name_and_is_said(way: str, tmp_path: Path) -> Non
         os.write(handle, b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    real, durable._write = durable._write, full
+    real, durable.write_synced = durable.write_synced, full
     try:
         with pytest.raises(ShardError, match=r"labels/a: .*No space left.*run the same command"):
             store.create("labels/a", b"whole")
     finally:
-        durable._write = real
+        durable.write_synced = real
     assert store.names("") == []
     assert store.create("labels/a", b"whole") and store.read("labels/a") == b"whole"
 

@@ -17,7 +17,6 @@ from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.shards import contact
 from mclabel.run.shards import store as store_module
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import commit_block, read_labels, read_rollouts
@@ -145,8 +144,8 @@ def test_a_store_that_is_gone_is_a_clear_stop(s3: FlakyS3, monkeypatch: pytest.M
 @pytest.fixture
 def unknown(s3: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> FlakyS3:
     """As in a process that has not reached any bucket yet, and that gives up sooner."""
-    monkeypatch.setattr(contact, "_answered", set())
-    monkeypatch.setitem(contact._RETRIES, "retry_timeout", timedelta(seconds=1))
+    monkeypatch.setattr(store_module, "_answered", set())
+    monkeypatch.setitem(store_module._FIRST_RETRIES, "retry_timeout", timedelta(seconds=1))
     return s3
 
 
@@ -164,8 +163,8 @@ def test_a_store_that_never_answered_fails_at_first_contact(unknown: FlakyS3, fa
 
 
 def test_a_wrong_name_costs_seconds() -> None:
-    assert contact._RETRIES["retry_timeout"] == timedelta(seconds=contact.FIRST_S)
-    assert contact.FIRST_S <= 5
+    assert store_module._FIRST_RETRIES["retry_timeout"] == timedelta(seconds=store_module.FIRST_S)
+    assert store_module.FIRST_S <= 5
 
 
 def test_a_command_on_an_address_where_nobody_listens_says_what_to_check(

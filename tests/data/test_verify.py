@@ -24,8 +24,8 @@ from mclabel.run.shards.compact import compact
 from mclabel.run.shards.journal import write_journal
 from mclabel.run.shards.labels import commit_block, label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
-from mclabel.run.verify.findings import Verification
 from mclabel.run.verify.run import verify
+from mclabel.run.verify.single_files import Verification
 from tests.support.labelled import arith_rows
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 

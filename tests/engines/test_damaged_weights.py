@@ -15,7 +15,7 @@ from mclabel.cli import main
 from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
 from mclabel.engines.cascade import Row
-from mclabel.engines.draw import draw
+from mclabel.engines.decoder import draw
 from mclabel.engines.pretrained import check_finite
 
 

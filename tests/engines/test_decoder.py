@@ -28,8 +28,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.engines.cascade import ATTENTION, Row
-from mclabel.engines.decoder import SharedPrefixDecoder
-from mclabel.engines.draw import uniform
+from mclabel.engines.decoder import SharedPrefixDecoder, uniform
 from mclabel.engines.text import PolicyText
 
 SHAPE = {

@@ -14,14 +14,14 @@ from mclabel.cli import main
 from mclabel.core.config.keys import configuration_keys
 from mclabel.engines import EngineResources, PolicySettings, make_engine
 from mclabel.engines.devices import check_device, resolve_device
-from mclabel.evaluate.search.config import SearchEvalConfig
-from mclabel.judge.config import JudgeConfig, ScoreConfig
-from mclabel.judge.scorer import ScorerJudge
+from mclabel.evaluate.search.job import SearchEvalConfig
+from mclabel.judge.job import JudgeConfig, ScoreConfig
+from mclabel.judge.score import ScorerJudge
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.rl.config import RLConfig, ServeRewardsConfig
 from mclabel.search.config import SearchConfig, ServeSearchConfig
-from mclabel.search.scorers.prm import PrmScorer
+from mclabel.search.prm_scorer import PrmScorer
 
 CONFIGURATIONS = (
     *(JudgeConfig, LabelConfig, RLConfig, ScoreConfig, SearchConfig),

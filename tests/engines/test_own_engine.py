@@ -18,7 +18,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, ShardError
 from mclabel.core.records import LabeledSolution
 from mclabel.engines import Engine, EngineStats, PolicySettings
-from mclabel.engines.checked import CheckedEngine
+from mclabel.engines.base import CheckedEngine
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store

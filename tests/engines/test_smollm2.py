@@ -15,13 +15,12 @@ from mclabel import jobs
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.records import Outcome
-from mclabel.engines.hub import resolve_model
-from mclabel.engines.smollm2 import CACHE, FILE, INSTALL, PACKAGE
+from mclabel.engines.hub import CACHE, FILE, INSTALL, PACKAGE, resolve_model
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 
-MAKE = "from mclabel.engines.smollm2 import smollm2_folder; print(smollm2_folder())"
+MAKE = "from mclabel.engines.hub import smollm2_folder; print(smollm2_folder())"
 
 
 def test_another_file_and_another_name_are_refused(

@@ -12,10 +12,9 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.engines import EngineStats, PolicySettings, make_engine
-from mclabel.engines.gate import GatedPolicy
+from mclabel.engines.gate import GatedPolicy, Turns
 from mclabel.engines.hf import HfEngine
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.engines.turns import Turns
 from mclabel.engines.vllm import VllmEngine
 from mclabel.labeling.completers import CompleterSettings
 from mclabel.labeling.config import LabelConfig

@@ -25,10 +25,10 @@ from mclabel.labeling.estimators import (
     begin_estimator,
     decide_together,
 )
-from mclabel.labeling.estimators.each import EachCompleter, seen_by
+from mclabel.labeling.estimators.begin import EachCompleter, seen_by
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.joint import nothing_seen
+from mclabel.labeling.estimators.posterior.evidence import nothing_seen
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     ClassPriors,
@@ -37,9 +37,8 @@ from mclabel.labeling.estimators.posterior.priors import (
     wide_priors,
 )
 from mclabel.labeling.estimators.posterior.views import CompleterView, plan_together
-from mclabel.labeling.simulation.measure import Measurement, measure
+from mclabel.labeling.simulation.measure import Measurement, SimulatedRun, measure
 from mclabel.labeling.simulation.replay import Case, Game, Replay
-from mclabel.labeling.simulation.table import SimulatedRun
 from tests.estimators.test_batches import rough
 from tests.support.estimating import settings_of
 

@@ -33,7 +33,7 @@ from mclabel.labeling.estimators import (
     outcome_label,
 )
 from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
-from mclabel.labeling.simulation.table import Simulated, simulate
+from mclabel.labeling.simulation.measure import Simulated, simulate
 from mclabel.run.desk import Desk
 
 

@@ -12,11 +12,10 @@ from scipy.special import betaln
 from mclabel.core.records import AUTHOR, Counts, Outcome
 from mclabel.labeling.estimators import Probe, RecordedRollout, SolutionPath, answer_class
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
-from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator, PriorLearner
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable, stack_evidence
 from mclabel.labeling.estimators.posterior.fit import fit_priors
 from mclabel.labeling.estimators.posterior.judging import likeliest, pooled
-from mclabel.labeling.estimators.posterior.learner import PriorLearner
 from mclabel.labeling.estimators.posterior.plan import DRAWS, probe_gains
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from mclabel.core.records import Counts, Outcome
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath, decide_together
-from mclabel.labeling.estimators.posterior import calibration, judging
-from mclabel.labeling.estimators.posterior.calibration import (
+from mclabel.labeling.estimators.posterior import judging
+from mclabel.labeling.estimators.posterior.chain import Evidence, infer
+from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
+from mclabel.labeling.estimators.posterior.judging import (
     KNOTS,
     Curve,
     Kind,
@@ -20,9 +23,6 @@ from mclabel.labeling.estimators.posterior.calibration import (
     covariates,
     fit_curve,
 )
-from mclabel.labeling.estimators.posterior.chain import Evidence, infer
-from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
 from mclabel.labeling.estimators.posterior.plan import DRAWS, make_plans
 from mclabel.labeling.estimators.posterior.priors import GRID, Priors, wide_priors
 from mclabel.labeling.simulation.profiles import PROFILES, simulated_cases
@@ -186,7 +186,7 @@ def test_calibration_keeps_the_likeliest_and_the_order(
 
 def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     curve = Curve(tuple((np.log(3.0) + 0.5 * KNOTS).tolist()), np.log(2.0), np.log(3.0))
-    monkeypatch.setitem(calibration.CURVES, (False, "lost"), curve)
+    monkeypatch.setitem(judging.CURVES, (False, "lost"), curve)
     # At a least gain of 0.001 in five steps odds of 16 become 3 * sqrt(16) = 12.
     posterior = np.array([1 / 85, 16 / 17, 1 / 85, 1 / 85, 1 / 85, 1 / 85])
     moved = calibrated(posterior, agreement=False, kind="lost", min_gain_per_token=1e-3)
@@ -201,7 +201,7 @@ def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         moved = calibrated(posterior, agreement=False, kind="lost", min_gain_per_token=1e-3)
         assert moved[1] == pytest.approx(4 / 7)
     low = Curve((-9.0,) * len(KNOTS), 0.0, 0.0)
-    monkeypatch.setitem(calibration.CURVES, (False, "lost"), low)
+    monkeypatch.setitem(judging.CURVES, (False, "lost"), low)
     # The second keeps its share of the rest, 3/4, and is not overtaken: 4/7 * 3/4 = 3/7.
     moved = calibrated(
         np.array([0.5, 0.375, 0.125]), agreement=False, kind="lost", min_gain_per_token=1e-3

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from mclabel.core.records import Counts, LabeledSolution, Outcome
-from mclabel.evaluate.health.checks import CHECKS
-from mclabel.evaluate.health.health import Figure, Health, run_health, share_text
+from mclabel.evaluate.health import CHECKS, Figure, Health, run_health, share_text
 from mclabel.report.page.health import health_grid
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.compact import compact

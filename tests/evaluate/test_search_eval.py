@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
-from mclabel.evaluate.search.config import SearchEvalConfig
 from mclabel.evaluate.search.figures import SearchComparison, SearchRun, compare_searches
+from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.evaluate.search.reference import at_cost, reference_sizes, scored_tokens
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredCost, StoredNode, StoredTree, read_trees
-from mclabel.search.figures import ModelSizes
+from mclabel.search.tree import ModelSizes
 from tests.support.scripted_jobs import write_problems
 
 ONE_EACH = ModelSizes(policy=1, scorer=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mclabel.core.records import Outcome
-from mclabel.evaluate.labels.value_shape import monotonicity, values_by_position
+from mclabel.evaluate.labels.quality import monotonicity, values_by_position
 from tests.support.rows import row, step
 
 

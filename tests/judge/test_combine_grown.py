@@ -12,8 +12,7 @@ import pytest
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.judge.combine import CombineReport, combine
-from mclabel.judge.config import JudgeConfig
-from mclabel.judge.job import judge
+from mclabel.judge.job import JudgeConfig, judge
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.run.shards.compact import compact, fit_of

@@ -22,17 +22,17 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Problem, Step
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.engines.text import PolicyText
-from mclabel.judge.generative.questions import VerdictTokens
-from mclabel.judge.generative.scorer import GenerativePRM
+from mclabel.judge.generative import GenerativePRM
+from mclabel.judge.generative_chains import VerdictTokens
 from mclabel.prm.examples.encode import TooLongError
 from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.scorer import ScorerSettings, load_scorer
 from mclabel.rl.client import RewardItem
 from mclabel.rl.config import RewardSettings
-from mclabel.rl.server.rewarder import Rewarder
-from mclabel.search.scorers.base import Beginning, make_scorer
-from mclabel.search.scorers.prm import PrmScorer
-from mclabel.serving.asked import Limits
+from mclabel.rl.rewarder import Rewarder
+from mclabel.search.prm_scorer import PrmScorer
+from mclabel.search.scorers import Beginning, make_scorer
+from mclabel.serving.requests import Limits
 from tests.prm.test_adapters import tokenizer
 from tests.support.labelled import tiny_model
 from tests.support.verifier_engines import SURE
@@ -312,7 +312,7 @@ def test_a_chat_is_needed_for_turns() -> None:
 
 
 def test_the_wording_and_the_model_are_known(tmp_path: Path) -> None:
-    from mclabel.judge.generative.scorer import known_prm
+    from mclabel.judge.generative import known_prm
 
     folder = tiny_model(tmp_path / "model")
     found = [

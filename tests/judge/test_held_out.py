@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mclabel.core.errors import DataError
-from mclabel.judge.scorer import ScorerJudge
+from mclabel.judge.score import ScorerJudge
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, write_run

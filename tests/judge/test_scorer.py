@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from mclabel.cli import main
 from mclabel.judge.base import make_judge
-from mclabel.judge.scorer import ScorerJudge
+from mclabel.judge.score import ScorerJudge
 from mclabel.prm.scoring.scorer import Scorer
 from tests.support.labelled import train_tiny_prm
 

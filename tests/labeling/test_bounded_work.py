@@ -16,8 +16,7 @@ from mclabel.engines.text import PolicyText
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.labeling import rollouts, sampling
 from mclabel.labeling.config import LabelConfig, LabelSettings
-from mclabel.labeling.estimators.fixed import FixedEstimator
-from mclabel.labeling.estimators.outcome import OutcomeEstimator
+from mclabel.labeling.estimators.fixed import FixedEstimator, OutcomeEstimator
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import SolutionSettings
 from tests.support.one_engine import on_one_engine

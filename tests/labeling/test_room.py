@@ -27,7 +27,7 @@ from mclabel.core.records import (
     Step,
 )
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.evaluate.health.health import run_health
+from mclabel.evaluate.health import run_health
 from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import ESTIMATORS, Completer
 from mclabel.labeling.prefixes import PrefixTable

@@ -22,9 +22,8 @@ from mclabel.cli import main
 from mclabel.core.errors import ConfigError, DataError, EngineError
 from mclabel.judge.opinions import OpinionRun, judged_solutions
 from mclabel.prm import load_prm
-from mclabel.prm.scoring import adapters
+from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT, adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
-from mclabel.prm.scoring.formats import FORMATS, GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 
 OTHERS = [form for form in FORMATS if form not in (OWN_FORMAT, GENERATIVE)]

@@ -10,7 +10,7 @@ from torch import nn
 
 from mclabel.prm.examples.batch import StepBatch, make_batch
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.model.likelihood_head import likelihood_features, token_logprobs
+from mclabel.prm.model.heads import likelihood_features, token_logprobs
 from mclabel.prm.model.network import three_class_log_odds
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.training.losses import num_pairs, pair_loss, step_loss

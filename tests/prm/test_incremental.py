@@ -30,7 +30,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.encode import StepEncoder, TooLongError
 from mclabel.prm.model.cached import CachedBody
-from mclabel.prm.model.likelihood_head import NUM_FEATURES
+from mclabel.prm.model.heads import NUM_FEATURES
 from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.incremental import IncrementalPRM, ScoredPrefix, is_incremental

@@ -12,7 +12,7 @@ from torch import nn
 from mclabel.domains.arith import bundled_model
 from mclabel.evaluate.best_of_n.scores import ScoreCache
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.heads import LikelihoodHead
 from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.aggregate import StepEstimates

@@ -23,7 +23,7 @@ from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import StepEncoder
 from mclabel.prm.job import TrainReport, preflight
-from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.heads import LikelihoodHead
 from mclabel.prm.model.network import load_step_model, start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.score import PRM

@@ -19,9 +19,9 @@ from mclabel.core.errors import ConfigError, TrainingError
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.encode import EncodedSolution, Example, PackedExamples
 from mclabel.prm.job import TrainReport, preflight
+from mclabel.prm.model.heads import prepare_step_token
 from mclabel.prm.model.network import add_adapters, start_step_model
 from mclabel.prm.model.settings import CONCENTRATION_FILE, ModelSettings
-from mclabel.prm.model.token_head import prepare_step_token
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.items import Item, balance, collate, cut, num_pieces, rows_together
 from mclabel.run.shards.labels import commit_block

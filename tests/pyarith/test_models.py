@@ -17,8 +17,7 @@ from mclabel.domains.arith.verify import StepTruth
 from mclabel.domains.pyarith import bundled_model
 from mclabel.domains.pyarith.interpreter import run
 from mclabel.domains.pyarith.problems import Function, generate
-from mclabel.domains.pyarith.solutions import reference
-from mclabel.domains.pyarith.truth import Judge
+from mclabel.domains.pyarith.solutions import Judge, reference
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 

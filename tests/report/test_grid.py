@@ -9,9 +9,18 @@ import pytest
 from rich.console import Console
 
 from mclabel.core.stats.bootstrap import NOTHING, Estimate
-from mclabel.show.files import json_text
-from mclabel.show.grid import Grid, estimate_text, markdown, number_text, rich_table
-from mclabel.show.plots import DARK_PAGE, HUES, INK, LIGHT_PAGE
+from mclabel.show.figures import (
+    DARK_PAGE,
+    HUES,
+    INK,
+    LIGHT_PAGE,
+    Grid,
+    estimate_text,
+    markdown,
+    number_text,
+    rich_table,
+)
+from mclabel.show.texts import json_text
 
 
 def test_markdown() -> None:

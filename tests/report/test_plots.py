@@ -12,7 +12,7 @@ from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.show import curves_plot
 from mclabel.evaluate.labels.show import reliability_plot, share_points
 from mclabel.report.page.report import write_report
-from mclabel.show.plots import MAX_NAME, Plot, Series, plain, save_plot, svg
+from mclabel.show.figures import MAX_NAME, Plot, Series, plain, save_plot, svg
 from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run
 
 NAMES = [

@@ -20,7 +20,7 @@ from mclabel.report.page.report import write_report
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.digest import with_digest
 from mclabel.run.shards.shard import METADATA_KEY
-from mclabel.show.plots import Plot, Series
+from mclabel.show.figures import Plot, Series
 from mclabel.show.texts import DESCRIBED, SELECTED, answer_kind
 from tests.support.labelled import arith_rows
 from tests.support.shown import hostile_run, plain_run, solution, write_run

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.report.page import trees as page
+from mclabel.report.page import example as page
+from mclabel.report.page.example import trees_part
 from mclabel.report.page.report import write_report
-from mclabel.report.page.trees import trees_part
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredCost, StoredNode, StoredTree, write_trees
 from tests.support.shown import HOSTILE, plain_run, solution, write_run
@@ -114,7 +114,7 @@ def test_size_is_bounded_and_the_result_is_kept(
     markup = shown(tmp_path / "run", tree("big", *many, *result, chosen="c"))
     assert len(re.findall(r'class="node[ "]', markup)) == 5
     assert "98 nodes are left out" in markup and ">chosen<" in markup
-    assert "x" * page.MAX_SHOWN not in markup
+    assert "x" * page.MAX_TEXT not in markup
     chain = [node(f"d{i}", f"d{i - 1}" if i else "") for i in range(3000)]
     monkeypatch.setattr(page, "MAX_NODES", 4000)
     deep = shown(tmp_path / "deep", tree("deep", *chain))

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mclabel.core.errors import ComponentError, ConfigError, DataError
 from mclabel.core.settings import Chosen
-from mclabel.rl.credits.base import CheckedCredit, Credit, CreditSettings, Segment, StepEvidence
+from mclabel.rl.credits import CheckedCredit, Credit, CreditSettings, Segment, StepEvidence
 
 
 def settings(kind: str, **keys: Any) -> CreditSettings:

@@ -21,11 +21,11 @@ from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.errors import ConfigError, DataError, EngineError, ShardError, TrainingError
 from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.engines.pretrained import load_model, load_tensors
+from mclabel.rl.client import unfit
 from mclabel.rl.config import RLConfig
-from mclabel.rl.credits.base import Segment
+from mclabel.rl.credits import Segment
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
-from mclabel.rl.tokens import unfit
 from mclabel.rl.training.crediting import Crediting, per_token
 from mclabel.rl.training.rollouts import step_figures
 from mclabel.rl.training.trainer import kl_divergence

@@ -30,9 +30,9 @@ from mclabel.prm.scoring.scorer import load_prm
 from mclabel.rl import client as client_module
 from mclabel.rl.client import RewardClient, RewardError, RewardItem
 from mclabel.rl.config import ServeRewardsConfig
+from mclabel.rl.rewarder import Rewarder
 from mclabel.rl.serve import serve_rewards
-from mclabel.rl.server.rewarder import Rewarder
-from mclabel.serving.asked import Limits
+from mclabel.serving.requests import Limits
 from mclabel.serving.run import Place
 from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 from tests.support.serving import trained_prm
@@ -567,7 +567,7 @@ def test_the_client_needs_nothing_but_python() -> None:
     code = (
         "import sys; sys.path_importer_cache.clear();"
         "sys.path = [p for p in sys.path if 'site-packages' not in p];"
-        "import mclabel.rl.client, mclabel.rl.tokens"
+        "import mclabel.rl.client, mclabel.rl.client"
     )
     root = str(Path(__file__).parents[2])
     environment = {"PYTHONPATH": root, "PATH": os.environ["PATH"]}

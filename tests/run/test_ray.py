@@ -20,8 +20,8 @@ from mclabel.core.errors import EngineError
 from mclabel.engines import Policy
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.task import LabelTask
+from mclabel.run.fleets import RayFleet
 from mclabel.run.leases import LeaseBook
-from mclabel.run.ray_fleet import RayFleet
 from mclabel.run.settings import RayConfig
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store

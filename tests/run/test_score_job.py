@@ -22,7 +22,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.engines.devices import ONE_CPU
 from mclabel.judge.base import make_judge
-from mclabel.judge.config import ScoreConfig
+from mclabel.judge.job import ScoreConfig
 from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.score import score, score_lines
 from mclabel.judge.task import JudgeTask

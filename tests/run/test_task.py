@@ -13,8 +13,8 @@ import pytest
 
 from mclabel.core.errors import EngineDied, RejectReason
 from mclabel.run.blocks import JobBlocks, plan_blocks
+from mclabel.run.fleets import LocalFleet
 from mclabel.run.job import run_job
-from mclabel.run.local_fleet import LocalFleet
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
-from mclabel.search.methods.levels import split
-from mclabel.search.methods.mcts import MctsSearch
-from mclabel.search.methods.particle import effective_size, resampled, tempered
+from mclabel.search.levels import effective_size, resampled, split, tempered
+from mclabel.search.mcts import MctsSearch
 from tests.support.search_world import World, begin, search
 
 

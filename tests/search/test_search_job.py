@@ -25,7 +25,7 @@ from mclabel.run.verify.run import verify
 from mclabel.search import SEARCHES
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, Searching, search_problem
-from mclabel.search.scorers.base import make_scorer
+from mclabel.search.scorers import make_scorer
 from tests.support.scripted_jobs import write_problems
 from tests.support.searches import check_trees
 

@@ -20,11 +20,11 @@ import pytest
 from mclabel.core.errors import ConfigError, EngineDied
 from mclabel.data.readers.generated import ArithReader
 from mclabel.search import SEARCHES
+from mclabel.search import searcher as searcher_module
 from mclabel.search.config import ServeSearchConfig
+from mclabel.search.searcher import Searcher
 from mclabel.search.serve import serve_search
-from mclabel.search.server import searcher as searcher_module
-from mclabel.search.server.searcher import Searcher
-from mclabel.serving.asked import Limits
+from mclabel.serving.requests import Limits
 from mclabel.serving.run import Place
 from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 
@@ -185,7 +185,7 @@ REFUSED = [
     ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "tools="),
     ({"extra_body": {"whatever": 1}}, "whatever: unknown key"),
     ({"extra_body": {"search": {"kind": "os:system"}}}, "cannot name other code"),
-    ({"extra_body": {"search": "mclabel.search.methods.levels:BeamSearch"}}, "cannot name other"),
+    ({"extra_body": {"search": "mclabel.search.levels:BeamSearch"}}, "cannot name other"),
     ({"extra_body": {"search": {"kind": ["x"]}}}, "search.kind"),
     ({"extra_body": {"search": {"nn": 3}}}, "nn: unknown key"),
     ({"extra_body": {"search": {"n": 10**6}}}, "search.n: must be at most 4,096"),
@@ -315,7 +315,7 @@ def test_the_engine_drops_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_comments_keep_a_stream_alive_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mclabel.search.server.app.KEEP_ALIVE_S", 0.01)
+    monkeypatch.setattr("mclabel.search.serve.KEEP_ALIVE_S", 0.01)
     with serving(policy=HANGING) as server:
         answer = server.hanging(stream=True).getresponse()
         assert answer.getheader("content-type", "").startswith("text/event-stream")

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mclabel.serving import run as crowd_module
-from mclabel.serving.bodies import json_response
-from mclabel.serving.fence import fenced
+from mclabel.serving.access import fenced
+from mclabel.serving.requests import json_response
 from mclabel.serving.run import Place, host_name, is_loopback, listen, make_server
 
 WAIT_S = 60.0

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from mclabel.serving.asked import Limits
+from mclabel.serving.requests import Limits
 from tests.rl.test_serve_rewards import serving as serving_rewards
 from tests.search.test_serve_search import serving as serving_search
 from tests.support.random_requests import OTHERS, ask_at_random, near

@@ -26,8 +26,8 @@ END_S = 30.0
 SPINS = '''
 import pathlib
 
-from mclabel.rl.credits.outcome import OutcomeCredit
-from mclabel.search.scorers.base import ConstantScorer
+from mclabel.rl.credit_methods import OutcomeCredit
+from mclabel.search.scorers import ConstantScorer
 
 
 def spin():

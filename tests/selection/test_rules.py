@@ -11,7 +11,7 @@ import pytest
 
 from mclabel.core.errors import ComponentError, ConfigError, DataError
 from mclabel.core.records import Outcome
-from mclabel.select.rules import ScoredSolution, entropy_of_first_error, find_rule, scored_solution
+from mclabel.select.pool import ScoredSolution, entropy_of_first_error, find_rule, scored_solution
 
 
 def solution(scores: Any = (0.9, 0.5), **row: Any) -> ScoredSolution:

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel import jobs
-from mclabel.answers.step_keys import step_key
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.records import Outcome
 from mclabel.labeling.config import LabelConfig
+from mclabel.labeling.prefixes import step_key
 from mclabel.labeling.simulation.measure import measure, reliability
 from mclabel.labeling.simulation.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.labeling.simulation.replay import read_pool, replay

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 
 from mclabel.core.config.load import load_config
 from mclabel.engines.text import PolicyText
-from mclabel.judge.config import JudgeConfig
-from mclabel.judge.job import judge
+from mclabel.judge.job import JudgeConfig, judge
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.prm.model.network import start_step_model

@@ -22,8 +22,7 @@ from mclabel.run.budget import read_spent
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.journal import journaled_blocks, read_journal, write_journal
 from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
-from mclabel.run.shards.manifest import claimed_config
-from mclabel.run.shards.priors import read_priors
+from mclabel.run.shards.manifest import claimed_config, read_priors
 from mclabel.run.shards.rejects import set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mclabel.core.errors import EngineDied
-from mclabel.judge.scorer import ScorerJudge
+from mclabel.judge.score import ScorerJudge
 from mclabel.prm.scoring.scorer import load_prm
 
 POISON = "[poison]"

@@ -14,7 +14,7 @@ from mclabel.engines.vllm import VllmEngine
 from mclabel.search import SEARCHES
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Searching, search_problem
-from mclabel.search.scorers.base import make_scorer
+from mclabel.search.scorers import make_scorer
 from tests.support.needs_vllm import NEEDS_VLLM
 
 pytestmark = NEEDS_VLLM

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.engines.smollm2 import INSTALL, PACKAGE
+from mclabel.engines.hub import INSTALL, PACKAGE
 
 
 @pytest.mark.slow

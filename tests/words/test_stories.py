@@ -10,7 +10,7 @@ from mclabel.answers import grade_completion
 from mclabel.core.errors import ConfigError
 from mclabel.data.readers.base import make_reader, reader_settings
 from mclabel.data.readers.generated import MAX_WORDS
-from mclabel.domains.words.stories import HELD_OUT, TRAINED, generate
+from mclabel.domains.words import HELD_OUT, TRAINED, generate
 
 SUM = re.compile(r"(\d+) ([-+*]) (\d+) = (\d+)")
 

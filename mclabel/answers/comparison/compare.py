@@ -50,9 +50,10 @@ from mclabel.answers.values.forms import (
     Sequence,
     Special,
     Words,
+    determinant,
+    entries,
     value_of,
 )
-from mclabel.answers.values.matrices import determinant, entries
 from mclabel.answers.values.reals import ALL, same_set
 
 Prover = Callable[[Form, Form], bool | None]

@@ -11,8 +11,16 @@ from __future__ import annotations
 from fractions import Fraction
 
 from mclabel.answers.effort import spend
-from mclabel.answers.reading import operators
-from mclabel.answers.reading.tokens import FUNCTIONS, GREEK, Tokens
+from mclabel.answers.reading.tokens import (
+    EXTREMA,
+    FUNCTIONS,
+    GREEK,
+    INFINITE,
+    Tokens,
+    accumulate,
+    extremum,
+    remainder,
+)
 from mclabel.answers.values import algebra, functions, powers
 from mclabel.answers.values.algebra import Value, atom, number
 from mclabel.answers.values.monomials import UNIT, NotClosed
@@ -79,7 +87,7 @@ class _Reader(Tokens):
                 total = algebra.divide(total, self.signed())
             elif token in ("\\bmod", "\\mod"):
                 self.at += 1
-                total = operators.remainder(total, self.signed())
+                total = remainder(total, self.signed())
             elif self._starts_factor(token):
                 if (token[0].isdigit() or token[0] == ".") and not self._separate():
                     raise NotClosed("a number after a factor")
@@ -240,7 +248,7 @@ class _Reader(Tokens):
             return self.function(name)
         if name in GREEK:
             return self.symbol(name)
-        if name in operators.EXTREMA:
+        if name in EXTREMA:
             return self.extremum(name)
         if name in ("sum", "prod"):
             return self.accumulated(product=name == "prod")
@@ -283,14 +291,14 @@ class _Reader(Tokens):
             values.append(self.sum())
         for token in closing:
             self.expect(token)
-        return operators.extremum(name, values)
+        return extremum(name, values)
 
     def infinity(self) -> Value | None:
         """Infinity as the upper end of a sum."""
         for written in (["∞"], ["{", "∞", "}"], ["{", "+", "∞", "}"]):
             if self.tokens[self.at : self.at + len(written)] == written:
                 self.at += len(written)
-                return Value(operators.INFINITE, UNIT)
+                return Value(INFINITE, UNIT)
         return None
 
     def accumulated(self, *, product: bool) -> Value:
@@ -314,7 +322,7 @@ class _Reader(Tokens):
 
         term(atom(index))
         tokens = self.at - start
-        return operators.accumulate(low, high, term, product=product, num_tokens=tokens)
+        return accumulate(low, high, term, product=product, num_tokens=tokens)
 
     def argument(self) -> Value:
         """Of a LaTeX command: a group, or the next token."""

@@ -22,10 +22,13 @@ from mclabel.answers.values.forms import (
     Reader,
     Sequence,
     Special,
+    added,
+    entries,
+    product,
+    scaled,
     value_of,
 )
 from mclabel.answers.values.literals import Literal
-from mclabel.answers.values.matrices import added, entries, product, scaled
 
 MAX_ITEMS = 100
 

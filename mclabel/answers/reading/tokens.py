@@ -1,11 +1,23 @@
-"""Cuts a formula into tokens, and reads the names among them."""
+r"""Cuts a formula into tokens, and reads the names among them.
+
+Also here: operators that stand for a computation: gcd, lcm, max, min, mod, finite sums and
+products.
+
+They are worked out where all that they take is known exactly, within limits that are fixed before
+the work begins. A sum to a symbol (`\sum_{k=1}^{n} k^2`) becomes the polynomial that it is.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
+from fractions import Fraction
 
-from mclabel.answers.reading.operators import EXTREMA
-from mclabel.answers.values.monomials import NotClosed
+from mclabel.answers.values import algebra
+from mclabel.answers.values.algebra import Value, atom, number
+from mclabel.answers.values.monomials import UNIT, NotClosed, Polynomial
+from mclabel.answers.values.powers import power
 
 _TOKEN = re.compile(r"(\d++(?:\.\d++)?|\.\d++)|\\([A-Za-z]++)|([A-Za-z]++'*+)|(\S)")
 FUNCTIONS = frozenset(
@@ -125,3 +137,147 @@ class Tokens:
         if not letters or not all(x.lstrip("\\").isalpha() for x in letters):
             raise NotClosed("an accent over a formula")
         return "".join(letters)
+
+
+EXTREMA = frozenset(("gcd", "lcm", "max", "min"))
+MAX_TERMS = 400
+"""Of a sum or a product that is worked out term by term."""
+MAX_STEPS = 4_000
+"""Terms times tokens of one term."""
+MAX_DEGREE = 12
+"""Of a polynomial that is summed to a symbol."""
+
+
+def extremum(name: str, values: list[Value]) -> Value:
+    """gcd, lcm, max or min of rational numbers; of anything else it is not known here."""
+    numbers = [value.rational for value in values]
+    exact = [n for n in numbers if n is not None]
+    if not exact or len(exact) < len(numbers):
+        raise NotClosed(f"{name} of formulas")
+    if name in ("max", "min"):
+        return number(max(exact) if name == "max" else min(exact))
+    whole = [n.numerator for n in exact if n.denominator == 1]
+    if len(whole) < len(exact):
+        raise NotClosed(f"{name} of numbers that are not whole")
+    return number(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
+
+
+def remainder(left: Value, right: Value) -> Value:
+    """`a mod b` of whole numbers, b positive."""
+    a, b = left.rational, right.rational
+    if a is None or b is None or a.denominator != 1 or b.denominator != 1 or b <= 0:
+        raise NotClosed("a remainder of formulas")
+    return number(a % b)
+
+
+def accumulate(
+    low: Value, high: Value, term: Callable[[Value], Value], *, product: bool, num_tokens: int
+) -> Value:
+    """The sum or product of `term` from `low` to `high`.
+
+    Args:
+        low: a whole number.
+        high: a whole number, or a formula to which a polynomial is summed.
+        term: the term at a value of the index.
+        product: multiply instead of adding.
+        num_tokens: of one term, for the limit on the work.
+    """
+    first, last = low.rational, high.rational
+    if first is None or first.denominator != 1:
+        raise NotClosed("a sum that does not begin at a number")
+    if last is None:
+        if product:
+            raise NotClosed("a product to a symbol")
+        ratio = _ratio(term)
+        if ratio is not None:
+            return _geometric(term(low), ratio, low, high)
+        if high.num == INFINITE:
+            return _zeta(term(atom(_INDEX)), int(first))
+        return algebra.add(_summed(term, high), algebra.negate(_summed(term, number(first - 1))))
+    if last.denominator != 1:
+        raise NotClosed("a sum that does not end at a whole number")
+    count = last - first + 1
+    if count > MAX_TERMS or count * num_tokens > MAX_STEPS:
+        raise NotClosed("a long sum")
+    total = number(1 if product else 0)
+    for k in range(int(first), int(last) + 1):
+        one = term(number(k))
+        total = algebra.multiply(total, one) if product else algebra.add(total, one)
+    return total
+
+
+_INDEX = "index of a sum"
+INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
+
+
+def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
+    """The rational quotient of successive terms, if it is the same everywhere."""
+    index = atom(_INDEX)
+    here, next_one = term(index), term(algebra.add(index, number(1)))
+    if not here.num or _INDEX not in algebra.symbols(here):
+        return None
+    ratio = algebra.divide(next_one, here).rational
+    return ratio if ratio not in (0, 1) else None
+
+
+def _geometric(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
+    if high.num == INFINITE:
+        if abs(ratio) >= 1:
+            raise NotClosed("a series that does not converge")
+        return algebra.divide(first, number(1 - ratio))
+    count = algebra.add(high, algebra.add(number(1), algebra.negate(low)))
+    past = algebra.multiply(first, power(number(ratio), count))
+    return algebra.divide(algebra.add(first, algebra.negate(past)), number(1 - ratio))
+
+
+def _zeta(term: Value, first: int) -> Value:
+    """The sum of c/k^s to infinity for even s: Euler's multiples of π^s."""
+    if first != 1 or term.den is not UNIT or len(term.num) != 1:
+        raise NotClosed("a series that is not known here")
+    ((mono, coefficient),) = term.num.items()
+    exponents = dict(mono)
+    s = -exponents.pop(_INDEX, 0)
+    if exponents or s.denominator != 1 or s % 2 or not 2 <= s <= MAX_DEGREE:
+        raise NotClosed("a series that is not known here")
+    bernoulli = abs(_bernoulli(int(s))[-1])
+    factor = bernoulli * Fraction(2) ** (int(s) - 1) / math.factorial(int(s))
+    return algebra.multiply(number(factor * coefficient), power(atom("π"), number(s)))
+
+
+def _summed(term: Callable[[Value], Value], high: Value) -> Value:
+    """The sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
+    general = term(atom(_INDEX))
+    if general.den is not UNIT:
+        raise NotClosed("a sum of quotients")
+    total = number(0)
+    for mono, coefficient in general.num.items():
+        exponents = dict(mono)
+        degree = exponents.pop(_INDEX, 0)
+        if degree.denominator != 1 or not 0 <= degree <= MAX_DEGREE:
+            raise NotClosed("a sum of what is no polynomial")
+        rest: Polynomial = {frozenset(exponents.items()): coefficient}
+        if _INDEX in algebra.symbols(Value(rest, UNIT)):
+            raise NotClosed("a sum of what is no polynomial")
+        faulhaber = _faulhaber(int(degree), high)
+        total = algebra.add(total, algebra.multiply(Value(rest, UNIT), faulhaber))
+    return total
+
+
+def _faulhaber(degree: int, high: Value) -> Value:
+    """1^d + 2^d + … + n^d as a polynomial in n."""
+    total = number(0)
+    for j, bernoulli in enumerate(_bernoulli(degree)):
+        factor = Fraction(math.comb(degree + 1, j), degree + 1) * bernoulli
+        total = algebra.add(
+            total, algebra.multiply(number(factor), power(high, number(degree + 1 - j)))
+        )
+    return total
+
+
+def _bernoulli(count: int) -> list[Fraction]:
+    """B_0 to B_count, with B_1 = 1/2."""
+    found: list[Fraction] = []
+    for m in range(count + 1):
+        rest = sum((math.comb(m + 1, j) * b for j, b in enumerate(found)), Fraction(0))
+        found.append((m + 1 - rest) / (m + 1))
+    return found

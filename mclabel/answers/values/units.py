@@ -225,11 +225,6 @@ def currency(sign: str) -> Unit:
     return _BY_NAME[sign]
 
 
-def symbol_unit(dimension: str) -> Unit:
-    """The unit of `percent` or `degree`."""
-    return _BY_NAME[dimension]
-
-
 def _temperature_name(match: re.Match[str]) -> str:
     return " celsius" if match[1] == "C" else " fahrenheit"
 

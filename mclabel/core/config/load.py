@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from mclabel.core.components import NotAllowed, within
 from mclabel.core.config.document import MAX_DEPTH, parse_document, read_document
-from mclabel.core.config.unchosen import drop_unchosen
+from mclabel.core.config.keys import drop_unchosen
 from mclabel.core.errors import ConfigError
 from mclabel.core.faults import (
     MUST,

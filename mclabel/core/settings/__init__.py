@@ -38,8 +38,8 @@ from mclabel.core.settings.fields import (
     TrustsCode,
     at_most,
     read_record,
+    rule,
 )
-from mclabel.core.settings.rules import rule
 
 __all__ = [
     "COMPONENT_FAULT",

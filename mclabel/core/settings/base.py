@@ -34,9 +34,9 @@ from mclabel.core.settings.fields import (
     ONE_VALUE,
     OPERATIONAL,
     Harmless,
+    check_rules,
     refuse_truth_as_number,
 )
-from mclabel.core.settings.rules import check_rules
 
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
 """Types of errors: one that carries all errors of a component's settings, and one of its name."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FORMATS: Mapping[str, str] = {
-    "trl": "mclabel.data.exchange.trl:Trl",
-    "math-shepherd": "mclabel.data.exchange.math_shepherd:MathShepherd",
-    "rlhflow": "mclabel.data.exchange.rlhflow:Rlhflow",
-    "prm800k": "mclabel.data.exchange.prm800k:Prm800k",
-    "processbench": "mclabel.data.exchange.processbench:ProcessBench",
+    "trl": "mclabel.data.exchange.published:Trl",
+    "math-shepherd": "mclabel.data.exchange.published:MathShepherd",
+    "rlhflow": "mclabel.data.exchange.published:Rlhflow",
+    "prm800k": "mclabel.data.exchange.published:Prm800k",
+    "processbench": "mclabel.data.exchange.published:ProcessBench",
 }
 """Formats by name: `module:Class` (docs/extending-formats.md)."""
 PARQUET = "parquet"

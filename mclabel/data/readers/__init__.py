@@ -8,7 +8,7 @@ READERS: Mapping[str, str] = {
     "arith": "mclabel.data.readers.generated:ArithReader",
     "pyarith": "mclabel.data.readers.generated:PyArithReader",
     "words": "mclabel.data.readers.generated:WordsReader",
-    "file": "mclabel.data.readers.files:FileReader",
-    "hf": "mclabel.data.readers.hub:HubReader",
+    "file": "mclabel.data.readers.sources:FileReader",
+    "hf": "mclabel.data.readers.sources:HubReader",
 }
 """Readers of problems by name: `module:Class` (docs/extending-formats.md)."""

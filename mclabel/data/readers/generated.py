@@ -13,10 +13,10 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Problem
 from mclabel.core.settings import Seed, at_most, rule
 from mclabel.data.readers.base import ReaderSettings
+from mclabel.domains import words
 from mclabel.domains.arith.problems import MAX_STEPS, MIN_STEPS, MOST_STEPS, Split, generate
 from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.domains.pyarith.problems import generate as generate_functions
-from mclabel.domains.words import stories
 
 MAX_WORDS = 1_000
 """Fewer than any template of words has problems."""
@@ -150,7 +150,7 @@ class WordsReader:
     def rows(self) -> Iterable[tuple[int, Problem]]:
         """The problems with their numbers; `meta.template` names the story."""
         chosen = self._settings
-        made = stories.generate(self._limit, seed=chosen.seed, held_out=chosen.split == "test")
+        made = words.generate(self._limit, seed=chosen.seed, held_out=chosen.split == "test")
         problems = [
             Problem(
                 id="words-" + hashlib.sha256(worked.problem.encode()).hexdigest()[:16],

@@ -15,8 +15,8 @@ from typing import Any
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import object_rows, row_place
+from mclabel.data.readers.solutions import RowRejects
 
 _WHOLE = re.compile(r"-?\d{1,9}(?:\.0{1,9})?")
 

@@ -1,10 +1,33 @@
-r"""The exact step verifier of the arith domain.
+"""The exact step verifier of the arith domain.
 
 A step is right when its words and operands are those of a node of the problem's hidden program
 (operands of + and * in either order), the nodes it rests on were stated before by right steps,
 and its arithmetic holds. Steps may come in any order that this allows; restating a right step
 is right, and so is a step that the question does not need. The answer line is right when the
 node asked for was stated and its value is boxed. Nothing may follow the answer.
+
+Also here: the exact states of the steps of a solution that may correct itself.
+
+A solution states quantities of the problem's program, line by line: what a line states of a
+quantity replaces what was stated of it before. "So the answer is 12." and the boxed answer state
+the answer. "Wait." and "Let me check." state nothing, and neither do the marks of thinking.
+
+A quantity *holds* if what was last said of it is what the program says, in words, operation,
+operands and result, and the quantities that it rests on hold. The answer holds if it is the value
+of the quantity asked for, and that one holds. So a right value that was reached by a wrong way,
+in a step or as an answer, does not.
+
+What is stated wrongly *stands* until it is stated anew, or something that it rests on is stated
+rightly which did not hold: what was computed from the old value is void then, and neither right
+nor wrong until it is stated again. A line that is no step, or is about a quantity that the
+question does not need, leaves nothing that others rest on: it stands until the next right step.
+
+So a step is an `error` if nothing stood wrong before it and something does behind it, and
+`recovered` if something stood wrong before it and nothing does behind it: with several errors that
+stand, the step that mends the last of them. While anything stands wrong every other step is
+`carried`, also one that is right by itself, or wrong in a way of its own; else it is `sound`.
+
+For a solution that repairs nothing the first error is that of `mclabel.domains.arith.verify`.
 """
 
 from __future__ import annotations
@@ -15,7 +38,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from mclabel.domains.arith.program import Node, Program
+from mclabel.core.records import StepState
+from mclabel.domains.arith.program import Node, Program, ancestors
 
 _EQUATION = re.compile(r"(\d{1,6}) (\+|-|\*|//|/) (\d{1,6}) = (\d{1,6})(?!\d)")
 _ANSWER = re.compile(r"The answer is \\boxed\{(\d{1,6})\}\.")
@@ -147,3 +171,159 @@ def _program(text: str) -> Program | None:
         return program if in_order and 0 <= program.target < len(program.nodes) else None
     except (ValueError, KeyError, TypeError):
         return None
+
+
+WAIT, CHECK, ANSWER = "Wait.", "Let me check.", "So the answer is {}."
+THINK, END_THINK = "<think>", "</think>"
+SILENT_LINES = frozenset(("", WAIT, CHECK, THINK, END_THINK))
+"""Lines that state nothing."""
+_COMMITTED = re.compile(r"So the answer is (\d{1,6})\.")
+
+
+def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
+    """The state of every step of a solution.
+
+    Args:
+        program: the problem's.
+        steps: texts of the steps, of one line or several, which have one state together.
+    """
+    reader = _Reader(program)
+    states: list[StepState] = []
+    for step in steps:
+        before = reader.stands_wrong
+        for line in _lines(step):
+            reader.read(line)
+        after = reader.stands_wrong
+        states.append(("carried" if after else "recovered") if before else _fresh(after))
+    return states
+
+
+def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+    """The same by the `meta` of a problem.
+
+    Raises:
+        KeyError: the problem is not of this domain.
+    """
+    return trace_states(truth_program(meta), steps)
+
+
+def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
+    """The first wrong step of a solution, from 0; None for none.
+
+    Raises:
+        KeyError: the problem is not of this domain.
+    """
+    states = true_states(meta, steps)
+    return states.index("error") if "error" in states else None
+
+
+def read_commitment(line: str) -> int | None:
+    """The answer that a line commits to on the way; None of another line."""
+    found = _COMMITTED.fullmatch(line)
+    return None if found is None else int(found[1])
+
+
+def _fresh(wrong: bool) -> StepState:
+    return "error" if wrong else "sound"
+
+
+def _lines(step: str) -> list[str]:
+    """The lines of a step that are to state something. White space alone is such a line, too."""
+    lines = [line.strip() for line in step.replace(THINK, f"{THINK}\n").split("\n")]
+    return [line for line in lines if line not in SILENT_LINES] if any(lines) else [""]
+
+
+@dataclass(kw_only=True)
+class _Quantity:
+    """What a solution says of a quantity."""
+
+    value: int | None = None
+    """As last stated; None if it was not, or is void."""
+    is_true: bool = False
+    """Whether it was stated as the program has it; what it rests on may still not hold."""
+
+
+class _Reader:
+    """Reads the lines of a solution, and knows what stands after each."""
+
+    def __init__(self, program: Program) -> None:
+        nodes, target = program.nodes, program.target
+        self._nodes, self._target = nodes, target
+        self._claims = {node.claim for node in nodes}
+        # The answer is one more quantity, which rests on the one asked for.
+        self._answer = len(nodes)
+        self._needs = [*(node.needs for node in nodes), (target,)]
+        self._rests_on = [ancestors(nodes, i) - {i} for i in range(len(nodes))]
+        self._rests_on.append(ancestors(nodes, target))
+        self._needed = self._rests_on[self._answer] | {self._answer}
+        self._stated = [_Quantity() for _ in self._needs]
+        self._holds = [False for _ in self._needs]
+        self._loose = self._ended = False
+
+    @property
+    def stands_wrong(self) -> bool:
+        """Whether anything that the answer needs stands wrong, or a line that is no step."""
+        return self._loose or any(
+            self._stated[i].value is not None and not self._holds[i] for i in self._needed
+        )
+
+    def read(self, line: str) -> None:
+        """Take what a line states."""
+        if self._ended:
+            self._loose = True
+        elif (boxed := read_answer(line)) is not None:
+            self._ended = True
+            self._state_answer(boxed)
+        elif (committed := read_commitment(line)) is not None:
+            self._state_answer(committed)
+        elif (said := read_statement(line)) is not None and said.claim in self._claims:
+            self._state(said)
+        else:
+            self._loose = True
+
+    def _state(self, said: Statement) -> None:
+        alike = [i for i, node in enumerate(self._nodes) if said.is_of(node)]
+        follow = [i for i in alike if all(self._holds[j] for j in self._needs[i])]
+        for index in follow or [self._meant(said, alike)]:
+            true = index in alike and said.value == self._nodes[index].value
+            self._set(index, said.value, true)
+            self._loose |= not self._holds[index] and index not in self._needed
+            right = self._holds[index]
+        self._loose &= not right
+
+    def _state_answer(self, value: int) -> None:
+        asked = self._stated[self._target]
+        self._set(self._answer, value, asked.is_true and value == asked.value)
+        self._loose &= not self._holds[self._answer]
+
+    def _set(self, index: int, value: int, is_true: bool) -> None:
+        """State a quantity. If it holds that did not, what was wrongly computed from it is void."""
+        held = self._holds[index]
+        self._stated[index] = _Quantity(value=value, is_true=is_true)
+        for i, needs in enumerate(self._needs):
+            self._holds[i] = self._stated[i].is_true and all(self._holds[j] for j in needs)
+        if held or not self._holds[index]:
+            return
+        for other, before in enumerate(self._rests_on):
+            if index in before and not self._stated[other].is_true:
+                self._stated[other] = _Quantity()
+
+    def _meant(self, said: Statement, alike: Sequence[int]) -> int:
+        """The quantity that a statement is about which does not follow.
+
+        One that is `alike` in all but the result, else the one with its words that is most like
+        it; of several the first that was not stated yet.
+        """
+        same = alike or [i for i, node in enumerate(self._nodes) if node.claim == said.claim]
+        return max(same, key=lambda i: (self._likeness(said, i), self._stated[i].value is None, -i))
+
+    def _likeness(self, said: Statement, index: int) -> int:
+        """Parts that a statement has in common with a quantity, given what was stated before."""
+        node = self._nodes[index]
+        known = {self._nodes[i].value: self._stated[i].value for i in node.needs}
+        used = [known.get(one, one) for one in (node.left, node.right)]
+        same = max(
+            (said.left == a) + (said.right == b)
+            for a, b in (used, used[::-1] if node.op in "+*" else used)
+        )
+        return same + (said.op == node.op)

@@ -2,12 +2,398 @@
 
 SmolLM2-135M solves hardly any problem of four steps. A LoRA adapter, which scripts/words_adapter.py
 trains on worked solutions of some templates, brings other templates within its reach.
+
+Also here: word problems of four to six steps, each with a worked solution in one of several
+wordings.
+
+Every template is a function of a random generator. Those of `TRAINED` teach the adapter of
+`smollm2:words`; those of `HELD_OUT` are problems of which it has seen neither story nor wording.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 ADAPTER = Path(__file__).parent / "adapter.safetensors"
 """LoRA weights in bfloat16, as peft names them."""
 RANK, ALPHA = 4, 16
+
+
+NAMES = (
+    *("Ana", "Ben", "Chloe", "Dan", "Eva", "Finn", "Gina", "Hugo"),
+    *("Iris", "Jack", "Kofi", "Lena", "Mia", "Noah", "Omar", "Petra"),
+)
+
+
+@dataclass
+class Story:
+    """A problem and its worked solution, as they grow."""
+
+    rng: Random
+    told: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+
+    def tell(self, *wordings: str) -> None:
+        """Add a sentence of the problem, in one of its wordings."""
+        self.told.append(self.rng.choice(wordings))
+
+    def step(self, left: int, sign: str, right: int, what: str) -> int:
+        """Add a step that computes `left sign right`, which is the number of `what`; return it."""
+        value = {"+": left + right, "-": left - right, "*": left * right}[sign]
+        sum_ = f"{left} {sign} {right} = {value}"
+        first = not self.steps
+        self.steps.append(
+            self.rng.choice(
+                (
+                    f"{'First' if first else 'Then'} there are {sum_} {what}.",
+                    f"{'We start with' if first else 'That makes'} {sum_} {what}.",
+                    f"{'The' if first else 'Now the'} number of {what} is {sum_}.",
+                    f"{sum_} {what}",
+                    f"{sum_}, so we have {value} {what}.",
+                )
+            )
+        )
+        return value
+
+    def end(self, question: str, value: int) -> Worked:
+        """Close with the question and its answer."""
+        said = self.rng.choice((f"The answer is {value}.", f"So the answer is {value}."))
+        text = " ".join([*self.told, question])
+        return Worked(problem=text, solution="\n".join([*self.steps, said]), answer=str(value))
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A problem with its worked solution."""
+
+    problem: str
+    solution: str
+    answer: str
+    template: str = ""
+
+
+def bus(rng: Random) -> Worked:
+    s, total = Story(rng), rng.randint(8, 25)
+    s.tell(f"A bus leaves with {total} people.", f"There are {total} people on a bus.")
+    for stop in ("first", "second", "third")[: rng.randint(2, 3)]:
+        on, off = rng.randint(2, 9), rng.randint(1, 6)
+        s.tell(
+            f"At the {stop} stop {on} people get on and {off} get off.",
+            f"At the {stop} stop {off} people get off and {on} people get on.",
+        )
+        total = s.step(total, "+", on, "people")
+        total = s.step(total, "-", off, "people")
+    return s.end("How many people are on the bus now?", total)
+
+
+def shop(rng: Random) -> Worked:
+    s, name = Story(rng), rng.choice(NAMES)
+    things = rng.sample(("pens", "books", "cups", "toys", "caps", "bags"), 3)
+    parts = [(rng.randint(2, 6), rng.randint(2, 6), thing) for thing in things]
+    bought = ", ".join(f"{n} {thing} for {price} dollars each" for n, price, thing in parts[:-1])
+    n, price, thing = parts[-1]
+    s.tell(f"{name} buys {bought} and {n} {thing} for {price} dollars each.")
+    costs = [s.step(n, "*", price, f"dollars for the {thing}") for n, price, thing in parts]
+    total = costs[0]
+    for cost in costs[1:]:
+        total = s.step(total, "+", cost, "dollars in all")
+    return s.end(f"How many dollars does {name} pay?", total)
+
+
+def marbles(rng: Random) -> Worked:
+    s, (name, other) = Story(rng), rng.sample(NAMES, 2)
+    total = rng.randint(12, 30)
+    s.tell(f"{name} has {total} marbles.", f"{name} owns {total} marbles.")
+    for _ in range(rng.randint(4, 5)):
+        if total > 20 and rng.random() < 0.5:
+            n = rng.randint(2, 9)
+            s.tell(f"{name} gives {n} of them to {other}.", f"{name} loses {n} marbles.")
+            total = s.step(total, "-", n, "marbles")
+        else:
+            n = rng.randint(2, 9)
+            s.tell(f"{name} wins {n} more.", f"{other} gives {name} {n} marbles.")
+            total = s.step(total, "+", n, "marbles")
+    return s.end(f"How many marbles does {name} have in the end?", total)
+
+
+def boxes(rng: Random) -> Worked:
+    s, a, b = Story(rng), rng.randint(2, 6), rng.randint(3, 6)
+    c, d = rng.randint(2, 5), rng.randint(3, 6)
+    broken, sold = rng.randint(2, 6), rng.randint(2, 6)
+    s.tell(f"A shop gets {a} boxes of {b} eggs and {c} trays of {d} eggs.")
+    s.tell(f"{broken} of the eggs are broken.", f"{broken} eggs break.")
+    first = s.step(a, "*", b, "eggs in boxes")
+    second = s.step(c, "*", d, "eggs on trays")
+    total = s.step(first, "+", second, "eggs")
+    total = s.step(total, "-", broken, "whole eggs")
+    sold = min(sold, total)
+    s.tell(f"The shop sells {sold} whole eggs.")
+    total = s.step(total, "-", sold, "eggs left")
+    return s.end("How many whole eggs are left?", total)
+
+
+def savings(rng: Random) -> Worked:
+    s, name = Story(rng), rng.choice(NAMES)
+    weeks, each = rng.randint(2, 6), rng.randint(3, 6)
+    gift, spent = rng.randint(2, 12), rng.randint(2, 6)
+    s.tell(f"{name} saves {each} dollars a week for {weeks} weeks.")
+    s.tell(f"Then {name} gets {gift} dollars as a gift and spends {spent} dollars.")
+    total = s.step(weeks, "*", each, "dollars saved")
+    total = s.step(total, "+", gift, "dollars")
+    total = s.step(total, "-", spent, "dollars")
+    more = rng.randint(2, 9)
+    s.tell(f"After that {name} finds {more} dollars.")
+    total = s.step(total, "+", more, "dollars")
+    return s.end(f"How many dollars does {name} have?", total)
+
+
+def pages(rng: Random) -> Worked:
+    s, name = Story(rng), rng.choice(NAMES)
+    days = rng.sample(range(3, 15), 4)
+    s.tell(f"{name} reads a book.")
+    s.tell(
+        f"On Monday it is {days[0]} pages, on Tuesday {days[1]}, on Wednesday {days[2]} and on "
+        f"Thursday {days[3]}."
+    )
+    total = days[0]
+    for n in days[1:]:
+        total = s.step(total, "+", n, "pages read")
+    left = rng.randint(5, 30)
+    s.tell(f"The book has {total + left} pages.")
+    total = s.step(total + left, "-", total, "pages left")
+    return s.end(f"How many pages are left to read for {name}?", total)
+
+
+def legs(rng: Random) -> Worked:
+    s = Story(rng)
+    kinds = rng.sample([("spiders", 8), ("cats", 4), ("hens", 2), ("ants", 6), ("crabs", 10)], 3)
+    parts = [(rng.randint(2, 6), legs, kind) for kind, legs in kinds]
+    listed = [f"{n} {kind} with {legs} legs each" for n, legs, kind in parts]
+    s.tell(f"There are {listed[0]}, {listed[1]} and {listed[2]}.")
+    each = [s.step(n, "*", legs, f"legs of {kind}") for n, legs, kind in parts]
+    total = s.step(each[0], "+", each[1], "legs")
+    total = s.step(total, "+", each[2], "legs")
+    return s.end("How many legs are there?", total)
+
+
+def farm(rng: Random) -> Worked:
+    s = Story(rng)
+    rows, trees = rng.randint(2, 6), rng.randint(3, 6)
+    cut, planted, bought = rng.randint(2, 5), rng.randint(3, 9), rng.randint(2, 9)
+    s.tell(f"A farmer has {rows} rows of {trees} trees.")
+    s.tell(f"The farmer cuts down {cut} trees. Then the farmer plants {planted} new trees.")
+    s.tell(f"In spring {bought} more are planted.")
+    total = s.step(rows, "*", trees, "trees")
+    total = s.step(total, "-", cut, "trees")
+    total = s.step(total, "+", planted, "trees")
+    total = s.step(total, "+", bought, "trees")
+    return s.end("How many trees are there now?", total)
+
+
+def bakery(rng: Random) -> Worked:
+    s = Story(rng)
+    trays, each = rng.randint(3, 6), rng.randint(4, 6)
+    morning, noon, fresh = rng.randint(2, 5), rng.randint(2, 5), rng.randint(3, 9)
+    s.tell(f"A baker bakes {trays} trays with {each} rolls on each tray.")
+    s.tell(f"In the morning {morning} rolls are sold. At noon {noon} rolls are sold.")
+    s.tell(f"In the afternoon the baker bakes {fresh} more rolls.")
+    total = s.step(trays, "*", each, "rolls")
+    left = s.step(total, "-", min(morning, total), "rolls")
+    left = s.step(left, "-", min(noon, left), "rolls")
+    left = s.step(left, "+", fresh, "rolls")
+    return s.end("How many rolls does the baker have?", left)
+
+
+def party(rng: Random) -> Worked:
+    s, name = Story(rng), rng.choice(NAMES)
+    tables, seats = rng.randint(3, 6), rng.randint(4, 6)
+    chairs, benches, broken = rng.randint(2, 6), rng.randint(2, 6), rng.randint(2, 5)
+    s.tell(f"For a party {name} puts up {tables} tables with {seats} seats each.")
+    s.tell(f"There are also {benches} benches for {chairs} guests each.")
+    s.tell(f"But {broken} seats are broken.")
+    first = s.step(tables, "*", seats, "seats at tables")
+    second = s.step(benches, "*", chairs, "seats on benches")
+    total = s.step(first, "+", second, "seats")
+    total = s.step(total, "-", broken, "seats")
+    return s.end("How many guests can sit down?", total)
+
+
+def zoo(rng: Random) -> Worked:
+    s = Story(rng)
+    cages, each, pond = rng.randint(2, 6), rng.randint(3, 6), rng.randint(3, 9)
+    sold, hatched = rng.randint(2, 6), rng.randint(2, 9)
+    s.tell(f"A zoo has {cages} cages with {each} birds in each cage.")
+    s.tell(f"There are {pond} more birds in a pond.", f"{pond} more birds live in a pond.")
+    s.tell(f"The zoo sells {sold} birds.", f"{sold} birds fly away.")
+    s.tell(f"In summer {hatched} young birds hatch.")
+    total = s.step(cages, "*", each, "birds")
+    total = s.step(total, "+", pond, "birds")
+    total = s.step(total, "-", sold, "birds")
+    total = s.step(total, "+", hatched, "birds")
+    return s.end("How many birds does the zoo have now?", total)
+
+
+def garage(rng: Random) -> Worked:
+    s = Story(rng)
+    floors, cars = rng.randint(3, 6), rng.randint(3, 8)
+    left, came, late = rng.randint(2, 8), rng.randint(2, 9), rng.randint(2, 6)
+    s.tell(f"A garage has {floors} floors with {cars} cars on each floor.")
+    s.tell(f"In the morning {left} cars drive off. Around noon {came} cars drive in.")
+    s.tell(f"At night {late} cars drive off.")
+    total = s.step(floors, "*", cars, "cars")
+    total = s.step(total, "-", left, "cars")
+    total = s.step(total, "+", came, "cars")
+    total = s.step(total, "-", late, "cars")
+    return s.end("How many cars are in the garage at the end?", total)
+
+
+def school(rng: Random) -> Worked:
+    s = Story(rng)
+    groups, each, ill = rng.randint(3, 6), rng.randint(3, 6), rng.randint(2, 5)
+    guests, teachers = rng.randint(2, 6), rng.randint(2, 3)
+    s.tell(f"A class has {groups} groups of {each} children.")
+    s.tell(f"Today {ill} of the children are ill.")
+    s.tell(f"{guests} children of another class are guests. {teachers} teachers are there, too.")
+    total = s.step(groups, "*", each, "children")
+    total = s.step(total, "-", ill, "children")
+    total = s.step(total, "+", guests, "children")
+    total = s.step(total, "+", teachers, "people")
+    return s.end("How many people are there today?", total)
+
+
+def tower(rng: Random) -> Worked:
+    s, (name, other) = Story(rng), rng.sample(NAMES, 2)
+    red, blue = rng.randint(3, 9), rng.randint(3, 9)
+    layers, each, fall = rng.randint(2, 4), rng.randint(2, 6), rng.randint(2, 6)
+    s.tell(f"{name} builds a tower of {red} red and {blue} blue blocks.")
+    s.tell(f"{other} puts {layers} layers of {each} blocks on top. Then {fall} blocks fall down.")
+    total = s.step(red, "+", blue, "blocks")
+    more = s.step(layers, "*", each, "blocks on top")
+    total = s.step(total, "+", more, "blocks")
+    total = s.step(total, "-", fall, "blocks")
+    return s.end("How many blocks are in the tower?", total)
+
+
+def meadow(rng: Random) -> Worked:
+    s = Story(rng)
+    a, b, c, d = rng.randint(2, 5), rng.randint(3, 6), rng.randint(2, 5), rng.randint(2, 6)
+    eaten, opened = rng.randint(2, 6), rng.randint(2, 6)
+    s.tell(f"On a meadow {a} plants have {b} flowers each and {c} plants have {d} flowers each.")
+    s.tell(f"A goat eats {eaten} of the flowers.", f"{eaten} of the flowers fade.")
+    s.tell(f"Overnight {opened} new ones open.")
+    first = s.step(a, "*", b, "flowers")
+    second = s.step(c, "*", d, "flowers")
+    total = s.step(first, "+", second, "flowers in all")
+    total = s.step(total, "-", eaten, "flowers")
+    total = s.step(total, "+", opened, "flowers")
+    return s.end("How many flowers are on the meadow?", total)
+
+
+def sum_of_terms(rng: Random) -> Worked:
+    s, total = Story(rng), rng.randint(5, 30)
+    problem = f"{total}"
+    for _ in range(rng.randint(3, 5)):
+        n = rng.randint(2, 9)
+        sign = "-" if total > n and rng.random() < 0.5 else "+"
+        problem += f" {sign} {n}"
+        value = total + n if sign == "+" else total - n
+        s.steps.append(f"{total} {sign} {n} = {value}")
+        total = value
+    return s.end(rng.choice((f"Calculate {problem}.", f"What is {problem}?")), total)
+
+
+GAINED = (
+    "{name} finds {n} more.",
+    "{other} brings {n} {things}.",
+    "{n} new {things} arrive.",
+    "{name} buys {n} {things} at a market.",
+    "{name} makes another {n}.",
+    "The next day {n} {things} are added.",
+    "{n} {things} come back.",
+    "{name} picks up {n} {things}.",
+)
+LOST = (
+    "{n} of them are sold.",
+    "{other} takes {n} {things} away.",
+    "{n} {things} get lost.",
+    "{name} sells {n} {things} to {other}.",
+    "{n} {things} break.",
+    "{name} lends {n} {things} to {other}.",
+    "In the evening {n} {things} are used up.",
+    "{other} borrows {n} of the {things}.",
+    "{n} {things} leave.",
+)
+THINGS = (
+    *("stamps", "coins", "apples", "chairs", "lamps", "shells"),
+    *("cards", "keys", "plates", "candles", "bricks", "shirts"),
+)
+
+
+def events(rng: Random) -> Worked:
+    s, (name, other), things = Story(rng), rng.sample(NAMES, 2), rng.choice(THINGS)
+    if rng.random() < 0.5:
+        a, b = rng.randint(2, 6), rng.randint(3, 6)
+        s.tell(
+            f"{name} has {a} bags with {b} {things} in each bag.",
+            f"{name} fills {a} shelves with {b} {things} each.",
+            f"There are {a} rows of {b} {things}.",
+        )
+        total = s.step(a, "*", b, things)
+    else:
+        total = rng.randint(12, 30)
+        s.tell(f"{name} has {total} {things}.", f"There are {total} {things} in a room.")
+    for _ in range(rng.randint(3, 5)):
+        n = rng.randint(2, 9)
+        lost = total > n and rng.random() < 0.5
+        told = rng.choice(LOST if lost else GAINED)
+        s.tell(told.format(name=name, other=other, n=n, things=things))
+        total = s.step(total, "-" if lost else "+", n, things)
+    return s.end(
+        rng.choice((f"How many {things} are there now?", f"How many {things} are left?")), total
+    )
+
+
+def older(rng: Random) -> Worked:
+    s, names = Story(rng), rng.sample(NAMES, 4)
+    value = rng.randint(8, 25)
+    s.tell(f"{names[0]} collects {value} stones.", f"{names[0]} runs {value} rounds.")
+    what = "stones" if "stones" in s.told[0] else "rounds"
+    for before, name in pairwise(names):
+        n = rng.randint(2, 9)
+        if value > n and rng.random() < 0.5:
+            s.tell(f"{name} has {n} fewer than {before}.", f"{name} has {n} less than {before}.")
+            value = s.step(value, "-", n, f"{what} of {name}")
+        else:
+            s.tell(f"{name} has {n} more than {before}.")
+            value = s.step(value, "+", n, f"{what} of {name}")
+    return s.end(f"How many {what} does {names[-1]} have?", value)
+
+
+TRAINED: dict[str, Callable[[Random], Worked]] = {
+    t.__name__: t
+    for t in (events, bus, shop, marbles, boxes, savings, pages, legs, older, sum_of_terms)
+}
+HELD_OUT: dict[str, Callable[[Random], Worked]] = {
+    t.__name__: t for t in (farm, bakery, party, zoo, garage, school, tower, meadow)
+}
+
+
+def generate(count: int, *, seed: int, held_out: bool) -> list[Worked]:
+    """`count` distinct problems with worked solutions, the templates in turn.
+
+    Args:
+        count: how many, 1,000 at most: any template has more than its share of them.
+        seed: problems are a function of (seed, held_out) and their number alone.
+        held_out: of templates that the adapter has not seen, or of those it was trained on.
+    """
+    templates = list((HELD_OUT if held_out else TRAINED).values())
+    rng, found = Random(f"{seed}/{held_out}"), dict[str, Worked]()
+    while len(found) < count:
+        template = templates[len(found) % len(templates)]
+        worked = replace(template(rng), template=template.__name__)
+        found.setdefault(worked.problem, worked)
+    return list(found.values())

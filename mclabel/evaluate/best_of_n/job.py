@@ -23,12 +23,12 @@ from mclabel.evaluate.best_of_n.figures import best_of_n as measure
 from mclabel.evaluate.best_of_n.scores import ScoreCache
 from mclabel.evaluate.best_of_n.show import curves_plot
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.estimators.outcome import OutcomeEstimator
+from mclabel.labeling.estimators.fixed import OutcomeEstimator
 from mclabel.labeling.job import label
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
+from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, aggregate
-from mclabel.prm.scoring.formats import OWN_FORMAT
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.prm.scoring.scorer import ScorerSettings, close_scorer, load_scorer
 from mclabel.run.outputs import BEST_OF_N, RUN, check_places
@@ -36,7 +36,7 @@ from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
-from mclabel.show.plots import save_plot
+from mclabel.show.figures import save_plot
 
 T = TypeVar("T")
 MAX_FOOLED = 10

@@ -81,7 +81,7 @@ class ScoreCache:
             encoded: what is scored.
             on_progress: called with distinct solutions done and in all.
         """
-        from mclabel.judge.generative.scorer import GenerativePRM, known_prm
+        from mclabel.judge.generative import GenerativePRM, known_prm
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float] | str]:
             if isinstance(scorer, GenerativePRM):

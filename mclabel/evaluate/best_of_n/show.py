@@ -12,8 +12,7 @@ from rich.table import Table
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.evaluate.best_of_n.figures import Accuracy, BestOfN, Difference, is_reference
-from mclabel.show.grid import Grid, estimate_text, rich_table
-from mclabel.show.plots import WIDTH, Plot, Series
+from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text, rich_table
 
 NUM_SHOWN = 3
 """Scorers beside each other."""

@@ -15,7 +15,7 @@ from mclabel.annotate.items import is_annotations, read_items, text_digest
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
 from mclabel.data.readers.judged import JudgedSolution, as_judged, read_prm800k, read_processbench
-from mclabel.data.readers.left_out import RowRejects
+from mclabel.data.readers.solutions import RowRejects
 from mclabel.evaluate.labels.calibration import independent_counts
 from mclabel.evaluate.labels.quality import has_exact_truth
 from mclabel.evaluate.labels.report import ALL, LabelReport, label_report
@@ -25,12 +25,11 @@ from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_trut
 from mclabel.judge.consensus.rules import RULES
 from mclabel.run.outputs import FIGURES, check_places, output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
-from mclabel.run.shards.priors import FOLDER as PRIORS
-from mclabel.run.shards.priors import read_priors
+from mclabel.run.shards.manifest import FOLDER as PRIORS
+from mclabel.run.shards.manifest import read_priors
 from mclabel.run.shards.store import Store
-from mclabel.show.files import json_text
-from mclabel.show.grid import markdown
-from mclabel.show.plots import save_plot
+from mclabel.show.figures import markdown, save_plot
+from mclabel.show.texts import json_text
 
 logger = logging.getLogger(__name__)
 

@@ -39,17 +39,15 @@ from mclabel.evaluate.labels.quality import (
     CostEstimate,
     Described,
     LabelQuality,
+    Monotonicity,
+    Position,
     cost_estimate,
     described,
     label_quality,
-)
-from mclabel.evaluate.labels.truth import Truth, TruthKind
-from mclabel.evaluate.labels.value_shape import (
-    Monotonicity,
-    Position,
     monotonicity,
     values_by_position,
 )
+from mclabel.evaluate.labels.truth import Truth, TruthKind
 
 WELL: frozenset[StepState | None] = frozenset(("sound", "recovered"))
 """States behind which nothing is wrong."""

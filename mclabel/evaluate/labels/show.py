@@ -14,11 +14,9 @@ from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.evaluate.labels.calibration import NUM_BINS
-from mclabel.evaluate.labels.quality import LabelCost, LabelQuality
+from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, Position
 from mclabel.evaluate.labels.report import GroupReport
-from mclabel.evaluate.labels.value_shape import Position
-from mclabel.show.grid import estimate_text
-from mclabel.show.plots import WIDTH, Plot, Series
+from mclabel.show.figures import WIDTH, Plot, Series, estimate_text
 
 
 class SharePoint(NamedTuple):

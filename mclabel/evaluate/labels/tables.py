@@ -6,7 +6,7 @@ from mclabel.core.stats.bootstrap import FEW_PROBLEMS
 from mclabel.evaluate.labels.completers import CompletersReport
 from mclabel.evaluate.labels.consensus import SUREST, ConsensusReport, KeptQuality
 from mclabel.evaluate.labels.report import ALL, GroupReport, LabelReport
-from mclabel.show.grid import Grid, estimate_text, number_text
+from mclabel.show.figures import Grid, estimate_text, number_text
 from mclabel.show.texts import DESCRIBED
 
 FIRST_ERRORS = {

@@ -34,7 +34,7 @@ from mclabel.core.stats.bootstrap import (
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.labels.calibration import Prediction, calibration
 from mclabel.evaluate.labels.truth import compact
-from mclabel.show.grid import Grid, estimate_text
+from mclabel.show.figures import Grid, estimate_text
 
 THRESHOLD_SPLIT = "gsm8k"
 

@@ -37,7 +37,7 @@ from mclabel.evaluate.search.reference import (
     reference_sizes,
 )
 from mclabel.run.shards.trees import StoredTree
-from mclabel.search.figures import ModelSizes
+from mclabel.search.tree import ModelSizes
 
 Array = NDArray[np.float64]
 

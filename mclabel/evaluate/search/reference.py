@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, ProblemSamples, method_accuracy
 from mclabel.run.shards.trees import StoredNode, StoredTree
-from mclabel.search.figures import ModelSizes
+from mclabel.search.tree import ModelSizes
 
 BEST, VOTE = "best", "weighted vote"
 CHOICES = (BEST, VOTE, MAJORITY, PASS)

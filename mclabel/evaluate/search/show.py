@@ -15,8 +15,7 @@ from mclabel.evaluate.search.figures import (
     row_name,
 )
 from mclabel.evaluate.search.reference import BEST, CHOICES, SCORED, VOTE
-from mclabel.show.grid import Grid, estimate_text
-from mclabel.show.plots import WIDTH, Plot, Series
+from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text
 
 _BEYOND = {"below": "< ", "above": "> ", None: ""}
 _UNIT = {"flops": "FLOPs", "tokens": "tokens computed"}

@@ -8,35 +8,57 @@ nothing gets the same rates for every e and weighs nothing (Dawid and Skene 1979
 arXiv 2512.03244 votes instead).
 
 That multiplies independent witnesses only. Judges that repeat each other's errors, or those of the
-rollouts, are found first, and count for what they add (`mclabel.judge.consensus.dependence`).
+rollouts, are found first, and count for what they add.
 
 Two things keep one source from outvoting all others. Rollouts of one model go wrong together, so
-what they show weighs `ROLLOUTS` of what it would if they did not. And no source is trusted without
-end: with the chance `DOUBT` what it says of a solution has nothing to do with it. So a step from
-which rollouts recover by luck can still be wrong if a judge is sure of it. Both numbers were chosen
-on arith's validation problems, where they made labels 2 points more accurate on solutions with an
-error, and found a quarter more of the right answers through wrong steps.
+what they show weighs `_ROLLOUT_WEIGHT` of what it would if they did not. And no source is trusted
+without end: with the chance `DOUBT` what it says of a solution has nothing to do with it. So a
+step from which rollouts recover by luck can still be wrong if a judge is sure of it. Both numbers
+were chosen on arith's validation problems, where they made labels 2 points more accurate on
+solutions with an error, and found a quarter more of the right answers through wrong steps.
+
+Also here: rates of judges and chances of first errors, learned from each other.
+
+One round fits every judge's rates to how likely each first error is, and then multiplies what
+rollouts show by how likely each opinion is (expectation maximisation; Dawid and Skene 1979).
+
+Also here: judges that repeat errors, of each other or of the rollouts: what they add, and rates
+learned from each other.
+
+Two judges that agree more than the first error explains are not two witnesses: one PRM at two
+thresholds, a critic asked twice. Who repeats whom is learned on the run itself, pair by pair. A
+pair is fitted twice, each time beside what rollouts show: as if their opinions did not depend on
+each other once the first error is given, and as if what the second says of a step depended on what
+the first says there, too. If the latter makes the opinions likelier by more than `LEAST_GAIN` for a
+solution, the pair belongs to one group. Rollouts count as a source of a judge's errors likewise.
+
+In a group the judge that finds most faults speaks for itself. What each other one says of a step is
+learned given what those before it say there: apart for sound steps, the first wrong one and later
+ones, as are a judge's other rates. (So do trees of features that depend on each other, Friedman,
+Geiger and Goldszmidt 1997; here a count of all that came before stands in place of one parent.) An
+exact copy, which says nothing new at any step, weighs nothing, and what a stricter threshold adds
+weighs what it is worth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.judge.consensus.dependence import told_apart
-from mclabel.judge.consensus.learning import Learned, Shown, combined, doubted, learn
-from mclabel.judge.consensus.models import JudgeModel
+from mclabel.judge.consensus.models import JudgeModel, Said, Steps, fitted_table, step_likelihood
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-ROUNDS = 10
+_ROUNDS = 10
 """Of expectation maximisation."""
-ROLLOUTS = 0.5
+_ROLLOUT_WEIGHT = 0.5
 """Weight of what rollouts show, as a power of its likelihood."""
 
 
@@ -83,10 +105,312 @@ def multiplied(shown: Shown, models: Mapping[str, JudgeModel]) -> Learned:
         models: of the judges, by name.
     """
     # Rates are learned against what is usual, as weakened beliefs would find errors everywhere.
-    learned = learn(shown.weighted(ROLLOUTS), shown.num_steps, models, rounds=ROUNDS)
+    learned = learn(shown.weighted(_ROLLOUT_WEIGHT), shown.num_steps, models, rounds=_ROUNDS)
     # Where judges say nothing, the likeliest first error is that of the rollouts.
-    weakened = exp(ROLLOUTS * log(np.where(shown.there, shown.least, 1.0)))
+    weakened = exp(_ROLLOUT_WEIGHT * log(np.where(shown.there, shown.least, 1.0)))
     own = doubted(np.where(shown.there, weakened, 0.0), shown.by_length())
     fitted = list(learned.models.values())
     chances, _ = combined(own, learned.chances, shown.num_steps, fitted)
     return replace(learned, chances=chances)
+
+
+DOUBT = 0.02
+"""Chance that what a source says of a solution has nothing to do with it."""
+LEAST = 1e-9
+"""Chance of a first error by rollouts, at the least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What some rounds have come to."""
+
+    chances: Floats
+    """[solution, T + 1]: of each first error, last of none."""
+    models: Mapping[str, JudgeModel]
+    """Of the judges, with their fitted rates."""
+    log_likelihood: float
+    """Of all opinions, given the rollouts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What rollouts show of first errors."""
+
+    chances: Floats
+    """[solution, T + 1]: of each first error, last of none; zero beyond a solution's length."""
+    num_steps: Ints
+    """[solution]"""
+
+    @property
+    def there(self) -> NDArray[np.bool_]:
+        """[solution, T + 1]: whether a solution can have this first error."""
+        return np.asarray(np.arange(self.chances.shape[1]) <= self.num_steps[:, None])
+
+    @property
+    def least(self) -> Floats:
+        """The chances, none of them zero within a solution's length."""
+        return np.where(self.there, np.maximum(self.chances, LEAST), 0.0)
+
+    def by_length(self) -> Floats:
+        """Their usual value in solutions of the same length, [solution, T + 1]."""
+        return usual(self.least / self.least.sum(1, keepdims=True), self.num_steps)
+
+    def weighted(self, power: float) -> Floats:
+        """With their likelihood raised to a power, against what is usual; see `doubted`."""
+        expected = self.by_length()
+        ratio = log(np.where(self.there, self.least, 1.0)) - log(
+            np.where(self.there, expected, 1.0)
+        )
+        return doubted(np.where(self.there, expected * exp(power * ratio), 0.0), expected)
+
+
+def learn(
+    begun: Floats, num_steps: Ints, models: Mapping[str, JudgeModel], *, rounds: int
+) -> Learned:
+    """Fit rates to chances and chances to rates, by turns.
+
+    Args:
+        begun: [solution, T + 1], chances of each first error by rollouts.
+        num_steps: [solution]
+        models: of the judges, by name.
+        rounds: at least one.
+    """
+    chances, current, likelihood = begun, dict(models), 0.0
+    for _ in range(rounds):
+        current = {name: model.fitted(chances) for name, model in current.items()}
+        chances, likelihood = combined(begun, chances, num_steps, list(current.values()))
+    return Learned(chances=chances, models=current, log_likelihood=likelihood)
+
+
+def combined(
+    begun: Floats, chances: Floats, num_steps: Ints, models: Sequence[JudgeModel]
+) -> tuple[Floats, float]:
+    """Multiply what rollouts show by how likely each opinion is.
+
+    Args:
+        begun: [solution, T + 1], by rollouts.
+        chances: [solution, T + 1], by everything, as it was a round before.
+        num_steps: [solution]
+        models: of the judges.
+
+    Returns:
+        Chances by everything; the logarithm of how likely all opinions are.
+    """
+    there = np.arange(begun.shape[1]) <= num_steps[:, None]
+    expected, found, likelihood = usual(chances, num_steps), begun, 0.0
+    for model in models:
+        likely = model.log_likelihood()
+        most = np.where(there, likely, -np.inf).max(1, keepdims=True)
+        opinion = np.where(there, exp(likely - most), 0.0)
+        anyhow = (expected * opinion).sum(1, keepdims=True)
+        found = found * ((1 - DOUBT) * opinion + DOUBT * anyhow)
+        likelihood += float(most.sum())
+    whole = found.sum(1, keepdims=True)
+    return np.asarray(found / whole), likelihood + float(log(whole).sum())
+
+
+def doubted(likely: Floats, expected: Floats) -> Floats:
+    """Chances in proportion to these, and with some chance what is usual."""
+    return np.asarray((1 - DOUBT) * likely / likely.sum(1, keepdims=True) + DOUBT * expected)
+
+
+def usual(chances: Floats, num_steps: Ints) -> Floats:
+    """[solution, T + 1]: the mean over the solutions of the same length."""
+    found = np.zeros_like(chances)
+    for steps in np.unique(num_steps):
+        same = num_steps == steps
+        found[same] = chances[same].mean(0)
+    return found
+
+
+ROLLOUTS = "rollouts"
+"""Name of what the run itself says."""
+LEAST_GAIN = 0.02
+"""Rise of the log-likelihood, for a solution on which both have an opinion, from which on a pair of
+judges is taken to depend on each other. In simulated runs of 2,000 solutions pairs of independent
+judges had at most .013, thresholds of one PRM at least .08, and copies .22."""
+LEAST_GAIN_OF_ROLLOUTS = 0.08
+"""The same of a judge and the rollouts, whose beliefs are less well calibrated: independent judges
+had at most .067, one that repeats nine in ten of the rollouts' labels .096, and copies .13."""
+CHANCE = 5.0
+"""What the gain of a run may come to by chance, which is shared by its solutions."""
+ROUNDS = 5
+"""Of expectation maximisation, for a pair."""
+MOST_COUNTED = 3
+"""Judges who find fault with the same step are counted up to here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """The models of all judges, those in a group given the ones before them."""
+
+    models: Mapping[str, JudgeModel]
+    groups: Sequence[Sequence[str]]
+    """Names of sources that depend on each other, `ROLLOUTS` or the first judge first."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Repeating:
+    """Of a judge whose errors may be those of other sources. A `JudgeModel`."""
+
+    alone: JudgeModel
+    """As if it spoke for itself, for its rates."""
+    others: Steps
+    """What the other sources say at each step."""
+    table: Floats | None = None
+    """[kind, what others say, what it says]: chances at a sound step, at the first wrong one and at
+    a later one; None is even."""
+
+    def log_likelihood(self) -> Floats:
+        """See `JudgeModel`."""
+        return step_likelihood(self.table, self.others.values, self._own.values)
+
+    def fitted(self, chances: Floats) -> Self:
+        """See `JudgeModel`."""
+        own = self._own
+        shape = (self.others.count, own.count)
+        table = fitted_table(chances, self.others.values, own.values, shape, self._usual(own))
+        return replace(self, alone=self.alone.fitted(chances), table=table)
+
+    def rates(self) -> Mapping[str, float]:
+        """See `JudgeModel`."""
+        return self.alone.rates()
+
+    def said(self) -> Said:
+        """See `JudgeModel`."""
+        return self.alone.said()
+
+    @property
+    def _own(self) -> Steps:
+        return self.alone.said().seen
+
+    def _usual(self, own: Steps) -> Floats:
+        """Half an observation of each kind, which a combination that was never seen gets."""
+        counts = np.bincount(own.values[own.values >= 0], minlength=own.count) + 1.0
+        return np.asarray(0.5 * counts / counts.sum())
+
+
+def told_apart(shown: Shown, models: Mapping[str, JudgeModel], labels: Ints | None = None) -> Apart:
+    """Find the sources that depend on each other.
+
+    Args:
+        shown: what rollouts show.
+        models: of the judges, by name.
+        labels: first errors by the run's own labels; see `fuse`.
+    """
+    if not models:
+        return Apart(models=models, groups=())
+    pairs = _Pairs(shown, models)
+    own, gains = _own_words(pairs, shown, labels)
+    gains += [(pairs.gain(a, b), a, b) for a, b in combinations(models, 2)]
+    links = [
+        (gain, a, b)
+        for gain, a, b in gains
+        if gain > (LEAST_GAIN_OF_ROLLOUTS if a == ROLLOUTS else LEAST_GAIN)
+    ]
+    found, groups, seen = dict(models), [], set[str]()
+    said = {ROLLOUTS: own, **{name: model.said() for name, model in models.items()}}
+    for name in (ROLLOUTS, *sorted(models, key=lambda name: (_reach(said[name]), name))):
+        if name not in seen:
+            group = _group(name, links)
+            seen.update(group)
+            if len(group) > 1:
+                groups.append(group)
+            for place, member in enumerate(group[1:], 1):
+                others = _together([said[one] for one in group[:place]])
+                found[member] = Repeating(alone=models[member], others=others)
+    return Apart(models=found, groups=groups)
+
+
+def _reach(source: Said) -> tuple[bool, int]:
+    """Sorts judges by how much there is to learn from them alone: first those that score steps,
+    then those that find most faults.
+    """
+    return source.names, -int((source.seen.values == 1).sum())
+
+
+@dataclass
+class _Pairs:
+    """How much likelier opinions are if two sources depend on each other."""
+
+    shown: Shown
+    models: Mapping[str, JudgeModel]
+    begun: Floats = field(init=False)
+    alone: dict[str, float] = field(init=False)
+    """How likely each judge's opinions are beside the rollouts alone."""
+
+    def __post_init__(self) -> None:
+        # By the rollouts at their full weight: weakened ones would let judges that are merely good
+        # seem to agree beyond what the first error explains.
+        self.begun = self.shown.weighted(1.0)
+        self.alone = {name: self._likelihood({name: one}) for name, one in self.models.items()}
+
+    def gain(self, first: str, second: str) -> float:
+        """For a solution on which both have an opinion, less what chance may bring."""
+        one, other = self.models[first], self.models[second]
+        free = self._likelihood({first: one, second: other})
+        given = Repeating(alone=other, others=one.said().heard)
+        return self._shared(self._likelihood({first: one, second: given}) - free, one.said(), other)
+
+    def gain_of(self, source: Said, name: str) -> float:
+        """Likewise, of a judge that repeats what rollouts say."""
+        model = self.models[name]
+        given = Repeating(alone=model, others=source.heard)
+        gain = self._likelihood({name: given}) - self.alone[name]
+        return self._shared(gain, source, model)
+
+    def _shared(self, gain: float, one: Said, other: JudgeModel) -> float:
+        both = int((one.is_known & other.said().is_known).sum())
+        return (gain - CHANCE) / both if both else 0.0
+
+    def _likelihood(self, models: Mapping[str, JudgeModel]) -> float:
+        return learn(self.begun, self.shown.num_steps, models, rounds=ROUNDS).log_likelihood
+
+
+def _own_words(
+    pairs: _Pairs, shown: Shown, labels: Ints | None
+) -> tuple[Said, list[tuple[float, str, str]]]:
+    """What judges may repeat of the run, its labels or what is likeliest, and who does how much."""
+    likeliest = shown.chances.argmax(1).astype(np.int64)
+    candidates = [Said.of_named(likeliest, shown.num_steps)]
+    if labels is not None:
+        candidates.append(Said.of_named(labels, shown.num_steps))
+    found = [
+        (said, [(pairs.gain_of(said, name), ROLLOUTS, name) for name in pairs.models])
+        for said in candidates
+    ]
+    return max(found, key=lambda one: max(one[1]))
+
+
+def _group(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
+    """A source and all that depend on it, each after the one that it depends on most."""
+    group = [name]
+    while True:
+        near = [
+            (gain, b if a in group else a) for gain, a, b in links if (a in group) != (b in group)
+        ]
+        if not near:
+            return group
+        group.append(max(near)[1])
+
+
+def _together(sources: Sequence[Said]) -> Steps:
+    """What several sources say at each step.
+
+    Of those that name a step: how many name this one, and whether none, some or all have named one
+    before. Of scorers: the level by the last one, of which the others are nearly copies.
+    """
+    naming = [one.heard.values for one in sources if one.names]
+    scoring = [one.heard for one in sources if not one.names]
+    values, count = np.zeros_like(sources[0].heard.values), 1
+    if naming:
+        heard = np.stack(naming)
+        here, before = (heard == Said.HERE).sum(0), (heard == Said.BEFORE).sum(0)
+        known = (heard != Said.UNKNOWN).sum(0)
+        share = np.where(before == 0, 0, np.where(before == known, 2, 1))
+        values = np.minimum(here, MOST_COUNTED) + (MOST_COUNTED + 1) * share
+        count = 3 * (MOST_COUNTED + 1)
+    if scoring:
+        last = scoring[-1]
+        values, count = values * last.count + last.values, count * last.count
+    return Steps(values=values, count=count)

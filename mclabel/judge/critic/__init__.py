@@ -7,7 +7,7 @@ for. `judge` declares what can be set, and asks.
 from __future__ import annotations
 
 from mclabel.judge.critic.judge import CriticSettings
-from mclabel.judge.critic.parse import FIRST_INDEX, Vote, parse_output
+from mclabel.judge.critic.parse import FIRST_INDEX, Result, Vote, Votes, parse_output
 from mclabel.judge.critic.prompts import (
     TEMPLATES,
     Template,
@@ -15,7 +15,6 @@ from mclabel.judge.critic.prompts import (
     own_template,
     template_hash,
 )
-from mclabel.judge.critic.votes import Result, Votes
 
 __all__ = [
     "FIRST_INDEX",

@@ -27,7 +27,7 @@ from mclabel.judge.base import (
     Opinion,
     prompt_hash,
 )
-from mclabel.judge.critic.parse import FIRST_INDEX, Vote, parse_output
+from mclabel.judge.critic.parse import FIRST_INDEX, RETRY_BUDGET, Result, Vote, Votes, parse_output
 from mclabel.judge.critic.prompts import (
     TEMPLATES,
     Template,
@@ -36,7 +36,6 @@ from mclabel.judge.critic.prompts import (
     own_template,
     template_hash,
 )
-from mclabel.judge.critic.votes import RETRY_BUDGET, Result, Votes
 from mclabel.run.task import RunnerState
 from mclabel.run.worker import repeat
 

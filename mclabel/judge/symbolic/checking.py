@@ -15,13 +15,14 @@ from typing import TypeVar
 
 from mclabel.judge.symbolic.deciding import decide
 from mclabel.judge.symbolic.lexing import Kind, Side, Sign, signs_of
-from mclabel.judge.symbolic.sides import left_side, right_side
 from mclabel.judge.symbolic.solving import (
     MAX_EQUATIONS,
     Equation,
     are_branches,
     equations_of,
     follows,
+    left_side,
+    right_side,
     stand_together,
 )
 from mclabel.judge.symbolic.vocabulary import (

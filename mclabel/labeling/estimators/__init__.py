@@ -19,9 +19,13 @@ from mclabel.labeling.estimators.base import (
     outcome_estimate,
     outcome_label,
 )
-from mclabel.labeling.estimators.begin import ProblemEstimator, begin_estimator
-from mclabel.labeling.estimators.checked import CheckedEstimator, begin_learner
-from mclabel.labeling.estimators.each import CompleterRule
+from mclabel.labeling.estimators.begin import (
+    CheckedEstimator,
+    CompleterRule,
+    ProblemEstimator,
+    begin_estimator,
+    begin_learner,
+)
 from mclabel.labeling.estimators.paths import (
     ROOT,
     Completer,
@@ -38,11 +42,11 @@ ESTIMATORS: Mapping[str, str] = {
     "posterior": "mclabel.labeling.estimators.posterior.estimator:PosteriorEstimator",
     "trace": "mclabel.labeling.estimators.trace.estimator:TraceEstimator",
     "fixed": "mclabel.labeling.estimators.fixed:FixedEstimator",
-    "first_error": "mclabel.labeling.estimators.first_error:FirstErrorEstimator",
+    "first_error": "mclabel.labeling.estimators.fixed:FirstErrorEstimator",
     "bisect": "mclabel.labeling.estimators.bisect:BisectEstimator",
     "sequential": "mclabel.labeling.estimators.sequential:SequentialEstimator",
     "tree": "mclabel.labeling.estimators.tree:TreeEstimator",
-    "outcome": "mclabel.labeling.estimators.outcome:OutcomeEstimator",
+    "outcome": "mclabel.labeling.estimators.fixed:OutcomeEstimator",
 }
 """The name of each built-in estimator in a configuration, and where its class stands."""
 

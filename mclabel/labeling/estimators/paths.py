@@ -38,7 +38,7 @@ class SolutionPath:
     """Number of tokens of each step; empty where they are unknown."""
     step_keys: tuple[str, ...] = ()
     """Content of each step as a key: steps with the same content have equal keys
-    (`mclabel.answers.step_keys`)."""
+    (`mclabel.labeling.prefixes`)."""
     commitments: tuple[Outcome | None, ...] = ()
     """Of each step, how the answer is graded that it commits to, None where it states none; empty
     where nobody looked."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from mclabel.answers.step_keys import step_key
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Rollout
 from mclabel.core.seeds import prefix_id
 from mclabel.data.boundaries import newline_ends
@@ -34,7 +33,7 @@ from mclabel.labeling.estimators import (
     strongest,
 )
 from mclabel.labeling.labeled import completers_of
-from mclabel.labeling.prefixes import goes_back
+from mclabel.labeling.prefixes import goes_back, step_key
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 

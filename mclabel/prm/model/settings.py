@@ -30,13 +30,13 @@ class Head:
 
 HEADS: Mapping[str, Head] = {
     "token": Head(
-        model="mclabel.prm.model.token_head:TokenHead",
+        model="mclabel.prm.model.heads:TokenHead",
         is_token_classifier=True,
         reads_logprobs=False,
         runner="pooling",
     ),
     "likelihood": Head(
-        model="mclabel.prm.model.likelihood_head:LikelihoodHead",
+        model="mclabel.prm.model.heads:LikelihoodHead",
         is_token_classifier=False,
         reads_logprobs=True,
         runner="generate",

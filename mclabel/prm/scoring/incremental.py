@@ -25,8 +25,7 @@ from mclabel.core.errors import DataError, EngineError
 from mclabel.prm.examples.batch import PADDING, num_workers, side_by_side
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.cached import CachedBody, NewTokens, Row
-from mclabel.prm.model.likelihood_head import LikelihoodHead, chosen_logprobs, features_at
-from mclabel.prm.model.token_head import TokenHead
+from mclabel.prm.model.heads import LikelihoodHead, TokenHead, chosen_logprobs, features_at
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.scorer import Scorer
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mclabel.core.settings import Settings
 from mclabel.data.boundaries import LINE, PARAGRAPH, SPLITTER_VERSION, newline_ends
-from mclabel.data.exchange.math_shepherd import SHEPHERD_TAG
+from mclabel.data.exchange.published import SHEPHERD_TAG
 
 _NUMBERED = re.compile(r"\s*step\s*\d+\s*[:.]", re.IGNORECASE)
 Split = Literal["line", "paragraph"]

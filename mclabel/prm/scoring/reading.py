@@ -19,7 +19,7 @@ from mclabel.engines.pretrained import load_model_config
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model.likelihood_head import (
+from mclabel.prm.model.heads import (
     NUM_FEATURES,
     LikelihoodHead,
     likelihood_features,

@@ -27,7 +27,7 @@ from mclabel.core.settings import (
 from mclabel.engines import Engine, EngineStats, make_engine
 from mclabel.engines.devices import AUTO, EngineResources, resolve_device
 from mclabel.engines.settings import PolicySettings, settings_of
-from mclabel.prm.scoring.formats import FORMATS, GENERATIVE, OWN_FORMAT
+from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, layout_of
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 

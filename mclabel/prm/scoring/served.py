@@ -29,7 +29,7 @@ from mclabel.engines.pretrained import load_tensors
 from mclabel.engines.text import PolicyText, check_model
 from mclabel.prm.examples.batch import make_batch
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.model.likelihood_head import likelihood_features
+from mclabel.prm.model.heads import likelihood_features
 from mclabel.prm.model.settings import HEAD_FILE, HEADS
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
 

@@ -13,7 +13,7 @@ from mclabel.evaluate.best_of_n.figures import Accuracy
 from mclabel.evaluate.best_of_n.show import curves_plot, main_methods
 from mclabel.report.page.html import Html, details, draw, figure, join, paragraph, ranged, table
 from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
-from mclabel.show.plots import WIDTH, Plot, Series, row_height
+from mclabel.show.figures import WIDTH, Plot, Series, row_height
 from mclabel.show.texts import cut
 
 MAX_FOOLED_SHOWN = 5

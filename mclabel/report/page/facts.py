@@ -29,10 +29,10 @@ from mclabel.evaluate.labels.quality import (
     label_quality,
 )
 from mclabel.report.page.example import Example, more_telling, shown_value
-from mclabel.run.kinds import Run, flat, read_json
+from mclabel.run.kinds import Run, read_json
 from mclabel.run.progress_log import job_starts
 from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.manifest import MANIFEST
+from mclabel.run.shards.manifest import MANIFEST, flat
 from mclabel.run.shards.store import Store
 from mclabel.show.solutions import rule_name
 from mclabel.show.texts import answer_kind

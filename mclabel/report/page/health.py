@@ -6,12 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from mclabel.evaluate.health.checks import CHECKS
-from mclabel.evaluate.health.counts import SOMETIMES
-from mclabel.evaluate.health.health import MIN_SEEN, Figure, Finding, Health, run_health, share_text
+from mclabel.evaluate.health import (
+    CHECKS,
+    MIN_SEEN,
+    Figure,
+    Finding,
+    Health,
+    run_health,
+    share_text,
+)
+from mclabel.evaluate.health_counts import SOMETIMES
 from mclabel.report.page.html import Html, details, join, paragraph, table
 from mclabel.run.kinds import Run
-from mclabel.show.grid import Grid
+from mclabel.show.figures import Grid
 
 STYLES = {"error": "bold red", "warning": "yellow"}
 NOTE = (

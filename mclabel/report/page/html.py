@@ -14,8 +14,8 @@ from jinja2.environment import TemplateModule
 from markupsafe import Markup, escape
 
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.show.files import STATIC
-from mclabel.show.plots import Plot, svg
+from mclabel.show.figures import Plot, svg
+from mclabel.show.texts import STATIC
 
 MAX_CELL = 2000
 """Characters of a text."""

@@ -16,6 +16,7 @@ from mclabel.evaluate.labels.quality import LabelQuality
 from mclabel.evaluate.labels.show import QUALITY_ROWS
 from mclabel.report.page import run_charts
 from mclabel.report.page.choices import best_of_n_part, read_evaluation
+from mclabel.report.page.example import trees_part
 from mclabel.report.page.facts import Group, RunFacts, run_facts
 from mclabel.report.page.headline import headline
 from mclabel.report.page.health import health_part
@@ -27,7 +28,6 @@ from mclabel.report.page.trainings import (
     setting,
     training_part,
 )
-from mclabel.report.page.trees import trees_part
 from mclabel.run.kinds import Run, find_runs
 from mclabel.run.outputs import output_file
 from mclabel.show.texts import DESCRIBED, SELECTED

@@ -12,7 +12,7 @@ from mclabel.evaluate.labels.quality import LabelQuality
 from mclabel.evaluate.labels.show import QUALITY_ROWS, SharePoint, reliability_plot, share_points
 from mclabel.report.page.facts import Floats, RunFacts
 from mclabel.report.page.html import Html, figure, ranged, table
-from mclabel.show.plots import WIDTH, Plot, Series, row_height
+from mclabel.show.figures import WIDTH, Plot, Series, row_height
 
 NUM_BINS = 10
 

@@ -11,8 +11,9 @@ from mclabel.core.errors import DataError
 from mclabel.report.page.html import Fact, Html, card, details, draw, figure, join, table
 from mclabel.rl.measure import changes
 from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
-from mclabel.run.kinds import TRAINING, Run, flat, read_json
-from mclabel.show.plots import Plot, Series
+from mclabel.run.kinds import TRAINING, Run, read_json
+from mclabel.run.shards.manifest import flat
+from mclabel.show.figures import Plot, Series
 
 MAX_SHOWN = 3
 """Solutions that are shown before and after."""

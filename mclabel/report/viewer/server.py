@@ -1,7 +1,7 @@
 """The viewer's server: pages, and JSON over the index and the shards, for this machine alone.
 
-What a model wrote travels as JSON and is put on the page as text. `mclabel.serving.page` keeps out
-who does not know the token.
+What a model wrote travels as JSON and is put on the page as text. `mclabel.serving.access` keeps
+out who does not know the token.
 
 Scores of single solutions by PRMs come from a process of their own: models stay out of the server,
 which is small and quick to start.
@@ -33,8 +33,8 @@ from mclabel.report.viewer.index import Follower, Index
 from mclabel.report.viewer.listing import Listing, Question, Selection, counts, is_number
 from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.shard import read_shard
-from mclabel.serving.page import PageFence, listen_here, page_address, serve_page
-from mclabel.show.files import STATIC
+from mclabel.serving.access import PageFence, listen_here, page_address, serve_page
+from mclabel.show.texts import STATIC
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.score import PRM

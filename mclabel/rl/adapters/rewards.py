@@ -7,8 +7,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
-from mclabel.rl.tokens import at_ends, spread, token_ends
+from mclabel.rl.client import (
+    RewardClient,
+    RewardError,
+    RewardItem,
+    StepRewards,
+    at_ends,
+    spread,
+    token_ends,
+)
 
 
 def client_of_environment() -> RewardClient:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import Problem, Solution
+from mclabel.rl.client import spread, unfit
 from mclabel.rl.config import RLSettings
-from mclabel.rl.credits.base import CheckedCredit, Segment, StepEvidence
+from mclabel.rl.credits import CheckedCredit, Segment, StepEvidence
 from mclabel.rl.groups import Group, reward_of
-from mclabel.rl.tokens import spread, unfit
 from mclabel.rl.values import GroupValues, SolutionValues
 
 if TYPE_CHECKING:

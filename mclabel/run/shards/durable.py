@@ -54,7 +54,7 @@ def _create(root: Path, path: Path, content: bytes) -> bool:
         if handle is None:
             return _create_by_partial(root, path, content)
         try:
-            _write(handle, content)
+            write_synced(handle, content)
             # Given a folder's handle, link follows the symlink that /proc has for the file.
             os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=folder, follow_symlinks=True)
         except FileExistsError:
@@ -88,7 +88,7 @@ def replace_durably(root: Path, name: str, content: IO[bytes]) -> None:
         os.replace(partial, root / name)
     finally:
         partial.unlink(missing_ok=True)
-    _sync_folder((root / name).parent)
+    sync_folder((root / name).parent)
 
 
 def sweep(root: Path) -> None:
@@ -107,7 +107,7 @@ def _create_by_partial(root: Path, path: Path, content: bytes) -> bool:
     try:
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            _write(handle, content)
+            write_synced(handle, content)
         finally:
             os.close(handle)
         try:
@@ -116,7 +116,7 @@ def _create_by_partial(root: Path, path: Path, content: bytes) -> bool:
             return False
     finally:
         partial.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return True
 
 
@@ -132,7 +132,8 @@ def _open_nameless(folder: Path) -> int | None:
         raise
 
 
-def _write(handle: int, content: bytes) -> None:
+def write_synced(handle: int, content: bytes) -> None:
+    """Write all of it to an open file, and put it on the disk."""
     view = memoryview(content)
     while view:
         view = view[os.write(handle, view) :]
@@ -147,10 +148,11 @@ def _make_folder(folder: Path, root: Path) -> None:
         folder = folder.parent
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
-        _sync_folder(one.parent)
+        sync_folder(one.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Put the names of a folder's files on the disk, too."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -4,21 +4,27 @@ A manifest holds the whole semantic configuration, for the record, and its ident
 that differ from their defaults. Running a job again with the same identity resumes it; another one
 is refused. The manifest's `id` is random: it distinguishes outputs of one configuration, wherever
 they are moved.
+
+Also here: priors of `posterior` that labels depend on: `priors/ID.json`, ID being a hash of the
+content.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import platform
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
 
 from mclabel.core.errors import DamagedFile, ShardError
+from mclabel.core.seeds import ID_LENGTH
 from mclabel.run.shards.digest import read_object, with_digest
 from mclabel.run.shards.store import Store, damaged
 
@@ -108,7 +114,7 @@ def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def changed_fields(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
     """Keys in which the configuration of a manifest differs from another, in order."""
-    theirs, ours = _flat(manifest["identity"]), _flat_here(semantic.identity)
+    theirs, ours = flat(manifest["identity"]), _flat_here(semantic.identity)
     return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
 
@@ -123,7 +129,7 @@ def other_configuration(
         semantic: of the job.
         changed: keys in which they differ.
     """
-    all_theirs = _flat(manifest["config"]) | _flat(manifest["identity"])
+    all_theirs = flat(manifest["config"]) | flat(manifest["identity"])
     all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
     lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
     return ShardError(
@@ -138,7 +144,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     A field that one of them lacks comes from another version of mclabel and is ignored, but for
     an engine's: of these only those are recorded that are not at their defaults.
     """
-    theirs, ours = _flat(there), _flat_here(here)
+    theirs, ours = flat(there), _flat_here(here)
     compared = {key for key in theirs | ours if ".engine." in key} | (theirs.keys() & ours.keys())
     return [
         _difference(key, theirs.get(key), ours.get(key))
@@ -209,17 +215,18 @@ def run_id(store: Store) -> str | None:
 
 def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
     """The flat mapping, with the types that reading JSON returns."""
-    return _flat(json.loads(json.dumps(content)))
+    return flat(json.loads(json.dumps(content)))
 
 
-def _flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
+    """Nested keys joined by dots."""
+    result: dict[str, Any] = {}
     for key, item in content.items():
         if isinstance(item, Mapping):
-            flat |= _flat(item, f"{parent}{key}.")
+            result |= flat(item, f"{parent}{key}.")
         else:
-            flat[f"{parent}{key}"] = item
-    return flat
+            result[f"{parent}{key}"] = item
+    return result
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str]:
@@ -249,3 +256,47 @@ def _is_installed(package: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+FOLDER = "priors"
+
+
+def priors_name(identity: str) -> str:
+    """The file of priors with this id."""
+    return f"{FOLDER}/{identity}.json"
+
+
+def read_priors(store: Store, identity: str) -> bytes | None:
+    """What was written as the priors of this id; None if there are none.
+
+    Raises:
+        DamagedFile: the content is another one.
+    """
+    content = store.read(priors_name(identity))
+    if content is not None and hashlib.sha256(content).hexdigest()[:ID_LENGTH] != identity:
+        raise damaged(store, priors_name(identity))
+    return content
+
+
+@contextmanager
+def making_use_of(store: Store, identity: str) -> Iterator[None]:
+    """Where an estimator reads priors: what it refuses is said to be this file.
+
+    Raises:
+        DamagedFile: the estimator has raised a `ValueError`.
+    """
+    try:
+        yield
+    except ValueError as error:
+        fault = f"not what mclabel wrote ({error})"
+        raise damaged(store, priors_name(identity), fault) from error
+
+
+def missing_priors(store: Store, identity: str) -> DamagedFile:
+    """The error for labels that depend on missing priors."""
+    return DamagedFile(
+        store.location,
+        priors_name(identity),
+        "missing, though labels depend on it",
+        "Restore it from a copy: without it these labels cannot be regraded",
+    )

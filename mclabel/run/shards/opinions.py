@@ -24,6 +24,7 @@ from mclabel.run.parquet import whole_table
 from mclabel.run.shards.digest import SMALLEST, check_parquet, is_cut_off, parquet_with_digest
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.plan import PackedNames, planned_blocks
+from mclabel.run.shards.schema import FLAG
 from mclabel.run.shards.store import CUT_OFF, Store, damaged
 
 FOLDER, TASK, VERSION = "opinions", "judge", 1
@@ -31,14 +32,6 @@ FOLDER, TASK, VERSION = "opinions", "judge", 1
 USE = "`mclabel show` prints them, `mclabel combine` makes labels of them"
 """What can be done with a run of opinions, for messages."""
 _METADATA_KEY = b"mclabel"
-_FLAG = pa.struct(
-    [
-        pa.field("step", pa.int32(), nullable=False),
-        pa.field("start", pa.int32(), nullable=False),
-        pa.field("end", pa.int32(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-    ]
-)
 _ANSWER = pa.struct(
     [
         pa.field("prompt", pa.string(), nullable=False),
@@ -62,7 +55,7 @@ SCHEMA = pa.schema(
         pa.field("votes", pa.list_(pa.int32()), nullable=False),
         pa.field("scores", pa.list_(pa.float64()), nullable=False),
         pa.field("concentrations", pa.list_(pa.float64()), nullable=False),
-        pa.field("flags", pa.list_(_FLAG), nullable=False),
+        pa.field("flags", pa.list_(FLAG), nullable=False),
         pa.field("answers", pa.list_(_ANSWER), nullable=False),
         pa.field("num_tokens", pa.int64(), nullable=False),
     ]

@@ -64,7 +64,7 @@ _COMPLETER = pa.struct(
     ]
 )
 
-_FLAG = pa.struct(
+FLAG = pa.struct(
     [
         pa.field("step", pa.int32(), nullable=False),
         pa.field("start", pa.int32(), nullable=False),
@@ -79,7 +79,7 @@ _OPINION = pa.struct(
         pa.field("claim", pa.string(), nullable=False),
         pa.field("is_known", pa.bool_(), nullable=False),
         pa.field("first_error", pa.int32()),
-        pa.field("flags", pa.list_(_FLAG), nullable=False),
+        pa.field("flags", pa.list_(FLAG), nullable=False),
     ]
 )
 

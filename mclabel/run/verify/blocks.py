@@ -17,8 +17,7 @@ from mclabel.core.errors import DamagedFile
 from mclabel.run.shards.opinions import FOLDER, block_of, read_block
 from mclabel.run.shards.plan import planned_blocks, read_parts
 from mclabel.run.shards.store import Store, damaged
-from mclabel.run.verify.findings import Verification
-from mclabel.run.verify.single_files import SingleFiles
+from mclabel.run.verify.single_files import SingleFiles, Verification
 
 _ENTRY = np.dtype([("block", np.uint64), ("problem", np.uint64)])
 

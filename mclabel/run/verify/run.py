@@ -20,16 +20,15 @@ from mclabel.run.shards.catalog import MERGED, Catalog, read_catalog
 from mclabel.run.shards.journal import FOLDER as JOURNALS
 from mclabel.run.shards.journal import journal_lines
 from mclabel.run.shards.labels import named_rollouts
+from mclabel.run.shards.manifest import FOLDER as PRIORS
+from mclabel.run.shards.manifest import missing_priors, priors_name, read_priors
 from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import FOLDER as PLAN
-from mclabel.run.shards.priors import FOLDER as PRIORS
-from mclabel.run.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.run.shards.shard import disagreements, read_shard
 from mclabel.run.shards.store import Store, damaged
 from mclabel.run.shards.trees import FOLDER, is_search, read_block, tree_file
 from mclabel.run.verify.blocks import Doubles, PlannedProblems, check_opinions, name_hashes
-from mclabel.run.verify.findings import Verification
-from mclabel.run.verify.single_files import SingleFiles, check_training, is_training
+from mclabel.run.verify.single_files import SingleFiles, Verification, check_training, is_training
 
 
 def verify(

@@ -1,10 +1,14 @@
-"""The single files of a run: its manifest, logs, and record of its end."""
+"""The single files of a run: its manifest, logs, and record of its end.
+
+Also here: what `verify` finds.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,6 @@ from mclabel.run.trainings import (
     model_remedy,
     step_of,
 )
-from mclabel.run.verify.findings import TRAINING, Verification
 
 SPENT, PROGRESS = "spent.json", "progress.jsonl"
 _AGAIN = "Run the job again, which does the missing work again"
@@ -254,3 +257,55 @@ def _check_claims(store: Store, found: Verification) -> None:
         fault = "missing" if not num_sound else f"there beside {CLAIMS[1]}"
         again = "Restore it from a copy, or train into another out=…"
         found.add(DamagedFile(store.location, CLAIMS[0], f"{fault}, one of the two must be", again))
+
+
+MAX_LISTED = 1000
+TRAINING = "training"
+"""What `Verification.holds` says of a training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A damaged, missing or inconsistent file."""
+
+    name: str
+    fault: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.fault}. {self.remedy}"
+
+
+@dataclass(kw_only=True)
+class Verification:
+    """The result of reading everything that a run holds."""
+
+    run: str
+    holds: str = "labels"
+    """What its shards hold: `labels`, `scores` or `opinions`; or `training` of one, which has
+    none."""
+    num_blocks: int = 0
+    num_shards: int = 0
+    """Number of shards of what the run holds."""
+    num_solutions: int = 0
+    num_rollouts: int = 0
+    num_priors: int = 0
+    num_journals: int = 0
+    num_files: int = 0
+    """Of a training: files whose digests were checked."""
+    num_damaged: int = 0
+    """Number of all findings; only the first `MAX_LISTED` are listed."""
+    damage: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Observations that are not damage but may surprise."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no damage was found."""
+        return not self.num_damaged
+
+    def add(self, error: DamagedFile) -> None:
+        """Take in a damaged file."""
+        self.num_damaged += 1
+        if len(self.damage) < MAX_LISTED:
+            self.damage.append(Finding(name=error.name, fault=error.fault, remedy=error.remedy))

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("module", ["client", "tokens", "adapters.rewards", "adapters.openrlhf"])
+@pytest.mark.parametrize("module", ["client", "adapters.rewards", "adapters.openrlhf"])
 def test_loads_with_nothing_but_python(module: str) -> None:
     code = (
         "import sys\n"
@@ -36,5 +36,5 @@ def test_adapters_use_no_other_room(name: str) -> None:
     tree = ast.parse((ROOT / f"mclabel/rl/adapters/{name}.py").read_text(encoding="utf-8"))
     used = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     ours = {module for module in used if module and module.startswith("mclabel")}
-    allowed = {"mclabel.rl.client", "mclabel.rl.tokens", "mclabel.rl.adapters.rewards"}
+    allowed = {"mclabel.rl.client", "mclabel.rl.adapters.rewards"}
     assert ours and ours <= allowed

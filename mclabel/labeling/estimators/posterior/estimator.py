@@ -7,6 +7,8 @@ labels are least certain, and hopeless cases, from which nothing can be learned,
 
 One prefix of a problem is rolled out at a time, so that what is asked does not depend on the
 order in which rollouts arrive.
+
+Keeps the priors of a run.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from mclabel.core.errors import ConfigError
-from mclabel.core.records import Counts, Outcome
+from mclabel.core.records import AUTHOR, Counts, Outcome
 from mclabel.core.settings import (
     CONTENT,
     MAX_AMOUNT,
@@ -29,6 +31,7 @@ from mclabel.core.settings import (
     rule,
 )
 from mclabel.labeling.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
+from mclabel.labeling.estimators.fitting import FittingLearner
 from mclabel.labeling.estimators.paths import (
     ROOT,
     Probe,
@@ -37,9 +40,8 @@ from mclabel.labeling.estimators.paths import (
     distinct_prefixes,
     strongest,
 )
-from mclabel.labeling.estimators.posterior.fit import Readings
+from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
-from mclabel.labeling.estimators.posterior.learner import PriorLearner
 from mclabel.labeling.estimators.posterior.plan import make_plans
 from mclabel.labeling.estimators.posterior.priors import Priors, wide_priors
 from mclabel.labeling.estimators.posterior.views import (
@@ -281,3 +283,19 @@ class PosteriorEstimator(Estimator):
             one = prefix if len(self._asked) == 1 else Probe(prefix, view.number or 0)
             asked += [one] * size
         return asked
+
+
+class PriorLearner(FittingLearner[Priors, Readings]):
+    """Learns the priors of a run; see `FittingLearner`."""
+
+    def read(self, content: str) -> Priors:
+        """Read what `Priors.to_json` wrote."""
+        return Priors.from_json(content)
+
+    def size(self, evidence: Readings) -> int:
+        """Number of the author's solutions."""
+        return len(evidence.outcomes[AUTHOR].num_steps)
+
+    def fitted(self, evidence: Mapping[str, Sequence[Readings]]) -> Priors:
+        """Fit priors to all that was recorded."""
+        return fit_readings(evidence).as_written

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from mclabel.core.records import AUTHOR
-from mclabel.labeling.estimators.posterior.chain import Evidence
-from mclabel.labeling.estimators.posterior.evidence import stack_evidence
-from mclabel.labeling.estimators.posterior.joint import bare_errors, elsewhere
-from mclabel.labeling.estimators.posterior.messages import error_chances, pass_messages
+from mclabel.labeling.estimators.posterior.chain import Evidence, error_chances, pass_messages
+from mclabel.labeling.estimators.posterior.evidence import bare_errors, elsewhere, stack_evidence
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     NUM_TO_GO,

@@ -3,7 +3,7 @@
 A probe of a prefix is a macro: roll out until the first success, at most m times. Its worth to a
 solution is the expected rise of the largest posterior, which is the accuracy of the label, plus a
 small weight times the expected fall of entropy. Accuracy alone gives no credit to a first step
-towards an answer, and entropy alone never stops. `mclabel.labeling.estimators.posterior.candidates`
+towards an answer, and entropy alone never stops. `mclabel.labeling.estimators.posterior.views`
 chooses by this worth.
 
 Many problems are planned together, because one chain takes less time than the numpy calls for it.

@@ -3,7 +3,7 @@
 A solution that corrects itself goes over its steps again. So a step takes one of four ways: it is
 the first of its content; it goes over *again* what followed the step before it earlier; it goes
 *otherwise* than then, which is how a repair looks, and a slip in a check; or it goes *back* to
-something said earlier. Steps are told by their content (`mclabel.answers.step_keys`). One with
+something said earlier. Steps are told by their content (`mclabel.labeling.prefixes`). One with
 fewer than two numbers derives nothing: it is not compared, and neither is an answer on the way.
 
 Samples are the other solutions of the problem. A step that goes wrong is one that few of them take,

@@ -44,7 +44,7 @@ from mclabel.labeling.estimators.paths import (
     strongest,
 )
 from mclabel.labeling.estimators.posterior.arithmetic import log, total
-from mclabel.labeling.estimators.posterior.candidates import UNKNOWN_STEP_TOKENS
+from mclabel.labeling.estimators.posterior.views import UNKNOWN_STEP_TOKENS
 from mclabel.labeling.estimators.trace.agreement import (
     WAY,
     add_rollout,

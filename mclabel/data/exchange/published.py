@@ -1,0 +1,291 @@
+"""The formats of Math-Shepherd, PRM800K, ProcessBench, RLHFlow and TRL.
+
+Math-Shepherd: arXiv 2312.08935. PRM800K: arXiv 2305.20050. ProcessBench: arXiv 2412.06559.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from mclabel.core.seeds import content_id
+from mclabel.data.exchange.formats import (
+    LabeledTexts,
+    labeled_texts,
+    numbered_head,
+    sign,
+    split_problem,
+    unnumbered,
+)
+from mclabel.data.readers.judged import answer_right_of, first_error_of
+
+SHEPHERD_TAG = "ки"
+"""Stands after every step of the inputs, where the labels have `+` or `-`."""
+_TAGGED = re.compile(rf" ?{SHEPHERD_TAG}[ \t]*(?:\r?\n|$)")
+
+
+class MathShepherd:
+    """The format of Math-Shepherd (arXiv 2312.08935)."""
+
+    losses: ClassVar[str] = (
+        "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
+        "are lost; steps without a label, and those after them, are left out"
+    )
+    is_cut: ClassVar[bool] = True
+
+    def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
+        """The row of a solution; None if the format cannot hold it."""
+        head = numbered_head(texts, SHEPHERD_TAG)
+        if not head:
+            return None
+        marked = "\n".join(f"{step} {SHEPHERD_TAG}" for step, _ in head)
+        labels = "\n".join(f"{step} {'+' if label else '-'}" for step, label in head)
+        return {
+            "input": f"{texts.problem} {marked}",
+            "label": f"{texts.problem} {labels}",
+            "task": dict(texts.extra).get("task", "mclabel"),
+        }
+
+    def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
+        """The solution of a row."""
+        parts = _TAGGED.split(row["input"])
+        labels, start = [], 0
+        for part in parts[:-1]:
+            start = row["label"].index(part, start) + len(part)
+            labels.append(row["label"][start : start + 2].strip()[:1])
+        if parts[-1].strip() or not labels:
+            raise ValueError(f"a step of the input does not end in {SHEPHERD_TAG!r}")
+        problem, first = split_problem(parts[0])
+        steps = [unnumbered(step) for step in (first, *parts[1:-1])]
+        extra = (("task", str(row["task"])),) if "task" in row else ()
+        yield labeled_texts(problem, steps, [sign(label) for label in labels], extra=extra)
+
+
+_RATINGS = {0.0: -1, 0.5: 0, 1.0: 1}
+_VALUES = {-1: 0.0, 0: 0.5, 1: 1.0}
+SOURCE = "prm800k"
+"""Name, among what is kept of a solution, of the row that it was imported from, as JSON; of an
+alternative, `ALTERNATIVE`."""
+ALTERNATIVE = "alternative"
+
+
+class Prm800k:
+    """The format of PRM800K (arXiv 2305.20050)."""
+
+    losses: ClassVar[str] = (
+        "ratings are -1, 0 or 1 up to the first error: values, counts, intervals and ids "
+        "are lost; the labels after the first error are lost"
+    )
+    is_cut: ClassVar[bool] = False
+
+    def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
+        """The row of a solution; None if the format cannot hold it.
+
+        A row that was imported is written as it was, with all of its fields, unless the labels
+        are others by now. Its alternatives are in it, and make no rows of their own.
+        """
+        kept = dict(texts.extra).get(SOURCE)
+        if kept == ALTERNATIVE and _only_last(texts):
+            return None
+        if kept is not None and kept != ALTERNATIVE:
+            row: dict[str, Any] = json.loads(kept)
+            if _same(next(self.read(row)), texts):
+                return row
+        rated = []
+        for step, rating in zip(texts.steps, texts.ratings, strict=True):
+            if rating is None:
+                break
+            completion = {"text": step, "rating": _RATINGS[rating], "flagged": False}
+            rated.append(
+                {"completions": [completion], "human_completion": None, "chosen_completion": 0}
+            )
+            if rating == 0:
+                rated[-1]["chosen_completion"] = None
+                break
+        if not rated:
+            return None
+        error = rated[-1]["chosen_completion"] is None
+        ended = len(rated) == len(texts.steps)
+        return {
+            "labeler": "mclabel",
+            "timestamp": None,
+            "generation": None,
+            "is_quality_control_question": False,
+            "is_initial_screening_question": False,
+            "question": {
+                "problem": texts.problem,
+                "ground_truth_solution": None,
+                "ground_truth_answer": texts.answer,
+                "pre_generated_steps": list(texts.steps),
+                "pre_generated_answer": texts.prediction,
+                "pre_generated_verifier_score": None,
+            },
+            "label": {
+                "steps": rated,
+                "total_time": 0,
+                "finish_reason": "found_error" if error else "solution" if ended else "give_up",
+            },
+        }
+
+    def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
+        """The solution that was followed, and each alternative to one of its steps.
+
+        Of an alternative only its last step is labelled: the steps before it are labelled where
+        they were followed. Human completions are sound.
+        """
+        question, rated = row["question"], row["label"]["steps"]
+        answer = question.get("ground_truth_answer") or ""
+        path: list[str] = []
+        ratings: list[float | None] = []
+        others: list[LabeledTexts] = []
+        for step in rated:
+            completions, chosen = step["completions"] or [], step["chosen_completion"]
+            if chosen is None and not step.get("human_completion"):
+                chosen = 0 if completions else None
+            for index, completion in enumerate(completions):
+                if index != chosen:
+                    unlabeled: list[float | None] = [None] * len(path)
+                    others.append(
+                        labeled_texts(
+                            question["problem"],
+                            [*path, completion["text"]],
+                            [*unlabeled, _rating(completion)],
+                            answer=answer,
+                            extra=((SOURCE, ALTERNATIVE),),
+                        )
+                    )
+            if chosen is not None:
+                path.append(completions[chosen]["text"])
+                ratings.append(_rating(completions[chosen]))
+            elif human := step.get("human_completion"):
+                path.append(human["text"])
+                ratings.append(1.0)
+        given = question.get("pre_generated_steps") or []
+        whole = list(given[: len(path)]) == path
+        rest = list(given[len(path) :]) if whole else []
+        prediction = question.get("pre_generated_answer") if whole else None
+        yield labeled_texts(
+            question["problem"],
+            [*path, *rest],
+            [*ratings, *[None] * len(rest)],
+            answer=answer,
+            prediction=prediction,
+            extra=((SOURCE, json.dumps(row)),),
+        )
+        yield from (other for other in others if other.ratings[-1] is not None)
+
+
+def _same(one: LabeledTexts, other: LabeledTexts) -> bool:
+    """Whether steps and labels are the same; a line's end is not of a step."""
+    ends = [[step.removesuffix("\n") for step in texts.steps] for texts in (one, other)]
+    return ends[0] == ends[1] and one.ratings == other.ratings
+
+
+def _only_last(texts: LabeledTexts) -> bool:
+    return all(rating is None for rating in texts.ratings[:-1])
+
+
+def _rating(completion: Mapping[str, Any]) -> float | None:
+    rating = completion.get("rating")
+    return None if rating is None else _VALUES[rating]
+
+
+class ProcessBench:
+    """The format of ProcessBench (arXiv 2412.06559)."""
+
+    losses: ClassVar[str] = (
+        "one first error a solution: values, counts, intervals and the gold answer are "
+        "lost; the labels after the first error are lost; solutions without an "
+        "error of which some step has no label, or without an outcome, are left out"
+    )
+    is_cut: ClassVar[bool] = False
+
+    def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
+        """The row of a solution; None if the format cannot hold it."""
+        head = [label for _, label in texts.labeled_head]
+        error = head.index(False) if False in head else None
+        if texts.right is None or (error is None and len(head) < len(texts.steps)):
+            return None
+        extra = dict(texts.extra)
+        return {
+            "id": texts.id or content_id("solution", texts.problem, texts.steps),
+            "generator": extra.get("generator", "mclabel"),
+            "problem": texts.problem,
+            "steps": list(texts.steps),
+            "final_answer_correct": texts.right,
+            "label": -1 if error is None else error,
+        }
+
+    def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
+        """The solution of a row."""
+        steps = row["steps"]
+        error = first_error_of(row["label"], len(steps))
+        ratings: list[float | None] = [1.0] * len(steps)
+        if error is not None:
+            ratings[error:] = [0.0, *[None] * (len(steps) - error - 1)]
+        extra = tuple((key, str(row[key])) for key in ("generator", "id") if key in row)
+        right = answer_right_of(row["final_answer_correct"])
+        yield labeled_texts(row["problem"], steps, ratings, right=right, extra=extra)
+
+
+class Rlhflow:
+    """The format of RLHFlow: a conversation whose answers are `+` and `-`."""
+
+    losses: ClassVar[str] = (
+        "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
+        "are lost; steps without a label, and those after them, are left out"
+    )
+    is_cut: ClassVar[bool] = True
+
+    def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
+        """The row of a solution; None if the format cannot hold it."""
+        head = numbered_head(texts)
+        if not head:
+            return None
+        turns = []
+        for index, (step, label) in enumerate(head):
+            content = f"{texts.problem} {step}" if index == 0 else step
+            turns.append({"role": "user", "content": content})
+            turns.append({"role": "assistant", "content": "+" if label else "-"})
+        return {"conversations": turns}
+
+    def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
+        """The solution of a row, whose steps may lack their numbers."""
+        turns = row["conversations"]
+        roles = [turn["role"] for turn in turns]
+        if roles != ["user", "assistant"] * (len(turns) // 2):
+            raise ValueError("turns must alternate between user and assistant")
+        problem, first = split_problem(turns[0]["content"], may_lack_mark=True)
+        steps = [first, *(turn["content"] for turn in turns[2::2])]
+        signs = [sign(turn["content"].strip()) for turn in turns[1::2]]
+        yield labeled_texts(problem, [unnumbered(step) for step in steps], signs)
+
+
+class Trl:
+    """The format of TRL's stepwise supervision."""
+
+    losses: ClassVar[str] = (
+        "labels are booleans: values, counts, intervals, the gold answer, the outcome and "
+        "ids are lost; steps without a label, and those after them, are left out"
+    )
+    is_cut: ClassVar[bool] = True
+
+    def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
+        """The row of a solution; None if the format cannot hold it."""
+        head = texts.labeled_head
+        if not head:
+            return None
+        return {
+            "prompt": texts.problem,
+            "completions": [step for step, _ in head],
+            "labels": [label for _, label in head],
+        }
+
+    def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
+        """The solution of a row."""
+        steps, labels = row["completions"], row["labels"]
+        if not all(isinstance(label, bool) for label in labels):
+            raise ValueError("labels must be booleans")
+        yield labeled_texts(row["prompt"], steps, [float(label) for label in labels])

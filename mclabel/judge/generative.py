@@ -1,0 +1,282 @@
+"""A generative PRM: a language model that verifies a solution in words, behind a PRM's interface.
+
+`questions` has what the built-in templates ask, and reads the probability of a verdict at its
+token; `chains` asks for one verification and reads it; `scorer` samples as many as are needed.
+Settings are declared in `mclabel.prm.scoring.scorer`.
+
+Also here: a generative PRM behind the interface of every PRM: as many chains as needed, and their
+mean.
+
+The engine runs on an event loop of its own, in a thread, so that whoever scores may have a loop
+or none. How many chains are asked for is decided as a critic's votes are: few where they agree on
+the first error, more where they do not, unknown ones once more with twice the tokens. A solution
+of which no chain is known is unknown. Seeds come from the texts and a chain's number, so that
+scores depend neither on the order of solutions nor on what is scored beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from mclabel.core.errors import ConfigError, DataError
+from mclabel.engines import Engine, EngineStats
+from mclabel.engines.base import never_fits
+from mclabel.engines.settings import settings_of
+from mclabel.judge.critic.parse import RETRY_BUDGET, Vote, Votes
+from mclabel.judge.generative_chains import (
+    CERTAIN,
+    GENPRM_SYSTEM,
+    Chain,
+    make_verifier,
+    wording_hash,
+)
+from mclabel.prm.examples.encode import EncodedSolution, TooLongError
+from mclabel.prm.scoring import GENERATIVE
+from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
+from mclabel.prm.scoring.manifest import first_below, scorer_fingerprint
+from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
+from mclabel.run.desk import together
+
+if TYPE_CHECKING:
+    from mclabel.prm.scoring.scorer import ScorerSettings
+
+
+T = TypeVar("T")
+MAX_TOGETHER = 512
+"""Solutions whose chains are sampled at the same time; the engine schedules these."""
+_NAMED_REASONS = 3
+
+
+def known_prm(settings: ScorerSettings) -> dict[str, Any]:
+    """What the scores of a PRM depend on beside the settings: its weights, what it is asked.
+
+    Raises:
+        ConfigError: there is no such bundled model.
+    """
+    if settings.format != GENERATIVE:
+        prm = settings.prm
+        return {"prm": f"weights:{scorer_fingerprint(prm)}"} if Path(prm).is_dir() else {}
+    with settings_of(POLICY):
+        identity = settings.engine().model_identity()
+    return {"prm": identity, "wording": wording_hash(settings.generative.template)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedSolution(EncodedSolution):
+    """A solution that a generative PRM is asked about. Its ids are those of the first prompt."""
+
+    problem: str
+    steps: tuple[str, ...]
+
+
+class GenerativePRM:
+    """Scores steps by verifications that a language model writes."""
+
+    def __init__(self, engine: Engine, settings: GenerativeSettings, *, name: str) -> None:
+        """Start the engine, in a thread of its own.
+
+        Args:
+            engine: not started.
+            settings: how it verifies.
+            name: of the model, for messages.
+
+        Raises:
+            EngineError: it cannot be loaded.
+            ConfigError: the model cannot be asked as the settings want.
+        """
+        self._engine, self._settings, self._name = engine, settings, name
+        self._verifier = make_verifier(engine, settings.template, read=settings.read)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="verifier")
+        self._thread.start()
+        try:
+            self._wait(self._start())
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def load(cls, settings: ScorerSettings) -> Self:
+        """Load the model that settings name.
+
+        Raises:
+            EngineError: it cannot be loaded.
+            ConfigError: it cannot be asked as the settings want.
+        """
+        own = settings.generative
+        if own.template == "genprm" and own.policy.system is None:
+            policy = own.policy.changed(system=GENPRM_SYSTEM)
+            own = own.changed(policy=policy)
+        engine = own.engine_of(settings.prm, trust_remote_code=settings.trust_remote_code)
+        return cls(engine, own, name=settings.prm)
+
+    def encode(
+        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+    ) -> AskedSolution:
+        """One solution as the model is asked about it; see `Scorer`."""
+        given = split_text(solution, OUR_SPLIT) if isinstance(solution, str) else solution
+        steps = tuple(given)
+        if not steps or not all(step.strip() for step in steps):
+            raise DataError(
+                f"{place}: {'a step without text' if steps else 'no steps'}, and a verifier is "
+                "asked for every step. Leave it out"
+            )
+        engine = self._engine
+        if (size := never_fits(len(problem) + sum(map(len, steps)), engine)) is not None:
+            raise TooLongError(f"{place}: it has {size}, which the model takes")
+        ids = self._verifier.asked(problem, steps)
+        most = self._settings.policy.max_tokens
+        needed = len(ids) + self._verifier.num_around + most
+        if needed > engine.max_context:
+            raise TooLongError(
+                f"{place}: {len(ids):,} tokens of the prompt and {POLICY}.max_tokens={most} make "
+                f"{needed:,} with what surrounds them, and the model takes "
+                f"{engine.max_context:,g}. Lower {POLICY}.max_tokens, or leave the solution out"
+            )
+        return AskedSolution(
+            ids=ids, num_prompt=len(ids), positions=(), problem=problem, steps=steps
+        )
+
+    def score(
+        self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
+    ) -> list[list[float] | UnscoredError]:
+        """For every solution a number in [0, 1] a step, or why it is unknown."""
+        pairs = enumerate(zip(problems, solutions, strict=True))
+        encoded = [self.encode(*pair, place=f"solution {number}") for number, pair in pairs]
+        return self.score_encoded(encoded)
+
+    def score_encoded(
+        self,
+        encoded: Sequence[EncodedSolution],
+        *,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[list[float] | UnscoredError]:
+        """As `score`, for encoded solutions. Equal ones are verified once."""
+        found = self.estimate_encoded(encoded, on_progress=on_progress)
+        return [one if isinstance(one, UnscoredError) else one.scores for one in found]
+
+    def estimate_encoded(
+        self,
+        encoded: Sequence[EncodedSolution],
+        *,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[StepEstimates | UnscoredError]:
+        """As `score_encoded`, with the tokens that were sampled.
+
+        Raises:
+            EngineDied: the engine is gone.
+        """
+        distinct = [one for one in dict.fromkeys(encoded) if isinstance(one, AskedSolution)]
+        found = dict(zip(distinct, self._wait(self._all(distinct, on_progress)), strict=True))
+        return [found[one] for one in encoded]  # type: ignore[index]
+
+    def stats(self) -> EngineStats:
+        """The engine's state: a chain shows signs of life before it has ended."""
+        return self._engine.stats()
+
+    def close(self) -> None:
+        """End chains under way, free the engine, and end the thread. It may take seconds."""
+        if self._loop.is_closed():
+            return
+        self._wait(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the engine's loop gives."""
+        turn = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return turn.result()
+        except BaseException:
+            turn.cancel()
+            raise
+
+    # On the engine's loop
+
+    async def _start(self) -> None:
+        with settings_of(POLICY):
+            self._engine.check_environment()
+            await self._engine.start()
+        most = self._settings.policy.max_tokens
+        if most >= self._engine.max_context:
+            raise ConfigError(
+                f"{POLICY}.max_tokens={most}: leaves no room for a prompt in the "
+                f"{self._engine.max_context:,g} tokens that {self._name} takes. Lower it"
+            )
+        await self._verifier.start()
+
+    async def _end(self) -> None:
+        """Whoever waits for chains is told, before the loop that they need is gone."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._engine.close()
+
+    async def _all(
+        self, asked: Sequence[AskedSolution], on_progress: Callable[[int, int], None]
+    ) -> list[StepEstimates | UnscoredError]:
+        room, num_done = asyncio.Semaphore(MAX_TOGETHER), 0
+
+        async def one_of(one: AskedSolution) -> StepEstimates | UnscoredError:
+            nonlocal num_done
+            async with room:
+                found = await self._verified(one)
+            num_done += 1
+            on_progress(num_done, len(asked))
+            return found
+
+        with settings_of(POLICY):
+            return await together(*map(one_of, asked))
+
+    async def _verified(self, one: AskedSolution) -> StepEstimates | UnscoredError:
+        """Ask for chains until they agree, or as many as may be."""
+        settings = self._settings
+        votes = Votes(settings.least_chains, settings.most_chains)
+        chains: list[Chain] = []
+        unknown: Sequence[int] = ()
+        """Numbers of the chains of the last round that are unknown."""
+        num_tokens = 0
+        while count := votes.wanted():
+            is_retry = votes.retry
+            numbers = unknown if is_retry else range(len(chains), len(chains) + count)
+            budget = settings.policy.max_tokens * (RETRY_BUDGET if is_retry else 1)
+            found = await together(
+                *(
+                    self._verifier.chain(one.problem, one.steps, number=n, max_tokens=budget)
+                    for n in numbers
+                )
+            )
+            unknown = [n for n, chain in zip(numbers, found, strict=True) if chain.scores is None]
+            chains += [Chain()] * (0 if is_retry else count)
+            for number, chain in zip(numbers, found, strict=True):
+                chains[number] = chain
+                num_tokens += chain.num_tokens
+                votes.record(_vote(chain))
+        known = [chain.scores for chain in chains if chain.scores is not None]
+        if not known:
+            return UnscoredError(_reasons(chains), num_tokens=num_tokens)
+        scores = [fsum(of_step) / len(known) for of_step in zip(*known, strict=True)]
+        return StepEstimates(scores, None, num_tokens)
+
+
+def _vote(chain: Chain) -> Vote:
+    if chain.scores is None:
+        return Vote(None, is_known=False, reason=chain.reason)
+    return Vote(first_below(chain.scores, CERTAIN), is_known=True)
+
+
+def _reasons(chains: Sequence[Chain]) -> str:
+    """Why no chain of a solution is known, the most frequent reasons first."""
+    counts = Counter(chain.reason for chain in chains).most_common(_NAMED_REASONS)
+    named = "; ".join(f"{reason} ({count})" for reason, count in counts)
+    return f"none of {len(chains)} chains gives a verdict: {named}"

@@ -1,0 +1,403 @@
+r"""One verification of a solution by a generative PRM, and what it says of each step.
+
+A chain that verifies all steps (ThinkPRM, arXiv 2504.16828) locates the first error by its words;
+the answer to the forced question is the chance q that all is right. Its scores:
+
+    no step incorrect        1, …, 1, q
+    step e incorrect         1, …, 1, q, …, q     from step e on, as what follows rests on the error
+
+so that the least score and the last one are q, which is the authors' score of a solution, and 0.5
+parts the steps as the words do. Without probabilities q is 1 or 0. A chain whose words and q say
+opposite things is unknown, as a critic's answer is that contradicts itself.
+
+GenPRM (arXiv 2504.00891) is asked for each step in turn and sees its judgements on the steps
+before; a step's score is P(Yes) against P(No).
+
+Both depart from the authors' code where that makes up a number: a chain that is cut or gives no
+verdict is unknown there, and has the score 0 or 0.5 in theirs.
+
+Also here: what a generative PRM is asked, to the letter of the authors, and the probability of
+its verdict.
+
+- `thinkprm` (arXiv 2504.16828, mukhal/ThinkPRM `utils/helper.py`, `prm/thinkprm_api.py`): one chain
+  verifies all steps, each with `\boxed{correct}` or `\boxed{incorrect}`. It is stopped where the
+  thought ends, the question for the whole comes, or a step is verified that does not exist. Then
+  "Is the solution correct?" is put behind it.
+- `genprm` (arXiv 2504.00891, RyanLiu112/GenPRM `src/prm_evaluation`, without code): each step is a
+  turn of a chat, answered by an analysis and a judgement in `\boxed{Yes}` or `\boxed{No}`. As in
+  their code, no mark of an answer stands between the question and the analysis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, isfinite
+from typing import Protocol
+
+from mclabel.core.errors import ConfigError, EngineError, RequestFailed
+from mclabel.core.records import Completion
+from mclabel.core.seeds import content_id, sampling_seed
+from mclabel.engines import Engine
+from mclabel.engines.base import limited
+from mclabel.judge.critic.parse import parse_output
+from mclabel.judge.critic.prompts import Template, critic_prompt, template_hash
+
+PARSER = "step_verdicts"
+"""By which chains that verify all steps are read, those of a template of one's own among them."""
+THINKPRM = Template(
+    """You are given a math problem and a proposed step-by-step solution:
+
+[Math Problem]
+
+{problem}
+
+[Solution]
+
+{steps}
+
+Review and critique each step in the proposed solution to determine whether each step is correct. \
+If the solution is incomplete, only verify the provided steps.""",
+    PARSER,
+)
+THINKPRM_START = "\nLet's verify step by step:"
+"""Begins every chain."""
+THINKPRM_STOPS = ("Is the solution correct?", "</think>")
+"""Texts that end a chain; so does the heading of a step behind the last one."""
+WHOLE_QUESTION = "\nIs the solution correct? "
+WHOLE_VERDICTS = ("yes", "no")
+
+GENPRM_SYSTEM = (
+    "You are a math teacher. Your task is to review and critique the paragraphs in solution step "
+    "by step."
+)
+GENPRM_START = "<analyze>\nLet's analyze the Paragraph {number} step by step: "
+GENPRM_STOP = "</analyze>"
+GENPRM_QUESTION = "</analyze>\n<output>\n**Judgement**: $\\boxed{"
+GENPRM_END = "}$\n</output>\n"
+GENPRM_VERDICTS = ("Yes", "No")
+
+
+def wording_hash(template: str) -> str:
+    """Identifies what a model is asked and which answers are read.
+
+    Args:
+        template: a name, or a text of one's own.
+    """
+    if template == "genprm":
+        parts = (GENPRM_SYSTEM, GENPRM_START, GENPRM_STOP, GENPRM_QUESTION, GENPRM_END)
+        return content_id(*parts, *GENPRM_VERDICTS)
+    is_built_in = template == "thinkprm"
+    asked = THINKPRM if is_built_in else Template(template.strip(), PARSER)
+    more = (THINKPRM_START, *THINKPRM_STOPS) if is_built_in else ()
+    return content_id(template_hash(asked), *more, WHOLE_QUESTION, *WHOLE_VERDICTS)
+
+
+@dataclass(frozen=True)
+class VerdictTokens:
+    """A question, and the tokens of its two answers."""
+
+    question: tuple[int, ...]
+    """Ids of the question, up to where the answers part."""
+    good: int
+    bad: int
+
+    @classmethod
+    def of(cls, engine: Engine, question: str, answers: tuple[str, str]) -> VerdictTokens:
+        """Find the tokens.
+
+        Question and answer are tokenised in one piece, as the model has read them in training: what
+        both answers begin with, such as a space, belongs to the question.
+
+        Args:
+            engine: started.
+            question: that is put behind a chain.
+            answers: the good one and the bad one.
+
+        Raises:
+            ConfigError: an answer is not one token.
+        """
+        good, bad = (engine.encode(question + answer) for answer in answers)
+        num_common = 0
+        while num_common < min(len(good), len(bad)) and good[num_common] == bad[num_common]:
+            num_common += 1
+        for answer, ids in zip(answers, (good, bad), strict=True):
+            if len(ids) != num_common + 1:
+                raise ConfigError(
+                    f"generative.read=token: {answer!r} is {len(ids) - num_common} tokens of this "
+                    f"model's tokenizer after {question!r}, and must be one for its probability to "
+                    "be read. Set generative.read=text"
+                )
+        return cls(good[:num_common], good[num_common], bad[num_common])
+
+    async def chance(
+        self, engine: Engine, prompt: Sequence[int], prefix: Sequence[int]
+    ) -> float | None:
+        """P(good) / (P(good) + P(bad)) after the question; None from an engine that tells none.
+
+        Args:
+            engine: started.
+            prompt: ids of the prompt.
+            prefix: ids of the chain.
+
+        Raises:
+            EngineError: the engine gives no numbers.
+        """
+        found = await engine.logprobs(prompt, (*prefix, *self.question), (self.good, self.bad))
+        if found is None:
+            return None
+        good, bad = found
+        if not isfinite(max(good, bad)):
+            raise EngineError(
+                f"generative.read=token: the engine gives the log-probabilities {good} and {bad}, "
+                "of which one must be finite. The model's weights are damaged, or overflow"
+            )
+        least = min(good - bad, 700.0) if good > bad else max(good - bad, -700.0)
+        return 1 / (1 + exp(-least))
+
+
+CERTAIN = 0.5
+"""A step with a lower score counts as wrong."""
+JUDGEMENT_TOKENS = 16
+"""Of a judgement that is read as text."""
+PROBE = "1 + 1 = 2"
+MAX_REASON = 300
+_JUDGEMENT = re.compile(r"\s{0,3}(yes|no)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """One verification."""
+
+    scores: tuple[float, ...] | None = None
+    """One in [0, 1] a step; None of an unknown chain."""
+    reason: str = ""
+    """Why it is unknown."""
+    num_tokens: int = 0
+    """Tokens that were sampled."""
+
+
+class Verifier(Protocol):
+    """Asks a model for chains in one way."""
+
+    async def start(self) -> None:
+        """Find how verdicts are read, once the engine runs.
+
+        Raises:
+            ConfigError: the model cannot be asked in this way.
+        """
+        ...
+
+    def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
+        """Ids of the first prompt."""
+        ...
+
+    @property
+    def num_around(self) -> int:
+        """Tokens that surround a chain beside prompt and budget."""
+        ...
+
+    async def chain(
+        self, problem: str, steps: Sequence[str], *, number: int, max_tokens: int
+    ) -> Chain:
+        """Sample one chain.
+
+        Args:
+            problem: text of the problem.
+            steps: texts of the steps.
+            number: counts the chains of a solution.
+            max_tokens: of a sampled text.
+
+        Raises:
+            EngineDied: the engine is gone.
+        """
+        ...
+
+
+class _Asking:
+    """What both ways have in common."""
+
+    question: str
+    answers: tuple[str, str]
+
+    def __init__(self, engine: Engine, *, read: str) -> None:
+        self._engine, self._read = engine, read
+        self._tokens: VerdictTokens | None = None
+
+    async def start(self) -> None:
+        """Find the tokens of verdicts, if they are to be read and the engine gives numbers."""
+        engine = self._engine
+        if self._read == "text":
+            return
+        probe = engine.encode(PROBE)[:1]
+        if await engine.logprobs(engine.prompt_ids(PROBE), (), probe) is not None:
+            self._tokens = VerdictTokens.of(engine, self.question, self.answers)
+
+    async def _sample(
+        self,
+        prompt: tuple[int, ...],
+        prefix: tuple[int, ...],
+        *,
+        number: int,
+        max_tokens: int,
+        stop: Sequence[str],
+    ) -> Completion:
+        name = content_id("chain", prompt, prefix)
+        return await self._engine.sample(
+            prompt,
+            prefix,
+            seed=sampling_seed(0, name, str(max_tokens), number),
+            **limited(len(prefix) + max_tokens, stop),
+        )
+
+    def _before(self, found: Completion, stops: Sequence[str]) -> tuple[tuple[int, ...], str]:
+        """The ids before a stop text that ended a completion, and their text."""
+        places = [found.text.find(stop) for stop in stops]
+        end = min((place for place in places if place >= 0), default=len(found.text))
+        ids = found.ids
+        while ids and len(self._engine.decode(ids)) > end:
+            ids = ids[:-1]
+        return ids, found.text[:end]
+
+
+class WholeVerifier(_Asking):
+    """One chain verifies all steps: ThinkPRM, or a template of one's own."""
+
+    question, answers = WHOLE_QUESTION, WHOLE_VERDICTS
+
+    def __init__(self, engine: Engine, template: str, *, read: str) -> None:
+        """Ask a model.
+
+        Args:
+            engine: that runs it.
+            template: `thinkprm`, or a text.
+            read: as of `GenerativeSettings`.
+        """
+        super().__init__(engine, read=read)
+        self._is_built_in = template == "thinkprm"
+        self._template = THINKPRM if self._is_built_in else Template(template.strip(), PARSER)
+        self._start = THINKPRM_START if self._is_built_in else ""
+
+    def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
+        """Ids of the prompt."""
+        return self._engine.prompt_ids(critic_prompt(self._template, problem, steps))
+
+    @property
+    def num_around(self) -> int:
+        """Tokens of the chain's beginning and of the question."""
+        return len(self._engine.encode(self._start)) + len(self._engine.encode(self.question)) + 1
+
+    async def chain(
+        self, problem: str, steps: Sequence[str], *, number: int, max_tokens: int
+    ) -> Chain:
+        """Sample a chain, and read its words and the answer to the question."""
+        prompt, start = self.asked(problem, steps), self._engine.encode(self._start)
+        stops = (*THINKPRM_STOPS, f"Step {len(steps) + 1}:") if self._is_built_in else ()
+        try:
+            found = await self._sample(
+                prompt, start, number=number, max_tokens=max_tokens, stop=stops
+            )
+        except RequestFailed as error:
+            return Chain(reason=str(error)[:MAX_REASON])
+        num_tokens = len(found.ids)
+        if found.finish_reason != "stop":
+            return Chain(reason="truncated", num_tokens=num_tokens)
+        vote = parse_output(found.text, PARSER, len(steps), truncated=False)
+        if not vote.is_known:
+            return Chain(reason=vote.reason, num_tokens=num_tokens)
+        chance = None
+        if self._tokens is not None:
+            ids, _ = self._before(found, stops)
+            chance = await self._tokens.chance(self._engine, prompt, (*start, *ids))
+        is_right = vote.first_error is None
+        if chance is not None and (chance >= CERTAIN) != is_right:
+            reason = "verdict on the whole contradicts the steps"
+            return Chain(reason=reason, num_tokens=num_tokens)
+        last = float(is_right) if chance is None else chance
+        sound = len(steps) - 1 if vote.first_error is None else vote.first_error
+        scores = (1.0,) * sound + (last,) * (len(steps) - sound)
+        return Chain(scores=scores, num_tokens=num_tokens)
+
+
+class TurnVerifier(_Asking):
+    """Each step is a turn of a chat: GenPRM without code."""
+
+    question, answers = GENPRM_QUESTION, GENPRM_VERDICTS
+
+    def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
+        """Ids of the chat up to the last step, with no analysis in it."""
+        return self._chat([], "\n".join((problem, *steps)))
+
+    @property
+    def num_around(self) -> int:
+        """Tokens of the beginning of an analysis and of the question."""
+        texts = (GENPRM_START.format(number=1_000), self.question, GENPRM_END)
+        return sum(len(self._engine.encode(text)) for text in texts) + JUDGEMENT_TOKENS
+
+    async def start(self) -> None:
+        """See that the engine renders a chat, and find the tokens of judgements."""
+        self._chat([], PROBE)
+        await super().start()
+
+    async def chain(
+        self, problem: str, steps: Sequence[str], *, number: int, max_tokens: int
+    ) -> Chain:
+        """Ask for each step; one that is not judged makes the whole chain unknown."""
+        turns: list[tuple[str, str]] = []
+        scores: list[float] = []
+        num_tokens = 0
+        for index, step in enumerate(steps):
+            asked = f"{problem.strip()}\n{step.strip()}" if not index else step.strip()
+            prompt, first = self._chat(turns, asked), GENPRM_START.format(number=index + 1)
+            start = self._engine.encode(first)
+            try:
+                found = await self._sample(
+                    prompt, start, number=number, max_tokens=max_tokens, stop=(GENPRM_STOP,)
+                )
+                num_tokens += len(found.ids)
+                if found.finish_reason != "stop":
+                    reason = f"truncated at step {index + 1}"
+                    return Chain(reason=reason, num_tokens=num_tokens)
+                ids, analysis = self._before(found, (GENPRM_STOP,))
+                score, num_more = await self._judged(prompt, (*start, *ids), number)
+            except RequestFailed as error:
+                return Chain(reason=str(error)[:MAX_REASON], num_tokens=num_tokens)
+            num_tokens += num_more
+            if score is None:
+                reason = f"no judgement on step {index + 1}"
+                return Chain(reason=reason, num_tokens=num_tokens)
+            scores.append(score)
+            said = self.answers[score < CERTAIN]
+            turns.append((asked, f"{first}{analysis}{self.question}{said}{GENPRM_END}"))
+        return Chain(scores=tuple(scores), num_tokens=num_tokens)
+
+    async def _judged(
+        self, prompt: tuple[int, ...], prefix: tuple[int, ...], number: int
+    ) -> tuple[float | None, int]:
+        """The score of a step whose analysis has ended, and the tokens sampled for it."""
+        if self._tokens is not None:
+            return await self._tokens.chance(self._engine, prompt, prefix), 0
+        forced = (*prefix, *self._engine.encode(self.question))
+        found = await self._sample(
+            prompt, forced, number=number, max_tokens=JUDGEMENT_TOKENS, stop=("}",)
+        )
+        says = _JUDGEMENT.match(found.text)
+        return None if says is None else float(says[1].lower() == "yes"), len(found.ids)
+
+    def _chat(self, turns: Sequence[tuple[str, str]], asked: str) -> tuple[int, ...]:
+        ids = self._engine.chat_ids(turns, asked)
+        if ids is None:
+            raise ConfigError(
+                "generative.template=genprm: needs a chat template, but the model has none, "
+                "generative.policy.template is set, or the engine renders no chat. Remove "
+                "generative.policy.template, or choose generative.template=thinkprm"
+            )
+        return ids
+
+
+def make_verifier(engine: Engine, template: str, *, read: str) -> Verifier:
+    """What asks by a template; see `GenerativeSettings`."""
+    if template == "genprm":
+        return TurnVerifier(engine, read=read)
+    return WholeVerifier(engine, template, read=read)

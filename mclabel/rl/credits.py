@@ -1,0 +1,233 @@
+"""How the credit of a solution's steps follows from its outcome, step values and step scores.
+
+A credit is a class here and one line in `CREDITS`, or a class in a package of your own.
+
+Also here: what a credit is: from what is known of a group's solutions to one number a step.
+
+Pure functions: no model, no engine, no clock, no randomness.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import fsum
+from typing import Any, ClassVar, Literal
+
+from pydantic import FiniteFloat
+
+from mclabel.core.boundary import guarded, miscounted, misfit, shown
+from mclabel.core.errors import DataError
+from mclabel.core.records import Chance, Index, Many
+from mclabel.core.settings import ComponentSettings
+
+CREDITS: Mapping[str, str] = {
+    "outcome": "mclabel.rl.credit_methods:OutcomeCredit",
+    "first_error": "mclabel.rl.credit_methods:FirstErrorCredit",
+    "mc": "mclabel.rl.credit_methods:ValueCredit",
+    "prm_progress": "mclabel.rl.credit_methods:ProgressCredit",
+    "prm_min": "mclabel.rl.credit_methods:MinCredit",
+    "prm_delta": "mclabel.rl.credit_methods:DeltaCredit",
+    "prm_centred": "mclabel.rl.credit_methods:CentredCredit",
+    "prm_sum": "mclabel.rl.credit_methods:SumCredit",
+}
+"""Name of each built-in credit in a configuration, and where its class stands."""
+
+
+Need = Literal["values", "scores", "first_error"]
+"""What a credit may need beside the outcome: step values under the current policy, step scores of
+a PRM, or the place of the first error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepEvidence:
+    """What is known of one solution of a group. A group is the solutions of one problem."""
+
+    num_steps: Index
+    """0 for a solution without text."""
+    reward: Chance
+    """Of the outcome, in [0, 1]. A solution whose outcome is not known is in no group."""
+    values: Many[Chance | None] | None = None
+    """Values under the current policy, `num_steps + 1` of them: of the bare problem, then after
+    each step; the last is the reward. No value of a solution may rest on its own outcome but this
+    last one. None where a value is not known."""
+    scores: Many[Chance] | None = None
+    """Of a PRM, in [0, 1], one a step."""
+    first_error: int | None = None
+    """Index of the first wrong step; None where no step is wrong."""
+
+    def contradiction(self) -> str | None:
+        """What does not go together; None if all does."""
+        for name, length in {"values": self.num_steps + 1, "scores": self.num_steps}.items():
+            numbers = getattr(self, name)
+            if numbers is not None and len(numbers) != length:
+                return f"{len(numbers)} {name} for {self.num_steps} steps: must be {length}"
+        if self.values is not None and self.num_steps and self.values[-1] != self.reward:
+            return (
+                f"values[{self.num_steps}]={self.values[-1]}: the value after the last step "
+                f"must be the reward, which is {self.reward}"
+            )
+        if self.first_error is not None and not 0 <= self.first_error < self.num_steps:
+            return (
+                f"first_error={self.first_error}: must be the index of one of "
+                f"{self.num_steps} steps, or None"
+            )
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Consecutive steps with one credit: usually one step."""
+
+    end: int
+    """Index behind its last step. Segments are in order and cover all steps."""
+    credit: FiniteFloat
+    """The advantage of each of its tokens. Where a trainer sums rewards, it is the reward at the
+    segment's last token."""
+
+
+class CreditSettings(ComponentSettings):
+    """Settings that every credit has."""
+
+    component_kind: ClassVar[str] = "credits"
+
+
+class Credit(ABC):
+    """Assigns credit to the steps of a group's solutions. Derive from it for the defaults.
+
+    `Settings` is the class of its settings; a configuration that names the credit by `kind` holds
+    the others beside it.
+    """
+
+    Settings: ClassVar[type[CreditSettings]] = CreditSettings
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """What it needs to know beside outcomes."""
+    by_prover: ClassVar[bool] = False
+    """Whether the values are to be those of another policy than the one in training."""
+    settings: Any
+
+    def __init__(self, settings: Any) -> None:
+        """Make it.
+
+        Args:
+            settings: an instance of `Settings`.
+        """
+        self.settings = settings
+
+    @abstractmethod
+    def assign(self, group: Sequence[StepEvidence]) -> list[Many[Segment]]:
+        """The credit of every solution of a group, in order.
+
+        Args:
+            group: solutions of one problem, one or more.
+
+        Returns:
+            For each solution its segments; none for a solution without steps.
+        """
+        ...
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The mean of one number or more."""
+    return fsum(numbers) / len(numbers)
+
+
+def centred_outcomes(group: Sequence[StepEvidence]) -> list[float]:
+    """Each solution's reward less the mean of the group."""
+    middle = mean([one.reward for one in group])
+    return [one.reward - middle for one in group]
+
+
+def means_of_others(numbers: Sequence[float]) -> list[float | None]:
+    """For each number the mean of the others; None where there is no other."""
+    if len(numbers) < 2:
+        return [None] * len(numbers)
+    total = fsum(numbers)
+    return [(total - one) / (len(numbers) - 1) for one in numbers]
+
+
+def whole(num_steps: int, credit: float) -> tuple[Segment, ...]:
+    """All steps as one segment; none where there are no steps."""
+    return (Segment(end=num_steps, credit=credit),) if num_steps else ()
+
+
+def each_step(credits: Iterable[float]) -> tuple[Segment, ...]:
+    """Each step as a segment of its own."""
+    return tuple(Segment(end=end, credit=credit) for end, credit in enumerate(credits, 1))
+
+
+def scores_of(one: StepEvidence) -> tuple[float, ...]:
+    """The scores of a solution's steps, where a credit needs them."""
+    assert one.scores is not None
+    return one.scores
+
+
+# Where credits come in: what they are given, and what they give, is checked in this one place.
+
+
+class CheckedCredit:
+    """A credit behind its boundary, which is given nothing but what can be known of a group."""
+
+    def __init__(self, settings: CreditSettings) -> None:
+        """Make the credit that settings name.
+
+        Raises:
+            ConfigError: they name no credit.
+            ComponentError: it cannot be made.
+        """
+        rules = {"assign": _uncovered}
+        self._credit: Credit = guarded(Credit, settings, rules=rules, slow=False)
+        self.name, self.needs = settings.kind, self._credit.needs
+
+    def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
+        """The credit of every solution of a group, in order; see `Credit.assign`.
+
+        Raises:
+            DataError: the group is empty, or what is known of a solution cannot be, or is not
+                enough.
+            ComponentError: the credit gives something else than segments that cover all steps.
+        """
+        if not group:
+            raise DataError("the group holds no solution: give one or more")
+        for number, one in enumerate(group):
+            if fault := misfit(one, StepEvidence) or one.contradiction() or self._lack(one):
+                raise DataError(f"solution {number} of the group: {fault}")
+        return [tuple(segments) for segments in self._credit.assign(group)]
+
+    def _lack(self, one: StepEvidence) -> str | None:
+        for need in self.needs - {"first_error"}:  # of which None says that there is no error
+            if getattr(one, need) is None:
+                return (
+                    f"has no {need}, which the credit {self.name} needs. Give them, or choose "
+                    "another credit"
+                )
+        return None
+
+    def assign_known(
+        self, group: Sequence[StepEvidence | None]
+    ) -> list[tuple[Segment, ...] | None]:
+        """The credit of those solutions of a group whose outcome is known, compared with each
+        other; None for the others, and raises as `assign`.
+
+        Args:
+            group: with None for a solution whose outcome is not known.
+        """
+        known = [one for one in group if one is not None]
+        credits = iter(self.assign(known) if known else ())
+        return [None if one is None else next(credits) for one in group]
+
+
+def _uncovered(found: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]) -> str | None:
+    if fault := miscounted("lists of segments for", found, "solution", len(group)):
+        return fault
+    for segments, one in zip(found, group, strict=True):
+        ends = [part.end for part in segments]
+        rising = all(a < b for a, b in pairwise([0, *ends]))
+        if not rising or [0, *ends][-1] != one.num_steps:
+            return (
+                f"gave segments that end at {shown(ends)}, must give ends that rise from 1 or more "
+                f"to the number of steps, which is {one.num_steps}"
+            )
+    return None

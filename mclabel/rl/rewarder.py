@@ -1,0 +1,320 @@
+"""A server of rewards and step credits for trainers.
+
+Also here: a server of rewards and step credits for trainers.
+
+Also here: rewards for those who ask: one PRM, one checker and one credit for all requests.
+
+Completions of all requests are scored together. One that deserves no reward, as it is empty or
+repeats itself, is refused: its reward is 0, and the credit of its steps is that of scores of 0, so
+that it is blamed like a wrong solution. One of which nothing is known, since it could not be graded
+or read, is masked: it is compared with no other, and its credit is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any, cast
+
+from mclabel.answers.golds import Gold, NoGold, read_gold
+from mclabel.checkers import GradeItem, make_checker
+from mclabel.core.components import derived_class
+from mclabel.core.errors import BadAnswer, ConfigError, DataError
+from mclabel.core.records import Outcome, Problem
+from mclabel.core.seeds import content_id
+from mclabel.data.lengths import Decode
+from mclabel.data.steps import StepSplitter
+from mclabel.labeling.grading import graded
+from mclabel.prm.scoring.aggregate import aggregate
+from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
+from mclabel.prm.scoring.items import SolutionItem
+from mclabel.prm.scoring.scorer import load_scorer
+from mclabel.rl.client import RewardItem, StepRewards, unfit
+from mclabel.rl.config import RewardSettings
+from mclabel.rl.credits import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
+from mclabel.rl.groups import outcome_reward
+from mclabel.run.desk import Desk, together
+from mclabel.serving.requests import Asked, Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What is known of a completion before its group is compared."""
+
+    ends: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    outcome: str | None = None
+    reward: float | None = 0.0
+    """None where nothing is known of it."""
+    refused: str | None = None
+
+
+def check_credit(settings: RewardSettings) -> None:
+    """See that the server knows what its credit needs.
+
+    Raises:
+        ConfigError: it needs step values, or scores without a PRM; or it is no credit.
+    """
+    kind, needs = settings.credit.kind, derived_class(settings.credit, Credit).needs
+    if "values" in needs:
+        raise ConfigError(
+            f"credit.kind={kind}: needs values of steps, which take rollouts, and this server "
+            "makes none. Choose another credit"
+        )
+    if needs and settings.prm is None:
+        raise ConfigError(
+            f"credit.kind={kind}: needs scores of steps, and prm is null. Set prm to the folder of "
+            "a PRM, or credit=outcome"
+        )
+
+
+class Rewarder:
+    """Rewards completions."""
+
+    def __init__(self, settings: RewardSettings, *, limits: Limits) -> None:
+        """Prepare to reward; `start` loads the PRM.
+
+        Args:
+            settings: of the server.
+            limits: of what is done at a time.
+
+        Raises:
+            ConfigError: the credit needs what the server does not know.
+        """
+        check_credit(settings)
+        self.settings = settings
+        self.asked = Asked(limits)
+        self.num_scored = self.num_ungraded = self.num_masked = 0
+        self.num_refused = Counter(dict.fromkeys(REFUSALS, 0))
+        self._credit = CheckedCredit(settings.credit)
+        self._checker = make_checker(settings.checker) if settings.check else None
+        self._desk = Desk()
+        self._scorer = None
+        if settings.prm is not None:
+            cores = os.cpu_count() or 1
+            self._scorer = BatchedScorer(
+                partial(load_scorer, settings, threads=cores),
+                max_tokens=batch_tokens(cores, on_gpu=settings.on_gpu),
+            )
+
+    async def start(self) -> None:
+        """Load the PRM."""
+        if self._scorer is not None:
+            await self._scorer.start()
+
+    def begin(self, items: Sequence[RewardItem | None]) -> asyncio.Task[list[StepRewards]]:
+        """Reward completions. Cancelling the task ends it.
+
+        Args:
+            items: None for one that was refused while it was read.
+
+        Raises:
+            Refused: there is too much to do already, or the server ends; so does the task.
+        """
+        return self.asked.begin(lambda: self._rewards(items))
+
+    async def close(self) -> None:
+        """End all requests, and free the PRM."""
+        await self.asked.close()
+        self._desk.close()
+        if self._scorer is not None:
+            await self._scorer.close()
+
+    async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
+        texts = await together(*map(self._read, items))
+        readable = [
+            (i, one, texts[i][0])
+            for i, one in enumerate(items)
+            if one is not None and texts[i][1] is None
+        ]
+        both: Any = await together(
+            together(*(self._scored(one, ends) for _, one, ends in readable)),
+            self._graded([one for _, one, _ in readable]),
+        )
+        scored, outcomes = both
+        known = [self._refused(ends, why or "empty") for ends, why in texts]
+        for (i, one, ends), found, outcome in zip(readable, scored, outcomes, strict=True):
+            if isinstance(found, str):
+                known[i] = self._refused(ends, found)
+            else:
+                known[i] = self._known(ends, found, outcome, one.truncated)
+        answers = self._credited(items, known)
+        self._count(answers)
+        return answers
+
+    def _count(self, answers: Sequence[StepRewards]) -> None:
+        for one in answers:
+            self.num_masked += one.masked
+            if one.refused is None:
+                self.num_scored += 1
+                self.num_ungraded += one.outcome == Outcome.UNGRADED
+            else:
+                self.num_refused[one.refused] += 1
+
+    def _refused(self, ends: tuple[int, ...], why: str) -> _Known:
+        outcome = None if self._checker is None else Outcome.UNGRADED.value
+        is_unknown = why in UNREADABLE or (
+            why == "too_long" and self.settings.truncated == "exclude"
+        )
+        return _Known(ends=ends, refused=why, outcome=outcome, reward=None if is_unknown else 0.0)
+
+    def _known(
+        self,
+        ends: tuple[int, ...],
+        scores: tuple[float, ...],
+        outcome: Outcome | None,
+        truncated: bool,
+    ) -> _Known:
+        cuts = self.settings.truncated
+        if outcome is None:
+            is_known = not truncated or cuts == "wrong"
+            reward = aggregate(scores, self.settings.aggregate) if is_known else None
+            return _Known(ends=ends, scores=scores, reward=reward)
+        if truncated:
+            outcome = Outcome.TRUNCATED
+        return _Known(
+            ends=ends, scores=scores, outcome=outcome.value, reward=outcome_reward(outcome, cuts)
+        )
+
+    async def _read(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
+        """Where the steps of a completion end, and why it is refused; None if it is not."""
+        if item is None:
+            return (), "unmatched"
+        ends, why = await self._desk.run(refusal, item.completion, self.settings.split)
+        if self._checker is not None and isinstance(read_gold(item.answer), NoGold):
+            return ends, "no_gold"
+        return ends, why
+
+    async def _scored(self, item: RewardItem, ends: tuple[int, ...]) -> tuple[float, ...] | str:
+        """The scores of a completion's steps, or why there are none."""
+        from mclabel.prm.examples.encode import TooLongError
+        from mclabel.prm.scoring.aggregate import check_scores
+
+        if self._scorer is None:
+            return ()
+        solution = SolutionItem(
+            id="",
+            number=1,
+            place="completion",
+            row="",
+            problem=item.problem,
+            steps=steps_of(item.completion, ends),
+        )
+        try:
+            (scores, *_), _ = await self._scorer.score(solution)
+        except TooLongError:
+            return "too_long"
+        except (DataError, BadAnswer):  # UnscoredError among them
+            return "not_scored"
+        check_scores(str(self.settings.prm), [scores], [solution.place])
+        return tuple(scores)
+
+    async def _graded(self, items: Sequence[RewardItem]) -> Sequence[Outcome | None]:
+        if self._checker is None or not items:
+            return [None] * len(items)
+        grades = await self._checker.grade(
+            [GradeItem(problem=_problem(one), completion=one.completion) for one in items],
+            self._desk.run,
+        )
+        return [graded(one).outcome for one in grades]
+
+    def _credited(
+        self, items: Sequence[RewardItem | None], known: Sequence[_Known]
+    ) -> list[StepRewards]:
+        groups: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
+        for i, item in enumerate(items):
+            if item is not None:
+                named = item.group is not None
+                groups[item.group, "" if named else item.problem].append(i)
+        segments: dict[int, tuple[Segment, ...]] = {}
+        neutral: dict[int, float] = {}
+        for members in groups.values():
+            assigned = self._credit.assign_known([self._evidence(known[i]) for i in members])
+            rewards = [reward for i in members if (reward := known[i].reward) is not None]
+            for i, own in zip(members, assigned, strict=True):
+                segments[i] = whole(len(known[i].ends), 0.0) if own is None else own
+                neutral[i] = mean(rewards) if rewards else 0.0
+        answers = []
+        for i, one in enumerate(known):
+            credits, ends_segment = list[float](), list[bool]()
+            for segment in segments.get(i, ()):
+                length = segment.end - len(credits)
+                credits += [segment.credit] * length
+                ends_segment += [*[False] * (length - 1), True]
+            answers.append(
+                StepRewards(
+                    reward=neutral.get(i, 0.0) if one.reward is None else one.reward,
+                    masked=one.reward is None,
+                    outcome=one.outcome,
+                    ends=one.ends,
+                    scores=one.scores,
+                    credits=tuple(credits),
+                    ends_segment=tuple(ends_segment),
+                    refused=one.refused,
+                )
+            )
+        return answers
+
+    def _evidence(self, one: _Known) -> StepEvidence | None:
+        if one.reward is None:
+            return None
+        scores, first_error = None, None
+        if self._scorer is not None:
+            scores = one.scores if one.refused is None else (0.0,) * len(one.ends)
+            low = (i for i, score in enumerate(scores) if score < self.settings.error_below)
+            first_error = next(low, None)
+        return StepEvidence(
+            num_steps=len(one.ends), reward=one.reward, scores=scores, first_error=first_error
+        )
+
+
+def _problem(item: RewardItem) -> Problem:
+    gold = read_gold(item.answer)
+    assert isinstance(gold, Gold)  # else the completion was refused
+    return Problem(
+        id=content_id("problem", item.problem, gold.answer),
+        text=item.problem,
+        answer=gold.answer,
+        answer_is_json=gold.is_json,
+    )
+
+
+MAX_CHARACTERS = 262_144
+"""Of a completion; a longer one is refused without being read."""
+REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold")
+"""Why completions are refused: nothing but blanks; more than half of at least four steps repeat an
+earlier one; longer than the PRM reads; a text that it cannot take; a query that does not begin with
+its prompt; a gold that says that there is none."""
+UNREADABLE = ("not_scored", "unmatched", "no_gold")
+"""Refusals that say nothing of the completion. One that is too long is a cut."""
+
+
+def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
+    """Character positions where the steps of a completion end.
+
+    Its characters stand for tokens, and a slice of it is its own text.
+    """
+    steps = split.split(cast(Sequence[int], text), text, cast(Decode, str))
+    return tuple(accumulate(len(step.text) for step in steps))
+
+
+def steps_of(text: str, ends: Sequence[int]) -> tuple[str, ...]:
+    """The texts of steps."""
+    return tuple(text[a:b] for a, b in pairwise((0, *ends)))
+
+
+def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
+    """Where the steps of a completion end, and why it is refused; None if it is not."""
+    if not text.strip():
+        return (), "empty"
+    if len(text) > MAX_CHARACTERS:
+        return (len(text),), "too_long"
+    if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
+        return (len(text),), "not_scored"
+    ends = step_ends(text, split)
+    return ends, unfit(steps_of(text, ends))

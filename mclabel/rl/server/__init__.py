@@ -1,1 +1,0 @@
-"""A server of rewards and step credits for trainers."""

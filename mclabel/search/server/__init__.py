@@ -1,1 +1,0 @@
-"""A server of the chat completions interface that answers with searched solutions."""

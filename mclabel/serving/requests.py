@@ -1,0 +1,246 @@
+"""Requests: what their bodies hold, and those under way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive
+
+from mclabel.core.errors import DataError, EngineDied, EngineError, MclabelError
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 5
+"""Seconds after which a client that was turned away may ask again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much is done at a time."""
+
+    max_live: int = 8
+    """Requests that are worked on."""
+    max_waiting: int = 64
+    """Requests that wait for one to end."""
+
+
+class Asked:
+    """The requests of a server."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Begin without any.
+
+        Args:
+            limits: of what is done at a time.
+        """
+        self._limits = limits
+        self._slots = asyncio.Semaphore(limits.max_live)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ending: Refused | None = None
+        self.died: EngineDied | None = None
+        """Why nothing can be answered any more."""
+
+    def __len__(self) -> int:
+        """Requests under way and waiting."""
+        return len(self._tasks)
+
+    def begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+        """Work on a request when its turn comes. Cancelling the task ends it.
+
+        Raises:
+            Refused: there is too much to do already, or the server ends; so does the task where
+                there is no answer.
+        """
+        if self._ending is not None:
+            raise self._ending
+        if len(self) >= self._limits.max_live + self._limits.max_waiting:
+            raise Refused(
+                429,
+                f"{len(self)} requests are running or waiting already. Try again later",
+                headers={"retry-after": str(RETRY_S)},
+            )
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def end(self, why: str) -> None:
+        """End all requests, and refuse others.
+
+        Args:
+            why: what clients are told.
+        """
+        if self._ending is None:
+            self._ending = Refused(503, why)
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End all requests, and wait until they have."""
+        self.end("the server ends")
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # known now, also where its client is gone
+
+    async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The answer, or why there is none."""
+        try:
+            async with self._slots:
+                return await work()
+        except asyncio.CancelledError:
+            if self._ending is None:
+                raise
+            raise self._ending from None
+        except Refused:
+            raise
+        except DataError as error:
+            raise Refused(400, str(error)) from error
+        except EngineDied as error:
+            self.died = self.died or error
+            self.end(str(error))
+            raise Refused(503, str(error)) from error
+        except EngineError as error:
+            raise Refused(503, str(error)) from error
+        except MclabelError as error:
+            raise Refused(500, str(error)) from error
+        except Exception as error:
+            logger.exception("a request has failed")
+            raise Refused(500, "a fault of the server has ended the request") from error
+
+
+MAX_DROPPED = 64 * 2**20
+"""Bytes of a request that is too large that are read and dropped, so that the client reads why."""
+BODY_S = 30.0
+"""Seconds in which a client must have sent its request."""
+
+
+async def read_body(request: Request, *, max_bytes: int) -> bytes:
+    """The body of a request, which must be JSON by its type.
+
+    Raises:
+        Refused: it is of another type, too large, or does not come.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Refused(415, "content-type: must be application/json")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > MAX_DROPPED:
+                    break
+                if size <= max_bytes:
+                    parts.append(part)
+    except TimeoutError:
+        raise Refused(408, f"the request did not come within {BODY_S:.0f} s") from None
+    except ClientDisconnect:
+        raise Refused(400, "the client is gone") from None
+    if size > max_bytes:
+        raise Refused(413, f"the request is larger than {max_bytes:,} bytes")
+    return b"".join(parts)
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The object that a body holds.
+
+    Raises:
+        Refused: it is no JSON, or no object.
+    """
+
+    def no_number(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not valid JSON")
+
+    try:
+        content = json.loads(body.decode("utf-8"), parse_constant=no_number)
+    except RecursionError:
+        raise Refused(400, "the body is nested too deeply") from None
+    except ValueError as error:
+        raise Refused(400, f"the body is not valid JSON: {str(error)[:200]}") from None
+    if not isinstance(content, dict):
+        raise Refused(400, f"the body must be an object, is a {type(content).__name__}")
+    return content
+
+
+async def answered(
+    work: asyncio.Task[T], request: Request, respond: Callable[[T], Response]
+) -> Response:
+    """The response to a request, whose work ends when its client goes away."""
+    gone = asyncio.create_task(disconnected(request.receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return respond(work.result())
+        return Response(status_code=499)  # which nobody reads
+    finally:
+        work.cancel()
+        gone.cancel()
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def json_response(
+    content: object, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Content as a response."""
+    return Response(to_json(content), status, headers, media_type="application/json")
+
+
+_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+}
+
+
+class Refused(MclabelError):
+    """A request that is not served."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say why.
+
+        Args:
+            status: of HTTP.
+            message: for the client.
+            param: the field of the request that is wrong, if it is one.
+            headers: of the response.
+        """
+        super().__init__(message)
+        self.status, self.param, self.headers = status, param, dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error as the client reads it, in the form of the OpenAI interface."""
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        error = {"message": str(self), "type": kind, "param": self.param, "code": None}
+        return {"error": error}
+
+
+def to_json(content: Any) -> bytes:
+    """Content as it is sent. What is no valid Unicode is replaced."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,378 @@
+"""Plots, and tables that are shown in the terminal and written as Markdown alike.
+
+They are readable on a light page and on a dark one alike, and are the same bytes every time. Names
+in them can come from anywhere: they are shown as text, bounded, with nothing hidden in them.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+
+from mclabel.core.stats.bootstrap import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    Column = Sequence[float | None] | NDArray[np.float64]
+
+
+INK = "#7a7a7a"
+"""Of text and axes in files; in a page they have the ink of its theme."""
+HUES = ("#2f81d8", "#c9700c", "#2a9461", "#c04fa0", "#8a6fd6", "#a08016")
+"""Of series, at least 3:1 against white and against a dark page; with INK nothing else is used."""
+LIGHT_PAGE, DARK_PAGE = "#ffffff", "#0d1117"
+BAND_ALPHA = 0.22
+MARKERS = "osD^vP*X"
+DASHES = ("-", "--", ":", "-.")
+FILLS = (0.85, 0.4, 0.65, 0.2)
+"""How much of its colour a bar has, so that neighbours differ without colours too."""
+WIDTH = 10.5
+"""Inches, as all lengths here; 72 units of a page's drawing each."""
+MAX_NAME = 60
+"""Characters of a name."""
+MAX_TICKS = 40
+"""Of more that are numbers, some have no name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """What has one name and one colour."""
+
+    name: str
+    """In the legend; empty for none."""
+    x: Column
+    y: Column
+    low: Column = ()
+    """Ends of the intervals, if there are any: of `y`, or of `x` in a plot with rows."""
+    high: Column = ()
+    kind: Literal["line", "points", "bars"] = "line"
+    hue: int | None = None
+    """Number that gives colour and marker; None for ink without markers."""
+    dash: str = ""
+    """Empty for the one that goes with the hue."""
+    is_band: bool = False
+    """Its intervals are drawn as an area."""
+    is_thin: bool = False
+    is_hollow: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Series on two axes."""
+
+    title: str
+    x_label: str
+    y_label: str = ""
+    series: Sequence[Series]
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    """Names of places on the x axis."""
+    rows: Sequence[str] = ()
+    """Names of 0, 1, ... on the y axis, from the top."""
+    log: int = 0
+    """Base of a logarithmic x axis."""
+    is_percent: bool = False
+    """The y axis holds shares."""
+    is_stacked: bool = False
+    legend_title: str = ""
+    below: Plot | None = None
+    """A lower one on the same x axis."""
+    size: tuple[float, float] = (WIDTH, 4.4)
+    """Without the legend."""
+
+
+def row_height(num_rows: int, num_groups: int = 1) -> float:
+    """Of a plot with rows."""
+    return 0.9 + max(3, num_rows) * max(0.3, 0.14 * num_groups)
+
+
+def save_plot(plot: Plot, stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg, with the title and without a date."""
+    with plot_style():
+        figure = _figure(plot)
+        figure.axes[0].set_title(plain(plot.title), loc="left")
+        save_figure(figure, stem.with_suffix(".png"))
+        figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a PNG, the same bytes every time."""
+    figure.savefig(path, dpi=130, metadata={"Software": None})
+
+
+def svg(plot: Plot, identity: str) -> str:
+    """An element for a page, in the ink and the type of the page, without the title.
+
+    Args:
+        plot: what it shows.
+        identity: unique in the page, so that the ids within it are.
+    """
+    out = io.StringIO()
+    with plot_style(identity):
+        _figure(plot).savefig(
+            out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        )
+    root = ElementTree.fromstring(out.getvalue())
+    root.remove(root[0])  # a style that would hold for the whole page
+    for node in root.iter():
+        node.tag = node.tag.rpartition("}")[2]
+        given = {key.rpartition("}")[2]: value for key, value in node.attrib.items()}
+        if node.tag in ("g", "svg"):  # their ids are the same in all plots; nothing refers to them
+            given.pop("id", None)
+        for key in ("d", "style", "x", "y") & given.keys():
+            given[key] = _short(given[key])
+        node.attrib = {key: given[key] for key in sorted(given)}
+        node.tail = None
+        node.text = node.text if node.tag == "text" else None
+    label = f"Plot: {plain(plot.title)}"
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": label}
+    root.set("stroke-linejoin", "round")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def plain(name: str, most: int = MAX_NAME) -> str:
+    """A name as text: its middle is left out where it is long, and what hides shows as a code."""
+    if len(name) > most:
+        name = f"{name[: most - 20]}…{name[-19:]}"
+    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in name)
+    return f" {shown}" if shown.startswith("_") else shown  # else matplotlib would leave it out
+
+
+@contextmanager
+def plot_style(salt: str = "") -> Iterator[None]:
+    """Within it figures have no background, and ink that shows on any.
+
+    Args:
+        salt: makes the ids in an SVG differ from those in others.
+    """
+    import matplotlib
+
+    settings: dict[Any, Any] = {
+        "savefig.transparent": True,
+        "svg.hashsalt": f"mclabel{salt}",
+        "svg.fonttype": "none",
+        "text.parse_math": False,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": INK,
+        "grid.alpha": 0.2,
+        "legend.frameon": False,
+        "font.size": 11,
+    }
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor")
+    settings |= dict.fromkeys((*inked, "xtick.color", "ytick.color", "legend.labelcolor"), INK)
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # names may be in any script; a page shows them in its own type
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def draw(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
+    """Draw all but the title and the legend, within `plot_style`.
+
+    Returns:
+        What the legend shows, and its words.
+    """
+    bars = [one for one in plot.series if one.kind == "bars"]
+    others = [one for one in plot.series if one.kind != "bars"]
+    drawn = [_line(axes, one, along_x=bool(plot.rows)) for one in others]
+    drawn += _bars(axes, bars, is_stacked=plot.is_stacked)
+    _axes(axes, plot)
+    shown = zip((*others, *bars), drawn, strict=True)
+    named = [(handle, plain(one.name)) for one, handle in shown if one.name]
+    return [handle for handle, _ in named], [words for _, words in named]
+
+
+def _line(axes: Axes, one: Series, *, along_x: bool) -> Any:
+    x, y, low, high = (np.array(c, dtype=np.float64) for c in (one.x, one.y, one.low, one.high))
+    number = one.hue or 0
+    colour = INK if one.hue is None else HUES[number % len(HUES)]
+    middle = x if along_x else y
+    ends = None
+    if one.is_band:
+        axes.fill_between(x, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
+    elif len(low):
+        ends = [np.maximum(middle - low, 0), np.maximum(high - middle, 0)]
+    dash = one.dash or DASHES[number // len(HUES) % len(DASHES)]
+    has_marker = one.hue is not None and not one.is_thin and (len(x) <= 60 or one.kind != "line")
+    return axes.errorbar(
+        x,
+        y,
+        xerr=ends if along_x else None,
+        yerr=None if along_x else ends,
+        linestyle="none" if one.kind == "points" else dash,
+        marker=MARKERS[number % len(MARKERS)] if has_marker else None,
+        markersize=5,
+        markerfacecolor="none" if one.is_hollow else None,
+        color=colour,
+        linewidth=0.8 if one.is_thin else 1.7,
+        elinewidth=1.3,
+        capsize=2,
+    )
+
+
+def _bars(axes: Axes, bars: Sequence[Series], *, is_stacked: bool) -> list[Any]:
+    """At every place the bars of all series, one on the other or side by side."""
+    drawn: list[Any] = []
+    base = np.zeros(len(bars[0].x) if bars else 0)
+    for number, one in enumerate(bars):
+        x, y = (np.array(column, dtype=np.float64) for column in (one.x, one.y))
+        step = float(np.diff(x).min()) if len(x) > 1 else 1.0
+        width = 0.84 * step / (1 if is_stacked else len(bars))
+        shift = 0.0 if is_stacked else (number - (len(bars) - 1) / 2) * width
+        hue = one.hue or 0
+        colour, fill = HUES[hue % len(HUES)], FILLS[hue % len(FILLS)]
+        drawn.append(
+            axes.bar(x + shift, y, width, base, facecolor=(colour, fill), edgecolor=colour)
+        )
+        base = base + y if is_stacked else base
+    return drawn
+
+
+def _axes(axes: Axes, plot: Plot) -> None:
+    from matplotlib import ticker
+
+    if plot.log:
+        axes.set_xscale("log", base=plot.log)
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+    elif all(isinstance(x, int) for one in plot.series for x in one.x):
+        axes.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True))
+    if plot.ticks:
+        every = -(-len(plot.ticks) // MAX_TICKS)
+        ticks = {
+            at: plain(name, 24)
+            for number, (at, name) in enumerate(plot.ticks.items())
+            if number % every == 0 or not name.isdigit()
+        }
+        is_long = len(ticks) * max(map(len, ticks.values())) > 130
+        axes.set_xticks(list(ticks), list(ticks.values()))
+        if is_long:
+            axes.tick_params("x", rotation=90, labelsize=8)
+    if plot.rows:
+        axes.set_yticks(range(len(plot.rows)), [plain(name, 44) for name in plot.rows])
+        axes.set_ylim(len(plot.rows) - 0.4, -0.6)
+    if plot.is_percent:
+        axes.yaxis.set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")
+    if plot.x_range:
+        axes.set_xlim(plot.x_range)
+    if plot.y_range:
+        axes.set_ylim(plot.y_range)
+    axes.set(xlabel=plot.x_label, ylabel=plot.y_label)
+
+
+def _figure(plot: Plot) -> Figure:
+    from matplotlib.figure import Figure
+
+    names = [plain(one.name) for one in plot.series if one.name]
+    width, height = plot.size
+    num_columns = max(1, min(len(names), int(width * 11 / (8 + max(map(len, names), default=0)))))
+    height += 0.2 * (-(-len(names) // num_columns) + plot.legend_title.count("\n"))
+    figure = Figure(figsize=(width, height), layout="constrained")
+    if plot.below is None:
+        handles, words = draw(figure.subplots(), plot)
+    else:
+        upper, lower = figure.subplots(2, 1, height_ratios=[4, 1], sharex=True)
+        handles, words = draw(upper, replace(plot, x_label=""))
+        draw(lower, plot.below)
+    if handles:
+        figure.legend(
+            handles,
+            words,
+            loc="outside lower left",
+            ncols=num_columns,
+            fontsize=10,
+            title=plot.legend_title or None,
+            title_fontsize=10,
+            alignment="left",
+        )
+    return figure
+
+
+def _short(content: str) -> str:
+    """Drawing instructions without needless digits, and with what the page gives left to it."""
+    content = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(content.split()))
+    content = re.sub(r"font-family: [^;]*;? ?", "", content)
+    return content.replace(INK, "currentColor")
+
+
+_LEADING_ZERO = re.compile(r"(?<![\d.])0(?=\.)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table of texts."""
+
+    title: str
+    header: tuple[str, ...]
+    """Of the columns; the first names the rows."""
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def rich_table(grid: Grid) -> Table:
+    """For a terminal; nothing in it is read as markup."""
+    table = Table(title=Text(grid.title), title_justify="left")
+    for number, name in enumerate(grid.header):
+        table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
+    for row in grid.rows:
+        table.add_row(*map(Text, row))
+    table.caption, table.caption_justify = Text(grid.note), "left"
+    return table
+
+
+def markdown(grids: Sequence[Grid]) -> str:
+    """As GitHub's Markdown, one after the other."""
+    return "\n".join(to_markdown(rich_table(grid)) for grid in grids)
+
+
+def estimate_text(estimate: Estimate | None) -> str:
+    """`0.66 [.60, .72]`, or `-` for nothing to measure."""
+    if estimate is None or estimate.value is None:
+        return "-"
+    low, high = (_LEADING_ZERO.sub("", f"{end:.2f}") for end in (estimate.low, estimate.high))
+    return f"{estimate.value:.2f} [{low}, {high}]"
+
+
+def number_text(estimate: Estimate) -> str:
+    """`1,495 [1,203, 1,801]`, or `-`."""
+    if estimate.value is None:
+        return "-"
+    return f"{estimate.value:,.0f} [{estimate.low:,.0f}, {estimate.high:,.0f}]"
+
+
+def to_markdown(table: Table) -> str:
+    """A table of plain cells as a GitHub table, its title above and its caption below."""
+    columns = [[str(column.header), *map(_plain, column.cells)] for column in table.columns]
+    rows = [[_cell(text) for text in row] for row in zip(*columns, strict=True)]
+    rule = ["---:" if column.justify == "right" else "---" for column in table.columns]
+    lines = [f"**{table.title}**", ""] if table.title else []
+    lines += ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
+    lines += ["", str(table.caption)] if table.caption else []
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").splitlines())
+
+
+def _plain(cell: object) -> str:
+    return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)
