@@ -206,7 +206,7 @@ _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
 """What a heading does not hold: a line with it states something."""
 _CASE = re.compile(rf"(?i)case[ \t]{{1,3}}{_NUMBER}[ \t]?[:.)-]")
 """A case that is named by its condition."""
-_MATHS = re.compile(r"\\\(.*?\\\)|\$[^$]*\$")
+_MATHS = re.compile(r"\\\((?:[^\\]|\\[^()])*\\\)|\$[^$]*\$")
 _BULLET = re.compile(r"[-*+][ \t]+(?=\*\*|__)")
 """The mark of an item before words in bold."""
 _JOINS = re.compile(
