@@ -206,7 +206,7 @@ _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
 """What a heading does not hold: a line with it states something."""
 _CASE = re.compile(rf"(?i)case[ \t]{{1,3}}{_NUMBER}[ \t]?[:.)-]")
 """A case that is named by its condition."""
-_MATHS = re.compile(r"\\\((?:[^\\]|\\[^()])*\\\)|\$[^$]*\$")
+_MATHS = re.compile(r"\\[()]|\$")
 _BULLET = re.compile(r"[-*+][ \t]+(?=\*\*|__)")
 """The mark of an item before words in bold."""
 _JOINS = re.compile(
@@ -293,7 +293,7 @@ def _is_markdown_heading(bare: str) -> bool:
     Formulas among three words or more are what the heading speaks of.
     """
     inner = bare.strip(_FRAME)
-    words = _MATHS.sub(" ", inner) if len(inner) <= MAX_LABELLED else inner
+    words = " ".join(_MATHS.split(inner)[::2])
     if _STATES.search(words if len(words.split()) >= 3 else inner):
         return False
     if _ITEM.fullmatch(inner):
