@@ -17,7 +17,7 @@ from mclabel.evaluate.labels.show import QUALITY_ROWS
 from mclabel.report.page import run_charts
 from mclabel.report.page.choices import best_of_n_part, read_evaluation
 from mclabel.report.page.example import trees_part
-from mclabel.report.page.facts import Group, RunFacts, run_facts
+from mclabel.report.page.facts import Group, JobFacts, RunFacts, run_facts
 from mclabel.report.page.headline import headline
 from mclabel.report.page.health import health_part
 from mclabel.report.page.html import Html, details, duration, join, page, paragraph, ranged, table
@@ -122,83 +122,78 @@ def _trees(runs: Sequence[Run]) -> list[tuple[str, str, Html]]:
 
 def _what_was_run(runs: Sequence[RunFacts]) -> Html:
     head = ["", *(run.name for run in runs)]
-
-    def row(name: str, *cells: object) -> list[object]:
-        return [name, *cells]
-
-    outcomes = [dict(run.all.outcomes) for run in runs]
-    counts = [
-        row("problems", *(f"{r.all.num_problems:,}" for r in runs)),
-        row("solutions", *(f"{r.all.num_solutions:,}" for r in runs)),
-        *(
-            row(f"of them {name}", *(f"{o.get(name, 0):,}" for o in outcomes))
-            for name in ("right", "wrong", "truncated", "ungraded")
-        ),
-        *(
-            row(f"steps: {name}", *(f"{r.hard[name]:,}" for r in runs))
-            for name in ("sound", "wrong", "no verdict")
-        ),
-        *([row("kept", *(r.kept or "-" for r in runs))] if any(r.kept for r in runs) else []),
-        row("rollouts", *(f"{r.num_rollouts:,}" for r in runs)),
-        row(
-            "rollout tokens",
-            *(f"{r.cost.tokens_per_solution * r.all.num_solutions:,.0f}" for r in runs),
-        ),
-        row("rollout tokens a solution", *(f"{r.cost.tokens_per_solution:,.0f}" for r in runs)),
-        row(
-            "the same if no prefix were shared",
-            *(f"{r.cost.tokens_per_solution_unshared:,.0f}" for r in runs),
-        ),
-        row(
-            "label sources",
-            *(", ".join(f"{k} {v:,}" for k, v in r.sources.most_common()) for r in runs),
-        ),
+    counts = [row for row in _rows([_held(run) for run in runs]) if {*row[1:]} != {"-"}]
+    if any(run.job for run in runs):
+        counts += _rows([_spent(run.job) for run in runs])
+    else:
+        counts.append(["time, GPU-hours, faults", *("not recorded" for _ in runs)])
+    settings, changed = [], []
+    for key in sorted({key for run in runs for key in run.config}):
+        cells = [setting(run.config.get(key, "not there")) for run in runs]
+        differs = len({str(run.config.get(key)) for run in runs}) > 1
+        settings.append([f"{key} (differs)" if differs else key, *cells])
+        if differs:
+            changed.append([key, *cells])
+    versions = [
+        [key, *(run.versions.get(key, "") for run in runs)]
+        for key in sorted({key for run in runs for key in run.versions})
     ]
-    jobs = [run.job for run in runs]
-    if not any(jobs):
-        counts.append(row("time, GPU-hours, faults", *("not recorded" for _ in runs)))
-    recorded = (
-        {}
-        if not any(jobs)
-        else {
-            "starts of the job": [j and f"{j.num_starts}" for j in jobs],
-            "time": [j and duration(j.elapsed_s) for j in jobs],
-            "GPU-hours": [j and (f"{j.gpu_hours:,.2f}" if j.gpu_hours else "none") for j in jobs],
-            "engines lost and survived": [j and f"{j.num_failures}" for j in jobs],
-            "completions taken over after a kill": [j and f"{j.num_replayed:,}" for j in jobs],
-        }
-    )
-    counts += [row(name, *(cell or "not recorded" for cell in c)) for name, c in recorded.items()]
-    keys = sorted({key for run in runs for key in run.config})
-    versions = sorted({key for run in runs for key in run.versions})
-    differs = [len({str(run.config.get(key)) for run in runs}) > 1 for key in keys]
-    settings = [
-        [
-            f"{key} (differs)" if different else key,
-            *(setting(run.config.get(key, "not there")) for run in runs),
-        ]
-        for key, different in zip(keys, differs, strict=True)
-    ]
-    parts = [
-        table(head, counts, caption="What the runs hold, and what they cost"),
-    ]
-    if any(differs):
-        changed = [
-            [key, *row[1:]]
-            for key, row, different in zip(keys, settings, differs, strict=True)
-            if different
-        ]
+    parts = [table(head, counts, caption="What the runs hold, and what they cost")]
+    if changed:
         parts.append(table(head, changed, caption="Settings that differ"))
+    marked = [name.endswith(" (differs)") for name, *_ in settings]
     opened = [
-        table(head, settings, caption="Semantic configuration", marked=differs),
-        table(
-            head,
-            [[key, *(run.versions.get(key, "") for run in runs)] for key in versions],
-            caption="Versions",
-        ),
+        table(head, settings, caption="Semantic configuration", marked=marked),
+        table(head, versions, caption="Versions"),
     ]
-    parts.append(details("Configuration and versions", *opened))
-    return join(*parts)
+    return join(*parts, details("Configuration and versions", *opened))
+
+
+def _rows(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    """Rows of a table, by their names, from columns that have the same ones."""
+    return [[name, *(column[name] for column in columns)] for name in columns[0]]
+
+
+def _held(run: RunFacts) -> dict[str, str]:
+    """What a run holds, and what its rollouts cost."""
+    outcomes = dict(run.all.outcomes)
+    counts = {
+        "problems": run.all.num_problems,
+        "solutions": run.all.num_solutions,
+        **{
+            f"of them {name}": outcomes.get(name, 0)
+            for name in ("right", "wrong", "truncated", "ungraded")
+        },
+        **{f"steps: {name}": run.hard[name] for name in ("sound", "wrong", "no verdict")},
+    }
+    shared = run.cost.tokens_per_solution
+    return {
+        **{name: f"{count:,}" for name, count in counts.items()},
+        "kept": run.kept or "-",
+        "rollouts": f"{run.num_rollouts:,}",
+        "rollout tokens": f"{shared * run.all.num_solutions:,.0f}",
+        "rollout tokens a solution": f"{shared:,.0f}",
+        "the same if no prefix were shared": f"{run.cost.tokens_per_solution_unshared:,.0f}",
+        "label sources": ", ".join(f"{k} {v:,}" for k, v in run.sources.most_common()),
+    }
+
+
+def _spent(job: JobFacts | None) -> dict[str, str]:
+    """What the job of a run took; the same names where it is not recorded."""
+    names = (
+        *("starts of the job", "time", "GPU-hours", "engines lost and survived"),
+        "completions taken over after a kill",
+    )
+    if job is None:
+        return dict.fromkeys(names, "not recorded")
+    cells = (
+        f"{job.num_starts}",
+        duration(job.elapsed_s),
+        f"{job.gpu_hours:,.2f}" if job.gpu_hours else "none",
+        f"{job.num_failures}",
+        f"{job.num_replayed:,}",
+    )
+    return dict(zip(names, cells, strict=True))
 
 
 def _quality(runs: Sequence[RunFacts]) -> Html:
