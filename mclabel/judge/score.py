@@ -1,8 +1,7 @@
 """A scoring job from its configuration: solutions in, step scores out.
 
-It is a job of the judge `scorer`, whose opinions carry the scores.
-
-Also here: a trained PRM as a judge: a number for each step, and the first one under a threshold.
+It is a job of the judge `scorer`, a trained PRM, whose opinions carry the scores: a number for each
+step, and the first step under a threshold.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ from mclabel.run.desk import Desk
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import check_not_cut_off, commit_block, delete_losers, read_labels
-from mclabel.run.shards.manifest import FOLDER as PRIORS
-from mclabel.run.shards.manifest import making_use_of, priors_name, read_priors
+from mclabel.run.shards.manifest import PRIORS, making_use_of, priors_name, read_priors
 from mclabel.run.shards.rejects import Reject, set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
