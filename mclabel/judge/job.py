@@ -280,8 +280,8 @@ class JudgeConfig(RunsHere):
     )
     """Judge, which gives an opinion on the first error."""
     answers: Annotated[str | None, OPERATIONAL] = None
-    """Earlier run of the same judge, whose model's answers are used again; only missing ones are
-    sampled."""
+    """Earlier run of the same judge, whose model's answers to the same prompts are read again; only
+    missing ones are sampled."""
     seed: Seed = 0
     """Random seed for sampling. Completions repeat only if the engine samples reproducibly."""
     block_solutions: Annotated[

@@ -222,8 +222,8 @@ class ScorerJudge(Judge):
         """A step whose score is below this is wrong. null takes the best threshold on
         `held_out`."""
         held_out: Annotated[str | None, OPERATIONAL] = None
-        """Run of `mclabel label` on problems neither judged nor trained on, for which the threshold
-        has the highest F1."""
+        """Run of `mclabel label` on problems neither judged nor trained on; the threshold with the
+        highest F1 on its labels is taken. null if `threshold` is set."""
 
         @rule
         def _the_threshold_comes_from_somewhere(self) -> str | None:

@@ -341,8 +341,9 @@ class SelectConfig(RunsHere):
     out: Annotated[str, OPERATIONAL]
     """Manifest to write: a file that ends in .parquet."""
     rule: str
-    """How the rule's part of the budget is spent: `uniform`, `convincing`, `uncertain`, or
-    `module:function` of your own (docs/select.md)."""
+    """How the rule's part of the budget is spent. `uniform`: at random. `convincing`: mostly wrong
+    answers with the highest scores. `uncertain`: solutions whose first error the PRM can place
+    least. Or `module:function` of your own (docs/select.md)."""
     budget: int = Field(ge=1, le=MAX_COUNT)
     """Number of solutions to choose."""
     prm: str | None = None
