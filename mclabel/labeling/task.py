@@ -1,6 +1,7 @@
 """Labelling as a task: problems are its items, and labels shards what its blocks leave.
 
-Labelling on one engine: problems side by side, what is learned over them, and commits.
+`LabelTask` says what the blocks are. `LabelRunner` works on them with one engine: problems side by
+side, what is learned over them, and commits.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The tree of one problem's search: every beginning that was sampled, what it cost, and what a
-kill leaves.
+"""The tree of one problem's search: beginnings that were sampled, their cost, what a kill leaves.
 
 `search_figures` says what a search has found and what it has cost, from its trees.
 """
