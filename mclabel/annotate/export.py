@@ -1,8 +1,7 @@
 """Exports of what people said in `mclabel annotate`, and imports of what they said elsewhere.
 
-Also here: annotations as tasks of Label Studio (its JSON export), and back.
-
-A step is a paragraph of the task; its rating is a `Choices` of a region that covers it. Fields that
+Formats are those of `mclabel export`, and tasks of Label Studio (its JSON export). In a task, a
+step is a paragraph; its rating is a `Choices` of a region that covers it. Fields that
 Label Studio has no place for are kept in the task's `meta` and beside the annotation's own ones, so
 that what this package wrote is read back whole. docs/annotate.md has the labeling config.
 """

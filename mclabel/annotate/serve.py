@@ -1,10 +1,8 @@
-"""`mclabel annotate`: the page on a port of this machine, until it is interrupted.
+"""`mclabel annotate`: serves the page on which people label, on this machine, until interrupted.
 
-Also here: the server of the page on which people label: items out, events in, for this machine
-alone.
-
-The labels of the run are given out for a solution only to who has submitted an opinion on it; with
-gold among the solutions they are not given out, for gold may have none and would be known by that.
+The server gives out items and records events. The labels of the run are given out for a solution
+only to who has submitted an opinion on it; with gold among the solutions they are not given out,
+for gold may have none and would be known by that.
 """
 
 from __future__ import annotations

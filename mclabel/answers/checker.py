@@ -1,9 +1,7 @@
 """The answer checker as a service: the layers in order, a memo, and workers for the rest.
 
-Usable from any thread, any event loop and any process, with no set-up; nothing starts before a
-pair needs sympy.
-
-Also here: which of several answers mean the same, for votes.
+Usable from any thread, any event loop and any process, with no set-up; nothing starts before a pair
+needs sympy. `group_answers` says which of several answers mean the same, for votes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ or `<answer>72</answer>`), a number, a list of acceptable answers or its JSON te
 that has them as `ground_truth`. Any other object is data for a checker of one's own. Words by which
 data sets say that there is no answer, such as NuminaMath's `proof` and `notfound`, are no gold.
 
-Also here: the verdict on one completion, as the reward functions and scorers of trainers ask
-for it.
+`verdict_on` gives the verdict on one completion, as reward functions and scorers of trainers ask:
 
     from mclabel.answers import verdict_on
 

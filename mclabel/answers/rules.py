@@ -18,8 +18,8 @@ class GradeRules:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     round_to_gold: bool = True
-    """Accept an answer that rounds to a decimal gold: π for 3.14. To 0.3 or 2.5, perhaps exact,
-    only irrational answers are rounded."""
+    """Accept an answer that rounds to a decimal gold: π for 3.14. A short gold that may be exact,
+    such as 0.3 or 2.5, accepts only irrational answers so."""
     percent_as_fraction: bool = True
     """Treat 50% as equal to 0.5 and to 1/2."""
     percent_sign_optional: bool = True
@@ -56,22 +56,22 @@ class GradeRules:
     """Read 2,74 as 2.74. At least two digits must follow the comma, or one after a leading 0; 1,234
     is always 1234."""
     approximation_of_gold: bool = True
-    """Accept 3.46 for the gold "2√3 ≈ 3.46". Of an answer in this form, the exact part is always
+    """Accept 3.46 for the gold "2√3 ≈ 3.46". If an answer has this form, its exact part is always
     compared."""
     full_precision: Annotated[int, Ge(0), Le(1_000_000)] = 15
     """A decimal with at least so many significant digits equals the number it is rounded from:
     1.4142135623730951 equals √2. 0 compares exactly."""
     grade_guesses: bool = True
-    """Grade a completion that asserts nothing by its last number, with the reason `guess`. If
-    false, it is unknown."""
+    """Grade a completion that marks and asserts no answer by its last number; the reason begins
+    with `guess`. If false, its verdict is unknown."""
     relative_tolerance: Annotated[float, Ge(0), Le(1)] = 0.0
     """Accept a number whose relative difference from the gold is at most this. SciBench uses 0.05,
     TheoremQA 0.04."""
     base_is_asked: bool = True
     """Treat 555 in base 10 as different from the equal 4210 in base 5."""
     any_constant: bool = True
-    """The name of a constant does not matter: x² + c equals x² + C. So with the k of π/4 + kπ and
-    the c of f(x) = cx."""
+    """The name of a constant does not matter: x² + c equals x² + C. The same holds for the k of π/4
+    + kπ and the c of f(x) = cx."""
     letters_are_names: bool = True
     """Read capitals in a row as a name, so that ABC differs from ACB. If false, they are a product,
     as xy always is."""

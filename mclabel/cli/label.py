@@ -1,7 +1,4 @@
-"""The verbs that make labels: `label`, `submit`, `compact`, `regrade`.
-
-Also here: `mclabel simulate`: estimators on simulated problems.
-"""
+"""The verbs that make labels (`label`, `submit`, `compact`, `regrade`), and `simulate`."""
 
 from __future__ import annotations
 

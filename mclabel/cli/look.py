@@ -1,7 +1,4 @@
-"""The verbs that show labels to people: `show`, `labels`, `report`, `view`, `annotate`.
-
-Also here: the verb `verify`: whether a run is whole.
-"""
+"""The verbs that look at a run: `show`, `labels`, `report`, `view`, `annotate`, `verify`."""
 
 from __future__ import annotations
 

@@ -207,6 +207,7 @@ _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
 _CASE = re.compile(rf"(?i)case[ \t]{{1,3}}{_NUMBER}[ \t]?[:.)-]")
 """A case that is named by its condition."""
 _MATHS = re.compile(r"\\[()]|\$")
+"""Where a formula inside a line begins or ends."""
 _BULLET = re.compile(r"[-*+][ \t]+(?=\*\*|__)")
 """The mark of an item before words in bold."""
 _JOINS = re.compile(
@@ -219,9 +220,18 @@ _CONDITION = re.compile(
     r"(?:(?:and|first|second|third|fourth|fifth|next|then|now|finally|similarly|also),?[ \t]+)?"
     r"(?:for|when|if|case)[ \t][^,;:]+:"
 )
-"""A line that only says of what the next ones speak, such as "For n = 1:"; it may hold a sign that
-states something elsewhere."""
-_VERBS = frozenset("we is are was has have get gets gives must becomes equals need then".split())
+"""A line that only says of what the next ones speak, such as "For n = 1:". An equality is no
+statement there; `_asserts` tells what is one."""
+_RESULT = re.compile(
+    r"\\boxed|=>|[⇒⟹]|\\implies|\\Rightarrow|(?:[a-z]{2}|\\\)|\$)[.!?][ \t]"
+    r"|\d[ \t]*[+*/×÷−-][ \t]*\d[^=≈]{0,20}[=≈]"
+)
+"""A conclusion, a computation with its result, or the end of a sentence."""
+_WORD = re.compile(r"[a-z]+")
+_VERBS = frozenset(
+    "we is are was has have get gets gives must becomes equals need needs yields makes holds"
+    " follows then so thus hence therefore".split()
+)
 
 
 def is_heading(line: str) -> bool:
@@ -237,16 +247,17 @@ def is_heading(line: str) -> bool:
     if len(bare) <= MAX_LABEL and _JOINS.fullmatch(bare):
         return True
     if len(bare) <= MAX_LABEL and _CONDITION.fullmatch(bare):
-        return _VERBS.isdisjoint(bare.lower().split())
+        return not _asserts(bare)
     if _MARKDOWN.match(bare):
         return _is_markdown_heading(bare)
-    bare = _BULLET.sub("", bare.lstrip("> \t"))
+    bare = bare.lstrip("> \t")
+    bullet = _BULLET.match(bare)
+    bare = bare[bullet.end() :] if bullet else bare
     inner = bare.strip(_FRAME)
     is_bold = bare.startswith(("**", "__")) and bare.rstrip(":.").endswith(("**", "__"))
-    if is_bold and len(bare) <= MAX_LABEL and _CASE.match(inner) and "boxed" not in inner:
-        return True
     if _STATES.search(bare):
-        return False
+        case = _CASE.match(inner) if is_bold and len(bare) <= MAX_LABEL else None
+        return case is not None and not _asserts(inner[case.end() :])
     if is_bold and len(bare) <= MAX_LABELLED and _LABELLED.match(inner):
         return True
     if len(bare) > MAX_LABEL:
@@ -262,7 +273,13 @@ def is_heading(line: str) -> bool:
         return True
     if (is_bold or has_colon) and name.lower() in _NAMED:
         return True
-    return is_bold and _is_title(name)
+    return is_bold and _is_title(name) and (bullet is None or _LABEL.match(name) is not None)
+
+
+def _asserts(line: str) -> bool:
+    """Whether a condition, a case or a heading that holds a formula concludes something."""
+    words = _WORD.findall(line.lower())
+    return _RESULT.search(line) is not None or not _VERBS.isdisjoint(words)
 
 
 def _is_title(name: str) -> bool:
@@ -290,11 +307,13 @@ def may_become_closing(line: str) -> bool:
 def _is_markdown_heading(bare: str) -> bool:
     """A heading states nothing: "#### 72" and "## Answer: 5" do, "### 2." does not.
 
-    Formulas among three words or more are what the heading speaks of.
+    Formulas among three words or more are what the heading speaks of, unless it asserts them.
     """
     inner = bare.strip(_FRAME)
     words = " ".join(_MATHS.split(inner)[::2])
-    if _STATES.search(words if len(words.split()) >= 3 else inner):
+    if _STATES.search(words):
+        return False
+    if words != inner and _STATES.search(inner) and (len(words.split()) < 3 or _asserts(words)):
         return False
     if _ITEM.fullmatch(inner):
         return True

@@ -4,8 +4,7 @@
 configuration chooses: beside sampling it answers, before anything is loaded, what it takes of a
 cluster, which model its labels rest on and whether this machine has what it needs. A class that
 derives from `Engine` has defaults for all but the sampling. docs/extending.md writes one.
-
-Also here: where the answers of somebody's own engine come in.
+`CheckedEngine` is the boundary at which the answers of somebody's own engine are checked.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Batched sampling of many rollouts with any transformers causal LM of full attention.
 
 Gives rollouts lanes and memory beside the prefixes that they share (`prefixes`), and samples one
-token for all of them at each step (`cascade` has the attention, `draw` the sampling). Rollouts of
-one context that are admitted together share a lane, and its computation, until they sample
-different tokens: each draws its own from the distribution that they have in common, so they stay
-independent. A small model, sure of its words, is sampled several times as fast that way. Rollouts
-join and leave between any two steps. Where a rollout was ended by a text of its caller's, others
-are likely to go on: what was computed for it is held (`prefixes`), so nothing is computed twice.
-Single-threaded; the caller owns the loop.
-
-Also here: draws the next token of many rollouts from logits that rollouts of one lane share.
+token for all of them at each step (`cascade` has the attention). Rollouts of one context that are
+admitted together share a lane, and its computation, until they sample different tokens: each draws
+its own from the distribution that they have in common, so they stay independent. A small model,
+sure of its words, is sampled several times as fast that way. Rollouts join and leave between any
+two steps. Where a rollout was ended by a text of its caller's, others are likely to go on: what was
+computed for it is held (`prefixes`), so nothing is computed twice. Single-threaded; the caller owns
+the loop.
 
 The number that a rollout draws with is a function of its seed and its position, so that the same
 seed gives the same completion whatever else is sampled beside it.

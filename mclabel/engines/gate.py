@@ -1,16 +1,14 @@
-"""A policy whose engine is given a bounded number of completions at a time.
+"""What a worker's engines are given: a bounded number of completions at a time, and their turn.
 
-The others wait here, those of earlier blocks first. An engine that reports no KV use has its
-own bound and its own queue, and gets everything. Engines that take turns (`mclabel.engines.gate`)
-are given nothing before theirs.
+Completions beyond the bound wait here, those of earlier blocks first. An engine that reports no KV
+use has its own bound and its own queue, and gets everything.
 
-Also here: engines of one worker that take turns on its memory, where it does not hold them all at
-a time.
-
-One is loaded. It keeps its turn until nothing is asked of it any more, and then the one of which
-most is asked is loaded in its place. As the worker is given blocks by what is asked of the engine
-whose turn it is (`mclabel.run.leases`), the policy writes the solutions of many problems before a
-completer's turn comes, and that rolls out for all of them: a turn is some hundred problems long.
+Where the memory does not hold all engines of a worker, they take turns, and are given nothing
+before theirs. One is loaded. It keeps its turn until nothing is asked of it any more, and then the
+one of which most is asked is loaded in its place. As the worker is given blocks by what is asked of
+the engine whose turn it is (`mclabel.run.leases`), the policy writes the solutions of many problems
+before a completer's turn comes, and that rolls out for all of them: a turn is some hundred problems
+long.
 """
 
 from __future__ import annotations

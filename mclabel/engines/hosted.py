@@ -55,7 +55,7 @@ class HostedEngine(ServedEngine):
         length_parameter: Annotated[Literal["max_completion_tokens", "max_tokens"], OPERATIONAL] = (
             "max_completion_tokens"
         )
-        """Parameter that limits the tokens of an answer."""
+        """Parameter that limits the tokens of an answer; some services know only max_tokens."""
         parameters: Annotated[dict[str, Any], ONE_VALUE] = Field({}, max_length=64)
         """More parameters of each request, such as {reasoning_effort: low}. null leaves one out,
         such as {temperature: null}."""

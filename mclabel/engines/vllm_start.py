@@ -1,14 +1,13 @@
-"""What has to hold before vLLM loads a model: its build, the GPUs, the memory, its arguments.
+"""How vLLM is started and watched: what has to hold before it loads a model, and what it reports.
 
-What child processes print is passed on, and the last of it kept.
-An engine that computes in processes of its own dies there; its caller learns only that it did.
-The reason stands in what the child printed.
+Its build, the GPUs, the memory and its arguments are checked before. What its child processes print
+is passed on, and the last of it kept: an engine that computes in processes of its own dies there,
+its caller learns only that it did, and the reason stands in what the child printed.
 
-Also here: what a vLLM engine reports after every step, kept for `Policy.stats`.
-
-vLLM hands its loggers the scheduler's state (running, waiting, use of the KV cache) and what the
-step did. Ours takes the place of vLLM's Prometheus logger, which records several latencies of
-every live completion in every step; the job's metrics go to Ray.
+What it reports after every step is kept for `Policy.stats`. vLLM hands its loggers the scheduler's
+state (running, waiting, use of the KV cache) and what the step did. Ours takes the place of vLLM's
+Prometheus logger, which records several latencies of every live completion in every step; the job's
+metrics go to Ray.
 """
 
 from __future__ import annotations
@@ -213,9 +212,9 @@ def _why(error: Exception) -> str:
     return ("; ".join(one["msg"] for one in found) or str(error))[:MAX_REASON]
 
 
-KEPT = 64 * 2**10  # bytes
+MAX_KEPT = 64 * 2**10  # bytes
 MAX_REASON = 500  # characters
-REASON = re.compile(
+_REASON = re.compile(
     r"\b((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt): \S.*)"
 )
 """Bounded repeats: any text is searched in linear time."""
@@ -279,7 +278,7 @@ class OutputTail:
     @property
     def reason(self) -> str | None:
         """The first error that a child's output names, as children that wait fail after it."""
-        found = REASON.search(self._tail.decode(errors="replace"))
+        found = _REASON.search(self._tail.decode(errors="replace"))
         return found[1][:MAX_REASON] if found else None
 
     def _copy(self, reader: int, out: int) -> None:
@@ -287,13 +286,13 @@ class OutputTail:
             begun = b""
             while piece := file.read(4096):
                 self._tail += piece
-                del self._tail[:-KEPT]
+                del self._tail[:-MAX_KEPT]
                 if self._is_shown is None:
                     to.write(piece)
                     continue
                 *lines, begun = _LINE_ENDS.split(begun + piece)
                 shown = [line for line in lines if self._is_shown(line.decode(errors="replace"))]
-                if len(begun) > KEPT:
+                if len(begun) > MAX_KEPT:
                     shown, begun = [*shown, begun], b""
                 to.write(b"".join(shown))
             to.write(begun)

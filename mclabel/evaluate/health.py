@@ -1,14 +1,8 @@
-"""The health of a labelling run.
-
-Also here: the health of a labelling run: what makes its labels teach little or nothing, and what
-to change.
+"""The health of a labelling run: what makes its labels teach little or nothing, and what to change.
 
 Each check is a share with two thresholds. Under the first there is no finding; from the first on
 there is a warning, from the second on an error: as they stand the labels are not worth training on.
 A share of fewer than `MIN_SEEN` decides nothing. docs/evaluation.md lists the checks.
-
-Also here: the checks of a run's health: shares from which on labels teach less, why, and what to
-change.
 
 The figures of ProcessBench (arXiv 2412.06559) are those of its splits gsm8k and math.
 """

@@ -1,11 +1,7 @@
 """A generative PRM: a language model that verifies a solution in words, behind a PRM's interface.
 
-`questions` has what the built-in templates ask, and reads the probability of a verdict at its
-token; `chains` asks for one verification and reads it; `scorer` samples as many as are needed.
-Settings are declared in `mclabel.prm.scoring.scorer`.
-
-Also here: a generative PRM behind the interface of every PRM: as many chains as needed, and their
-mean.
+It samples as many verifications (chains) as are needed, and takes their mean; `generative_chains`
+asks for one and reads it. Settings are declared in `mclabel.prm.scoring.scorer`.
 
 The engine runs on an event loop of its own, in a thread, so that whoever scores may have a loop
 or none. How many chains are asked for is decided as a critic's votes are: few where they agree on

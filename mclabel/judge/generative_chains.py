@@ -16,8 +16,7 @@ before; a step's score is P(Yes) against P(No).
 Both depart from the authors' code where that makes up a number: a chain that is cut or gives no
 verdict is unknown there, and has the score 0 or 0.5 in theirs.
 
-Also here: what a generative PRM is asked, to the letter of the authors, and the probability of
-its verdict.
+Questions are those of the authors, to the letter:
 
 - `thinkprm` (arXiv 2504.16828, mukhal/ThinkPRM `utils/helper.py`, `prm/thinkprm_api.py`): one chain
   verifies all steps, each with `\boxed{correct}` or `\boxed{incorrect}`. It is stopped where the

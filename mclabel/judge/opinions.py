@@ -1,7 +1,4 @@
-"""The opinions of a finished job, read back.
-
-Also here: solutions with the opinion of a judge, in the terminal, and what its model answered.
-"""
+"""The opinions of a finished job: read back, and shown in the terminal with the model's answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A scoring job from its configuration: solutions in, step scores out.
 
-It is a job of the judge `scorer`, whose opinions carry the scores.
-
-Also here: a trained PRM as a judge: a number for each step, and the first one under a threshold.
+It is a job of the judge `scorer`, a trained PRM, whose opinions carry the scores: a number for each
+step, and the first step under a threshold.
 """
 
 from __future__ import annotations
@@ -223,8 +222,8 @@ class ScorerJudge(Judge):
         """A step whose score is below this is wrong. null takes the best threshold on
         `held_out`."""
         held_out: Annotated[str | None, OPERATIONAL] = None
-        """Run of `mclabel label` on problems neither judged nor trained on, for which the threshold
-        has the highest F1."""
+        """Run of `mclabel label` on problems neither judged nor trained on; the threshold with the
+        highest F1 on its labels is taken. null if `threshold` is set."""
 
         @rule
         def _the_threshold_comes_from_somewhere(self) -> str | None:

@@ -70,13 +70,14 @@ class LabelConfig(LabelSettings):
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """Reader of the problems; it follows from `source`."""
+    """Reader of the problems; by default it follows from `source`."""
     policy: PolicySettings = PolicySettings()
     """What writes the solutions, and the rollouts where `completers` is empty."""
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
     """Models that sample the rollouts, with the keys of `policy`: `[{model: policy}, {model:
-    arith:strong}]`. Values are those under the most costly one. `{model: policy, force: "..."}`
-    makes the policy answer at once. Empty: the policy alone."""
+    arith:strong}]`; `max_tokens` defaults to the policy's. Values are those under the most costly
+    one. `{model: policy, force: "..."}` makes the policy answer at once. Empty: the policy
+    alone."""
     completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
     """Whether workers load one model at a time: the policy for some hundred problems, then each
     completer. `auto`: if they do not fit a GPU together."""

@@ -25,8 +25,7 @@ from mclabel.run.budget import read_spent
 from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
 from mclabel.run.run import Run
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.manifest import FOLDER as PRIORS
-from mclabel.run.shards.manifest import priors_name
+from mclabel.run.shards.manifest import PRIORS, priors_name
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState

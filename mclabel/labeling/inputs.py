@@ -1,11 +1,8 @@
-"""What a labelling job reads: problems as its items, given solutions, and what of them cannot be
-used.
+"""What a labelling job reads: problems as its items, given solutions, and a run as their source.
 
-Also here: a run as the source of another: its solutions are labelled again, its rollouts are
-taken over.
-
-The source is only read. A rollout of it stands for the one that this job would sample: the same
-completer from the same prefix, under the same number.
+What cannot be used is a reject. Of a source run, solutions are labelled again, and rollouts are
+taken over. The source is only read. A rollout of it stands for the one that this job would sample:
+the same completer from the same prefix, under the same number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A labelling job from its configuration, and what its output is known by.
 
-Also here: run a labelling job on a Ray cluster from outside it, through the cluster's job server.
+`submit_label` runs it on a Ray cluster from outside, through the cluster's job server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Labelling as a task: problems are its items, and labels shards what its blocks leave.
 
-Labelling on one engine: problems side by side, what is learned over them, and commits.
+`LabelTask` says what the blocks are. `LabelRunner` works on them with one engine: problems side by
+side, what is learned over them, and commits.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ from mclabel.run.desk import Desk
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import check_not_cut_off, commit_block, delete_losers, read_labels
-from mclabel.run.shards.manifest import FOLDER as PRIORS
-from mclabel.run.shards.manifest import making_use_of, priors_name, read_priors
+from mclabel.run.shards.manifest import PRIORS, making_use_of, priors_name, read_priors
 from mclabel.run.shards.rejects import Reject, set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords

@@ -3,7 +3,7 @@
 client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
 (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 
-Also here: from steps to tokens: one number a token, for trainers. Needs nothing but Python.
+`token_ends`, `spread` and `at_ends` turn numbers of steps into one number a token, for trainers.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> l
 # A policy in training finds what a reward does not look at: no text at all, or one step written
 # again and again, which a mean of step scores likes (2410.15115).
 
-FEWEST = 4
+_MIN_STEPS = 4
 """Steps below which nothing counts as repeated."""
 
 
@@ -294,6 +294,6 @@ def unfit(steps: Sequence[str]) -> str | None:
     texts = [text for step in steps if (text := step.strip())]
     if not texts:
         return "empty"
-    if len(texts) >= FEWEST and len(texts) - len(set(texts)) > len(texts) / 2:
+    if len(texts) >= _MIN_STEPS and len(texts) - len(set(texts)) > len(texts) / 2:
         return "repeated"
     return None

@@ -200,7 +200,7 @@ class RLConfig(RLSettings):
     policy: PolicySettings = PolicySettings()
     """The policy that is trained, how it is sampled, and the engine that samples it."""
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
-    """Reader of the problems; it follows from `source`."""
+    """Reader of the problems; by default it follows from `source`."""
     measured: Annotated[ReaderSettings | None, ChosenReader()] = None
     """Reader of further problems on which the policy is measured. `measured=null`, the default,
     measures nothing."""

@@ -1,12 +1,13 @@
 """Credit by the outcome, by the scores of a PRM, and by step values.
 
-A policy learns to please a PRM. So a step's credit is bounded, however many steps there are, by
-each of these but `prm_sum`.
+A policy learns to please a PRM. So each credit by scores but `prm_sum` bounds a step's credit,
+however many steps there are.
 
+Credit by step values goes by how much a step changes the chance that the solution ends right.
 Whoever computes the values chooses how: by rollouts from every step, by the posterior of fewer
 rollouts, or from states that the solutions of a group share. A step whose value is not known is
-joined with those after it into one segment, up to the next known value (SPO, arXiv 2505.23564).
-The value after the last step is the reward, which is always known.
+joined with those after it into one segment, up to the next known value (SPO, arXiv 2505.23564). The
+value after the last step is the reward, which is always known.
 """
 
 from __future__ import annotations

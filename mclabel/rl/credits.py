@@ -1,10 +1,8 @@
-"""How the credit of a solution's steps follows from its outcome, step values and step scores.
+"""What a credit is: from what is known of a group's solutions to one number a step.
 
-A credit is a class here and one line in `CREDITS`, or a class in a package of your own.
-
-Also here: what a credit is: from what is known of a group's solutions to one number a step.
-
-Pure functions: no model, no engine, no clock, no randomness.
+A credit is a class in `credit_methods` and one line in `CREDITS`, or a class in a package of your
+own. Credits are pure functions of outcomes, step values and step scores: no model, no engine, no
+clock, no randomness.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A server of rewards and step credits for trainers.
-
-Also here: a server of rewards and step credits for trainers.
-
-Also here: rewards for those who ask: one PRM, one checker and one credit for all requests.
+"""Rewards and step credits for trainers that ask: one PRM, checker and credit for all requests.
 
 Completions of all requests are scored together. One that deserves no reward, as it is empty or
 repeats itself, is refused: its reward is 0, and the credit of its steps is that of scores of 0, so

@@ -1,6 +1,6 @@
-"""A server of rewards and step credits from its configuration, until it is interrupted.
+"""The server of rewards and step credits: from its configuration until it is interrupted.
 
-Also here: the reward server as an ASGI application, and what a request asks of it.
+`make_app` is the server as an ASGI application; `read_score` and `read_get_reward` check requests.
 """
 
 from __future__ import annotations

@@ -4,12 +4,11 @@ Blocks are taken from a stream as workers want them; the book keeps only those t
 were released, so a job of any length costs it the same. Those under which engines die again and
 again are leased alone, until it is known which of their items kills (`suspects`).
 
-Blocks run in a fleet: in this process (`local_fleet`), or in Ray actors (`ray_fleet`).
-A fleet takes a book of blocks and gives back reports, each block's exactly once. It leases every
-worker as many blocks at a time as keep its engine full, two at least: then the next block's items
-are there to work on while the last ones of a block finish. A block whose worker died goes to
-another, which replays what the first has journaled, and the commit rule keeps a late attempt from
-writing twice.
+Blocks run in a fleet: in this process or in Ray actors (`fleets`). A fleet takes a book of blocks
+and gives back reports, each block's exactly once. It leases every worker as many blocks at a time
+as keep its engine full, two at least: then the next block's items are there to work on while the
+last ones of a block finish. A block whose worker died goes to another, which replays what the first
+has journaled, and the commit rule keeps a late attempt from writing twice.
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ class RayConfig(Settings):
     wait_s: float = Field(300, ge=0, le=MAX_SECONDS)
     """Seconds to wait for room for `min_engines` before the job fails."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, le=MAX_SECONDS)
-    """Seconds without a new token (at least five times the longest pause) until an engine is
-    reported. After twice that it is replaced; with address=none the job ends."""
+    """Seconds without a new token after which an engine is reported as silent, or five times its
+    longest pause so far if that is more. After twice that time it is replaced; with address=none
+    the job ends."""
     num_cpus: float | None = Field(None, ge=0, le=MAX_COUNT)
     """CPUs reserved for each engine or worker; null takes the engine's default."""
     num_gpus: float | None = Field(None, ge=0, le=MAX_COUNT)

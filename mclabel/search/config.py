@@ -36,8 +36,8 @@ class SteeredSettings(SampledSettings):
     step_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in a step; the rest of a longer one is the next step."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
-    """Scorer of the steps sampled so far: `prm`, `exact` (the truth, for arith and pyarith only) or
-    `constant` (one score for all)."""
+    """Scorer of the steps sampled so far: `prm` (a PRM, `scorer.prm`), `exact` (the truth, for
+    arith and pyarith only) or `constant` (one score for all)."""
     choose: Choice = "best"
     """The result: the solution with the highest score (`best`), or the best one of the answer with
     the highest sum of scores (`weighted_vote`) or most solutions (`majority`)."""
@@ -111,7 +111,7 @@ class SharedSearchConfig(PolicySteeredSettings, RunsHere):
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """Reader of the problems; it follows from `source`."""
+    """Reader of the problems; by default it follows from `source`."""
     block_problems: Annotated[
         int,
         OPERATIONAL,

@@ -3,8 +3,9 @@
 A level is over when every continuation that was asked for has arrived. Only then is the next one
 chosen, from the whole of it, so that the order of arrival decides nothing.
 
-`n` particles each take a step. Then each is weighted by the odds p / (1 - p) of its score p, which
-is the paper's softmax of logits, and `n` particles are drawn in proportion. Finished particles keep
+Particle filtering resamples a population by score after every step (arXiv 2502.01618): `n`
+particles each take a step. Then each is weighted by the odds p / (1 - p) of its score p, which is
+the paper's softmax of logits, and `n` particles are drawn in proportion. Finished particles keep
 their weight and stay in the population; dead ends have none. The search ends when every particle is
 finished.
 

@@ -1,10 +1,9 @@
-"""A server of searched solutions from its configuration, until it is interrupted.
+"""The server of searched solutions: from its configuration until it is interrupted.
 
-Also here: the server as an ASGI application: who may ask, how much, and what is sent meanwhile.
-
-Nothing of a solution is sent before its search has ended. A client that streams gets comments
-until then, so that neither it nor a proxy takes the connection for dead. One that goes away ends
-its search.
+`make_app` is the server as an ASGI application: who may ask, how much, and what is sent meanwhile.
+Nothing of a solution is sent before its search has ended. A client that streams gets comments until
+then, so that neither it nor a proxy takes the connection for dead. One that goes away ends its
+search.
 """
 
 from __future__ import annotations

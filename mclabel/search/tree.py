@@ -1,7 +1,6 @@
-"""The tree of one problem's search: every beginning that was sampled, what it cost, and what a
-kill leaves.
+"""The tree of one problem's search: beginnings that were sampled, their cost, what a kill leaves.
 
-Also here: what a search has found and what it has cost, from its trees.
+`search_figures` says what a search has found and what it has cost, from its trees.
 """
 
 from __future__ import annotations

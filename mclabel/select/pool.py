@@ -10,13 +10,12 @@ the budget is used, and the probabilities are exact given the pool and its score
 The draw takes the m smallest of the hashes of (seed, solution): it is the same in whatever order
 the solutions come. Ties of a ranking are broken by hashes, too.
 
-Also here: rules that rank the solutions of a pool by how much their labels are worth.
-
-`CONVINCING` is the selection of "Let's Verify Step by Step" (arXiv 2305.20050, section 4.2): of
-what it takes, 80% are wrong answers with the highest scores, the rest are the best of all others.
-The paper ranks 1,000 samples of each problem alone; here one budget is shared, and problems take
-turns (`choose`). `UNCERTAIN` ranks by what the PRM does not know, as ActPRM (arXiv 2504.10559) does
-with thresholds; ours needs no ensemble, and none. A function of one's own ranks by what it returns.
+Rules rank the solutions of a pool by how much their labels are worth. `CONVINCING` is the selection
+of "Let's Verify Step by Step" (arXiv 2305.20050, section 4.2): of what it takes, 80% are wrong
+answers with the highest scores, the rest are the best of all others. The paper ranks 1,000 samples
+of each problem alone; here one budget is shared, and problems take turns (`choose`). `UNCERTAIN`
+ranks by what the PRM does not know, as ActPRM (arXiv 2504.10559) does with thresholds; ours needs
+no ensemble, and none. A function of one's own ranks by what it returns.
 """
 
 from __future__ import annotations

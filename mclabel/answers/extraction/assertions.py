@@ -3,9 +3,7 @@
 A number counts as asserted if it follows a verb (`there are 3 apples`) or is the subject (`8 litres
 remain`) and every other number of the sentence belongs to something else (`in the 2 baskets`).
 Anything less clear is left to the caller, who can only guess. Words are looked at one by one, and
-only at the end of a text.
-
-Also here: the words, numbers and signs of one sentence, for these rules.
+only at the end of a text. A sentence is cut into words, numbers and signs first.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-r"""Cuts a formula into tokens, and reads the names among them.
+r"""Cuts a formula into tokens, reads the names among them, and works out operators.
 
-Also here: operators that stand for a computation: gcd, lcm, max, min, mod, finite sums and
-products.
-
-They are worked out where all that they take is known exactly, within limits that are fixed before
-the work begins. A sum to a symbol (`\sum_{k=1}^{n} k^2`) becomes the polynomial that it is.
+Operators that stand for a computation (gcd, lcm, max, min, mod, finite sums and products) are
+worked out where all that they take is known exactly, within limits that are fixed before the work
+begins. A sum to a symbol (`\sum_{k=1}^{n} k^2`) becomes the polynomial that it is.
 """
 
 from __future__ import annotations

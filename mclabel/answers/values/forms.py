@@ -1,6 +1,6 @@
 """What an answer can be, once read: numbers, formulas, collections, sets of reals, words.
 
-Also here: arithmetic of matrices whose entries are closed forms.
+`added`, `scaled`, `product` and `determinant` compute with matrices whose entries are closed forms.
 """
 
 from __future__ import annotations

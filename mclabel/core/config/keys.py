@@ -2,10 +2,8 @@
 
 What `mclabel label --keys` prints and `docs/keys.md` holds: no list of keys is kept by hand.
 
-Also here: settings in a file of a component that an override replaces by another one.
-
-A file that holds `estimator: {kind: fixed, rollouts: 8}` can be run with `estimator.kind=outcome`:
-what the new component does not have, the file has said of the old one alone.
+`drop_unchosen` uses them: a file that holds `estimator: {kind: fixed, rollouts: 8}` can be run with
+`estimator.kind=outcome`, and settings that the new component does not have are dropped.
 """
 
 from __future__ import annotations

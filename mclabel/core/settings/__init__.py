@@ -1,7 +1,7 @@
 """Settings: each component declares its own, once, in the module that uses them.
 
 `base` says what a class of settings and a field are; `fields` limits numbers, says what a field is
-to others, and reads records back; `rules` checks what holds between fields.
+to others, checks what holds between fields, and reads records back.
 """
 
 from mclabel.core.settings.base import (

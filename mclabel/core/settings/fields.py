@@ -1,5 +1,4 @@
-"""Fields of settings: the bounds of their numbers, marks that say what depends on them, and the
-check of fields that a file has recorded.
+"""Fields of settings: bounds of their numbers, marks that say what depends on them, their rules.
 
 A request or a stranger's file may hold any number, and code that counts up to one of them would
 hang. The bounds here are far above what anybody needs; a component that holds things in memory
@@ -7,9 +6,6 @@ declares a smaller one of its own (`at_most`).
 
 The annotations of a dataclass say what a record may hold. A file that keeps its digest may still
 have been written by another program, and what counts on its numbers would fail far from it.
-
-Also here: rules between the fields of settings, all of which are checked before any fault is
-reported.
 
 Validators of pydantic run one after the other, and not at all where a field is wrong: a user would
 mend one fault after the other. A method that is marked by `rule` is checked together with all the

@@ -1,8 +1,4 @@
-"""Exports of a run to other people's formats, and imports from them.
-
-Also here: a run's labels and rollouts as plain Parquet files, for whoever reads Parquet and not
-mclabel.
-"""
+"""Exports of a run to other people's formats and to plain Parquet files, and imports from them."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
-"""Read solutions that a user gives to be labelled.
+"""Read solutions that a user gives to be labelled, and the selection that says which of them.
 
-Also here: the manifest of a selection: which solutions of a pool to label, and how likely each
-one was.
+A row that cannot be used is left out with its reason, or is an error at once (`RowRejects`).
 
-`mclabel select` writes it, `mclabel label --select` reads it. It is one Parquet file that carries
-its digest: a row for each chosen solution, in the order of ids, and in the metadata of its footer
-how and from what they were chosen.
-
-Also here: rows of a file that cannot be used: left out with their reasons, or an error at the
-first.
+The manifest of a selection says which solutions of a pool to label, and how likely each one was to
+be chosen. `mclabel select` writes it, `mclabel label --select` reads it. It is one Parquet file
+that carries its digest: a row for each chosen solution, in the order of ids, and in the metadata of
+its footer how and from what they were chosen.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Readers of files, of data sets of the Hugging Face hub, and of what a plain function gives.
 
-A function is named as `problems.source=my_package.mine:read`.
-
-It takes one text, `place`: the source if `problems.kind` names the function, else empty. It
-returns or yields rows, mappings with a problem and its gold, and is called anew each time that the
-problems are gone through: it must give the same rows each time.
+A function is named as `problems.source=my_package.mine:read`. It takes one text, `place`: the
+source if `problems.kind` names the function, else empty. It returns or yields rows, mappings with a
+problem and its gold, and is called anew each time that the problems are gone through: it must give
+the same rows each time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Solutions written under misconceptions, to train a policy that errs on purpose.
+"""Solutions and traces written under misconceptions, to train a policy that errs on purpose.
 
 A real policy's mistakes are mostly of understanding, and they are consistent: what it gets wrong
 about a kind of event it gets wrong more often than not, so that neither a vote nor its own
@@ -7,11 +7,8 @@ arithmetic, at random, which no scorer of its size can see. So the bundled polic
 solutions in which each kind of event is misread in its own way, a few kinds often and the others
 seldom. The rest of the solution follows from the mistake.
 
-Also here: reasoning traces written under misconceptions, whose author checks steps and corrects
-some.
-
-A trace thinks aloud, a step a line, and then answers. Events are misread at the rates of
-`mclabel.domains.arith.misconceptions`, and what follows rests on the mistake. Some misreadings are
+A trace thinks aloud, a step a line, and then answers; its author checks steps and corrects some.
+Events are misread at the same rates, and what follows rests on the mistake. Some misreadings are
 noticed at once: "Wait.", and the step again. Others in a check, behind "Let me check.", which goes
 through the whole problem again: "Wait." stands before a step that it reads otherwise than before.
 Others are never noticed, and now and then a sound step is "corrected" into a wrong one. These forms

@@ -6,11 +6,10 @@ and its arithmetic holds. Steps may come in any order that this allows; restatin
 is right, and so is a step that the question does not need. The answer line is right when the
 node asked for was stated and its value is boxed. Nothing may follow the answer.
 
-Also here: the exact states of the steps of a solution that may correct itself.
-
-A solution states quantities of the problem's program, line by line: what a line states of a
-quantity replaces what was stated of it before. "So the answer is 12." and the boxed answer state
-the answer. "Wait." and "Let me check." state nothing, and neither do the marks of thinking.
+Steps of a solution that may correct itself have exact states. Such a solution states quantities of
+the problem's program, line by line: what a line states of a quantity replaces what was stated of it
+before. "So the answer is 12." and the boxed answer state the answer. "Wait." and "Let me check."
+state nothing, and neither do the marks of thinking.
 
 A quantity *holds* if what was last said of it is what the program says, in words, operation,
 operands and result, and the quantities that it rests on hold. The answer holds if it is the value
@@ -27,7 +26,7 @@ So a step is an `error` if nothing stood wrong before it and something does behi
 stand, the step that mends the last of them. While anything stands wrong every other step is
 `carried`, also one that is right by itself, or wrong in a way of its own; else it is `sound`.
 
-For a solution that repairs nothing the first error is that of `mclabel.domains.arith.verify`.
+For a solution that repairs nothing the first error is that of `verify_steps`.
 """
 
 from __future__ import annotations

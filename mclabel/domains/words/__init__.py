@@ -3,10 +3,8 @@
 SmolLM2-135M solves hardly any problem of four steps. A LoRA adapter, which scripts/words_adapter.py
 trains on worked solutions of some templates, brings other templates within its reach.
 
-Also here: word problems of four to six steps, each with a worked solution in one of several
-wordings.
-
-Every template is a function of a random generator. Those of `TRAINED` teach the adapter of
+Problems have four to six steps, and each has a worked solution in one of several wordings. Every
+template is a function of a random generator. Those of `TRAINED` teach the adapter of
 `smollm2:words`; those of `HELD_OUT` are problems of which it has seen neither story nor wording.
 """
 

@@ -24,7 +24,7 @@ class BestOfNConfig(Settings):
     out: Annotated[str, OPERATIONAL]
     """Output folder of the solutions, the metrics and the plot."""
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
-    """Reader of the problems; it follows from `source`."""
+    """Reader of the problems; by default it follows from `source`."""
     exclude: list[str] = Field([])
     """Runs of `mclabel label` that the scorers were trained on. Problems with the same text are
     left out."""
@@ -39,14 +39,14 @@ class BestOfNConfig(Settings):
     ] = Field(16, ge=1)
     """Solutions sampled for each problem: the largest N."""
     run: str | None = None
-    """Run of `mclabel label` or `out` of an earlier best-of-N whose solutions are used; null
-    samples."""
+    """Run of `mclabel label`, or `out` of an earlier best-of-N, whose solutions are used; null
+    samples new ones."""
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
     """Metadata fields of the problems by which results are grouped. Fields that no problem has are
     ignored."""
     scorers: dict[str, str | ScorerSettings] = Field({})
-    """PRMs and ORMs to compare, as NAME: FOLDER, or as NAME: {prm: FOLDER, format: qwen} with the
-    keys of a scorer."""
+    """PRMs and ORMs to compare, as NAME: FOLDER, or in a format other than `mclabel` as NAME: {prm:
+    FOLDER, format: qwen}, with the keys of a scorer."""
     likelihood: dict[str, str] = Field({})
     """Language models whose likelihood of a solution is its score, as NAME: MODEL."""
     references: list[str] = Field([])

@@ -25,8 +25,7 @@ from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_trut
 from mclabel.judge.consensus.rules import RULES
 from mclabel.run.outputs import FIGURES, check_places, output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
-from mclabel.run.shards.manifest import FOLDER as PRIORS
-from mclabel.run.shards.manifest import read_priors
+from mclabel.run.shards.manifest import PRIORS, read_priors
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import markdown, save_plot
 from mclabel.show.texts import json_text

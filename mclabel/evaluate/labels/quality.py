@@ -1,10 +1,11 @@
-"""Quality of step labels against the true first error of each solution.
+"""Quality of step labels against the true first error of each solution, and the shape of values.
 
 A step is *sound* in truth when no step up to it is wrong, and labelled sound when it lies
 before the labelled first error. Wrong steps are the positives of precision and recall. All
 intervals are bootstraps over problems, since solutions of a problem go together.
 
-Also here: the shape of values and hard labels along a solution: by relative position, and rises.
+The shape of values and hard labels along a solution needs no truth: their mean by relative
+position, and how often they rise.
 """
 
 from __future__ import annotations

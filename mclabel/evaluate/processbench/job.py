@@ -1,6 +1,6 @@
 """ProcessBench for a PRM or for a run's labels, and its solutions as problems to label.
 
-ProcessBench's solutions as problems and solutions to label: their gold answers are joined.
+`join_golds` adds the gold answers that labelling needs.
 """
 
 from __future__ import annotations

@@ -17,13 +17,9 @@ step from which rollouts recover by luck can still be wrong if a judge is sure o
 were chosen on arith's validation problems, where they made labels 2 points more accurate on
 solutions with an error, and found a quarter more of the right answers through wrong steps.
 
-Also here: rates of judges and chances of first errors, learned from each other.
-
-One round fits every judge's rates to how likely each first error is, and then multiplies what
-rollouts show by how likely each opinion is (expectation maximisation; Dawid and Skene 1979).
-
-Also here: judges that repeat errors, of each other or of the rollouts: what they add, and rates
-learned from each other.
+Rates of judges and chances of first errors are learned from each other. One round fits every
+judge's rates to how likely each first error is, and then multiplies what rollouts show by how
+likely each opinion is (expectation maximisation; Dawid and Skene 1979).
 
 Two judges that agree more than the first error explains are not two witnesses: one PRM at two
 thresholds, a critic asked twice. Who repeats whom is learned on the run itself, pair by pair. A
@@ -57,7 +53,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ROUNDS = 10
-"""Of expectation maximisation."""
+"""Rounds of expectation maximisation over all judges."""
 _ROLLOUT_WEIGHT = 0.5
 """Weight of what rollouts show, as a power of its likelihood."""
 
@@ -234,8 +230,8 @@ LEAST_GAIN_OF_ROLLOUTS = 0.08
 had at most .067, one that repeats nine in ten of the rollouts' labels .096, and copies .13."""
 CHANCE = 5.0
 """What the gain of a run may come to by chance, which is shared by its solutions."""
-ROUNDS = 5
-"""Of expectation maximisation, for a pair."""
+_PAIR_ROUNDS = 5
+"""Rounds of expectation maximisation over a pair."""
 MOST_COUNTED = 3
 """Judges who find fault with the same step are counted up to here."""
 
@@ -364,7 +360,7 @@ class _Pairs:
         return (gain - CHANCE) / both if both else 0.0
 
     def _likelihood(self, models: Mapping[str, JudgeModel]) -> float:
-        return learn(self.begun, self.shown.num_steps, models, rounds=ROUNDS).log_likelihood
+        return learn(self.begun, self.shown.num_steps, models, rounds=_PAIR_ROUNDS).log_likelihood
 
 
 def _own_words(

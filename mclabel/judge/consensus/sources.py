@@ -1,9 +1,7 @@
 """Opinions of judges and people on the solutions of one run, side by side with its rollouts.
 
-Also here: what the rollouts of a whole run show of first errors, whatever estimator asked for
-them.
-
-The evidence of every problem is that of the posterior estimator
+`RunEvidence` is what the rollouts of a whole run show of first errors, whatever estimator asked for
+them. The evidence of every problem is that of the posterior estimator
 (`mclabel.labeling.estimators.posterior`): rollouts by all completers, the solution's own outcome,
 and the agreement of other samples. Its priors are fitted to the run as a whole, which a run that is
 under way cannot do.

@@ -1,4 +1,4 @@
-"""From a critic's answer to a vote on where the first error is.
+"""From a critic's answers to votes on where the first error is, and how many votes to ask for.
 
 A vote is known only if the answer gives a verdict in the asked form. Everything else is unknown
 with a reason, never "no error": an outage or a cut must not look like a sound solution.
@@ -12,12 +12,11 @@ a box after which no more words came; a conclusion Incorrect, or Correct after a
 last step; a first step found incorrect after verdicts on all steps before it, or verdicts on all
 steps.
 
-Also here: how many votes to ask a critic for: few where they agree, more where they do not.
-
-A pure state machine. Votes are asked for in rounds, and a decision is made only when all votes of a
-round have arrived, so that their order within it does not matter. A round asks for the fewest votes
-after which a decision is possible, so that each of them matters. Unknown ones are therefore asked
-for once more in a round of their own, with twice the budget of tokens, before any others.
+`Votes` asks for few votes where they agree and for more where they do not. It is a pure state
+machine. Votes are asked for in rounds, and a decision is made only when all votes of a round have
+arrived, so that their order within it does not matter. A round asks for the fewest votes after
+which a decision is possible, so that each of them matters. Unknown ones are therefore asked for
+once more in a round of their own, with twice the budget of tokens, before any others.
 
 Asking eight times always is the majority vote of ProcessBench (arXiv 2412.06559); this one stops
 where the majority is certain, or likely enough because the first votes agree.

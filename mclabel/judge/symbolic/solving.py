@@ -4,8 +4,7 @@ Only equations in one letter, linear or quadratic with rational coefficients, th
 other with nothing between them but words of solving (`subtract 3 from both sides`). What is put
 in is put in exactly; a rounded solution is not held to be false.
 
-Also here: the two sides of an equality: where they begin, and whether they are whole.
-
+`left_side` and `right_side` find where the sides of an equality begin, and whether they are whole.
 A left side ends at its relation, so that its start is looked for: the first place from which a
 formula of numbers reaches the relation, with nothing before it that belongs to the formula.
 """

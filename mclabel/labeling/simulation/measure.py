@@ -1,6 +1,6 @@
-"""What an estimator's labels cost and are worth, over many cases.
+"""What an estimator's labels cost and are worth, over many cases (`measure`).
 
-Estimators on every profile: what `mclabel simulate` shows.
+`simulate` measures estimators on every profile, and makes the table of `mclabel simulate`.
 """
 
 from __future__ import annotations

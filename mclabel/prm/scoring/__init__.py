@@ -1,7 +1,4 @@
-"""Scores of solutions by PRMs, ORMs and language models.
-
-Also here: formats of PRMs that can score.
-"""
+"""Scores of solutions by PRMs, ORMs and language models; `FORMATS` names those that can be read."""
 
 from __future__ import annotations
 

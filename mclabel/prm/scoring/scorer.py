@@ -56,7 +56,7 @@ class VerifierPolicySettings(PolicySettings):
     from all."""
     max_tokens: int = Field(4_096, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in a chain (with template=genprm in the analysis of a step). A chain
-    that is cut is sampled once more with twice as many."""
+    that is cut is sampled once more with twice as many, and is unknown if cut again."""
 
 
 class GenerativeSettings(Settings):

@@ -1,6 +1,7 @@
-"""One labelled solution, step by step, at the head of the report: how it is chosen and shown.
+"""The parts of the report that show examples: one labelled solution, and the trees of searches.
 
-Also here: the report's part on searches: the trees of a few problems, to be opened node by node.
+The solution stands at the head of the report, step by step. The trees of a few problems are opened
+node by node.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ that differ from their defaults. Running a job again with the same identity resu
 is refused. The manifest's `id` is random: it distinguishes outputs of one configuration, wherever
 they are moved.
 
-Also here: priors of `posterior` that labels depend on: `priors/ID.json`, ID being a hash of the
-content.
+Priors of `posterior` on which labels depend stand beside it, in `priors/ID.json`; ID is a hash of
+the content.
 """
 
 from __future__ import annotations
@@ -258,12 +258,12 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-FOLDER = "priors"
+PRIORS = "priors"
 
 
 def priors_name(identity: str) -> str:
     """The file of priors with this id."""
-    return f"{FOLDER}/{identity}.json"
+    return f"{PRIORS}/{identity}.json"
 
 
 def read_priors(store: Store, identity: str) -> bytes | None:

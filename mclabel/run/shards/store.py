@@ -5,15 +5,10 @@ local or network folder (`durable`) and by `obstore` on S3, Google Cloud Storage
 two writers one is refused. Logs alone are appended to, and summaries of what is committed replaced.
 
 Requests that fail, time out or are throttled are tried again for minutes, with backoff, once the
-store has answered at all (`contact`). A create
-whose answer was lost may be refused as existing when it is tried again although it has succeeded:
-who must know reads back what is there.
-
-Also here: the first contact of a process with a bucket: short, so that a wrong name costs
-seconds.
-
-Requests to a store that has answered once are tried again for minutes, as it will work again. One
-that has never answered may not be there at all: a misspelt endpoint, no network, no credentials.
+store has answered at all. One that has never answered may not be there: a misspelt endpoint, no
+network, no credentials. So a process tries its first request to a bucket for `FIRST_S` seconds
+alone. A create whose answer was lost may be refused as existing when it is tried again although it
+has succeeded: who must know reads back what is there.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from mclabel.run.shards.catalog import MERGED, Catalog, read_catalog
 from mclabel.run.shards.journal import FOLDER as JOURNALS
 from mclabel.run.shards.journal import journal_lines
 from mclabel.run.shards.labels import named_rollouts
-from mclabel.run.shards.manifest import FOLDER as PRIORS
-from mclabel.run.shards.manifest import missing_priors, priors_name, read_priors
+from mclabel.run.shards.manifest import PRIORS, missing_priors, priors_name, read_priors
 from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import FOLDER as PLAN
 from mclabel.run.shards.shard import disagreements, read_shard

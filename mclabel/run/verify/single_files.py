@@ -1,7 +1,4 @@
-"""The single files of a run: its manifest, logs, and record of its end.
-
-Also here: what `verify` finds.
-"""
+"""The single files of a run (its manifest, logs and record of its end), and what `verify` finds."""
 
 from __future__ import annotations
 

@@ -6,9 +6,8 @@ first error is numbered by e: the step from e steps to go is the first wrong one
 prefix is sound where e <= r.
 
 What a probe would show of the first error needs the joint of e and of the value at each prefix:
-before an error chains under all e share their way forward, after it their way back, so it takes
-one vector for each pair of them, R^2 / 2 in each direction. (The linear time of
-`mclabel.labeling.estimators.posterior.chain` is all that fitting needs.)
+before an error chains under all e share their way forward, after it their way back, so it takes one
+vector for each pair of them, R^2 / 2 in each direction.
 
 A chain's numbers do not depend on what else is in the batch, by construction. The batch is the last
 axis of every array, padded to whole vectors, and each chain is a lane of its own: nothing is summed
@@ -16,10 +15,9 @@ along that axis, and the sums along the others (`mclabel.labeling.estimators.pos
 run from the first term to the last. A chain shorter than the longest has no prefixes beyond its own
 length, which adds zeros at the end of its sums.
 
-Forward-backward in linear time, all first errors together: all that fitting needs.
-
-Unlike the numbers that decisions rest on (`mclabel.labeling.estimators.posterior.chain`) these come
-from matrix products of a BLAS, which is faster, and their last bits depend on it.
+Fitting needs less: `pass_messages` goes forward and backward in linear time, all first errors
+together. Unlike the numbers that decisions rest on, its own come from matrix products of a BLAS,
+which is faster, and their last bits depend on it.
 """
 
 from __future__ import annotations

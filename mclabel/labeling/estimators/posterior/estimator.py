@@ -63,8 +63,8 @@ class PosteriorEstimator(Estimator):
         batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Rollouts started together from a prefix before the next decision."""
         min_gain_per_token: float = Field(5e-5, gt=0, le=MAX_AMOUNT)
-        """Rollouts of a problem stop when a token adds less than this, roughly the probability of
-        locating one more first error. Lower costs more tokens."""
+        """Rollouts of a problem stop when the expected gain of a token is below this: roughly the
+        probability of locating one more first error. A lower value costs more tokens."""
         every: int = Field(0, ge=0, le=MAX_COUNT)
         """Rollouts sampled from every prefix at first, so that every step has a soft value. 0
         samples only where the search needs it."""
@@ -75,11 +75,11 @@ class PosteriorEstimator(Estimator):
         """Target for the mean number of rollout tokens per solution, which adjusts
         `min_gain_per_token` during the run."""
         agreement: bool = True
-        """Whether steps that several solutions to a problem share are evidence that they are
-        correct."""
+        """Whether steps that several solutions to a problem share count as evidence on which steps
+        are correct."""
         min_belief: float = Field(0.5, ge=0, le=1)
-        """Minimum probability of the most likely first error. Below it there is none, and only
-        steps that are sound with this probability have hard labels."""
+        """Minimum probability of the most likely first error. Below it a solution has no first
+        error, and only steps that are sound with this probability have hard labels."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )

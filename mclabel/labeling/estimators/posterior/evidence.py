@@ -14,14 +14,13 @@ counts as one of the prefix where the branch begins, which still leads to right 
 an outcome twice, at two prefixes: fitted priors make up for that, and labels of the same accuracy
 cost about half. On top of agreement, which is better evidence of the same, both do harm.
 
-Also here: one posterior over all who rolled out: what one completer's chain shows the others' of
-an error.
-
-Given the first error, what one model's rollouts show does not depend on what another's do, as far
-as the chains know: each model has its own values at the prefixes. So each has a chain of its own,
-and what they have in common is the first error e: the posterior is the product of what every chain
-says of e. The author's chain alone has a say before there is any evidence, since it is the author
-that errs: from the others' the chance of e that they began with is divided out.
+Where several completers rolled out, there is one posterior over all of them: what one completer's
+chain shows of an error goes to the chains of the others. Given the first error, what one model's
+rollouts show does not depend on what another's do, as far as the chains know: each model has its
+own values at the prefixes. So each has a chain of its own, and what they have in common is the
+first error e: the posterior is the product of what every chain says of e. The author's chain alone
+has a say before there is any evidence, since it is the author that errs: from the others' the
+chance of e that they began with is divided out.
 
 Nor do the others say whether the last step is wrong or none is: nothing is rolled out after it, so
 all that they have on it is that who is often right is taken to be seldom wrong, and the solution is

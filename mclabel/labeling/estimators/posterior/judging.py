@@ -1,6 +1,6 @@
-"""A solution's labels from the posterior over its first error.
+"""A solution's labels from the posterior over its first error, which is calibrated before.
 
-Calibrates the posterior: a belief of 0.9 should be right nine times in ten.
+Calibrated means that a belief of 0.9 should be right nine times in ten.
 
 The chain is fitted without truth, and some of what it must believe cannot be seen without: how
 often a right answer is reached through a wrong step; that samples of one policy err alike, so that

@@ -1,9 +1,8 @@
 """What one completer shows of a problem's solutions, and what it could be asked next.
 
-Prefixes of a problem that a completer can roll out, and what each is worth.
-
-A candidate's rate is the worth of its best probe per expected token, at the completer's cost. The
-prefixes with the highest rates are rolled out until no rate exceeds the run's minimum gain.
+Candidates are the prefixes of a problem that a completer can roll out. A candidate's rate is the
+worth of its best probe per expected token, at the completer's cost. The prefixes with the highest
+rates are rolled out until no rate exceeds the run's minimum gain.
 """
 
 from __future__ import annotations

@@ -93,10 +93,10 @@ class TraceEstimator(Estimator):
         """Most completions started together from a prefix before the next decision."""
         min_gain_per_token: float = Field(5e-4, gt=0, le=MAX_AMOUNT)
         """Completions of a problem stop when a token promises less information than this, in nats,
-        on which steps are sound. Lower costs more tokens and labels better."""
+        on which steps are sound. A lower value costs more tokens and labels better."""
         min_belief: float = Field(0.5, ge=0, le=1)
-        """Minimum probability of the most likely first error. Below it there is none, and only
-        steps that are sound with this probability have hard labels."""
+        """Minimum probability of the most likely first error. Below it a solution has no first
+        error, and only steps that are sound with this probability have hard labels."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
