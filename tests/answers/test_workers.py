@@ -153,12 +153,13 @@ def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -
 
 @pytest.mark.slow
 def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mclabel.answers.workers.pool.STALL_S", 8.0)
     checker = Checker(max_steps=200_000)
     checker.grade(*HARD)
     pool = ThreadPoolExecutor(1)
-    grading = pool.submit(checker.grade, *STUCK)
-    _suspend_a_worker(checker)
+    with monkeypatch.context() as impatient:
+        impatient.setattr("mclabel.answers.workers.pool.STALL_S", 8.0)
+        grading = pool.submit(checker.grade, *STUCK)
+        _wait_for_the_end([_suspend_a_worker(checker).pid])
     assert grading.result(timeout=60).reason == "too_many_steps"
     pool.shutdown()
     checker.close()
@@ -169,12 +170,17 @@ def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch)
 def test_a_host_that_ends_or_stops_is_replaced(
     checker: Checker, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.answers.workers.pool.STALL_S", 3.0)
     checker.grade(*HARD)
     pid = checker.host_pid()
     assert pid is not None
     os.kill(pid, ending)
-    assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
+    pool = ThreadPoolExecutor(1)
+    with monkeypatch.context() as impatient:
+        impatient.setattr("mclabel.answers.workers.pool.STALL_S", 3.0)
+        grading = pool.submit(checker.grade, *hard_pairs(1)[0])
+        _wait_for_the_end([pid])  # a loaded machine gives its successor no answer as soon
+    assert grading.result(timeout=60).verdict is Verdict.RIGHT
+    pool.shutdown()
 
 
 def _workers(checker: Checker) -> list[psutil.Process]:

@@ -43,6 +43,7 @@ async def _alternate(num_problems: int, alternations: int, rollouts: int) -> lis
             began = _cpu_s()
             num_tokens = _generate(raw, policy.asked)
             found.append((_cpu_s() - began) / num_tokens / job)
+        raw.llm_engine.engine_core.shutdown()
     return found
 
 
