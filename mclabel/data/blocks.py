@@ -244,36 +244,51 @@ def is_heading(line: str) -> bool:
         return False
     if not any(map(str.isalnum, bare[:MAX_LABEL])):
         return len(bare) <= MAX_LABEL and bare.isascii() and "..." not in bare
+    if _MARKDOWN.match(bare):
+        return _is_markdown_heading(bare)
     if len(bare) <= MAX_LABEL and _JOINS.fullmatch(bare):
         return True
     if len(bare) <= MAX_LABEL and _CONDITION.fullmatch(bare):
         return not _asserts(bare)
-    if _MARKDOWN.match(bare):
-        return _is_markdown_heading(bare)
     bare = bare.lstrip("> \t")
     bullet = _BULLET.match(bare)
     bare = bare[bullet.end() :] if bullet else bare
+    if bare.startswith(("**", "__")) and bare.rstrip(":.").endswith(("**", "__")):
+        return _is_bold_heading(bare, in_list=bullet is not None)
+    return len(bare) <= MAX_LABEL and not _STATES.search(bare) and _is_label(bare)
+
+
+def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
+    """Whether words in bold are a case, a label with a number, a title or a name."""
     inner = bare.strip(_FRAME)
-    is_bold = bare.startswith(("**", "__")) and bare.rstrip(":.").endswith(("**", "__"))
     if _STATES.search(bare):
-        case = _CASE.match(inner) if is_bold and len(bare) <= MAX_LABEL else None
+        case = _CASE.match(inner) if len(bare) <= MAX_LABEL else None
         return case is not None and not _asserts(inner[case.end() :])
-    if is_bold and len(bare) <= MAX_LABELLED and _LABELLED.match(inner):
-        return True
     if len(bare) > MAX_LABEL:
-        return False
+        return len(bare) <= MAX_LABELLED and _LABELLED.match(inner) is not None
+    name = _name(inner)
+    is_title = _is_title(name) and (not in_list or _LABEL.match(name) is not None)
+    is_labelled = _LABELLED.match(inner) is not None
+    return is_labelled or is_title or name.lower() in _NAMED or _is_label(bare)
+
+
+def _is_label(bare: str) -> bool:
+    """Whether a short line is the number of an item, a numbered label, or words with a colon."""
+    inner = bare.strip(_FRAME)
     if _ITEM.fullmatch(bare) or _OPENING.fullmatch(bare):
         return True
-    item = _ITEM.match(inner)
-    name = inner[item.end() if item else 0 :].rstrip(":").rstrip(_FRAME).strip()
     if _LABEL.fullmatch(inner) and (inner[0].isupper() or not inner[-1].isalnum()):
         return True
-    has_colon = inner.endswith(":") and not any(map(str.isdigit, name))
-    if has_colon and len(name.split()) <= MAX_WORDS and "." not in name:
-        return True
-    if (is_bold or has_colon) and name.lower() in _NAMED:
-        return True
-    return is_bold and _is_title(name) and (bullet is None or _LABEL.match(name) is not None)
+    name = _name(inner)
+    if not inner.endswith(":") or any(map(str.isdigit, name)):
+        return False
+    return (len(name.split()) <= MAX_WORDS and "." not in name) or name.lower() in _NAMED
+
+
+def _name(inner: str) -> str:
+    """The words of a label behind its number."""
+    item = _ITEM.match(inner)
+    return inner[item.end() if item else 0 :].rstrip(":").rstrip(_FRAME).strip()
 
 
 def _asserts(line: str) -> bool:
