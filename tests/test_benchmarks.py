@@ -110,6 +110,7 @@ def test_a_benchmark_that_hangs_is_ended() -> None:
     assert (ended.verdict, ended.reason) == (Verdict.FAILED, "it has not ended within 2 s")
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_fails_beside_a_pool_ends_like_a_program() -> None:
     code = (
         "import atexit; from concurrent.futures import ProcessPoolExecutor; "

@@ -93,6 +93,7 @@ def test_best_of_n_in_which_nothing_is_right_is_a_failure(tmp_path: Path, form: 
     assert json.loads((tmp_path / "best" / "best_of_n.json").read_text())["num_right"] == 0
 
 
+@pytest.mark.slow
 def test_best_of_n_runs_again_to_the_same_bytes_without_scoring_again(world: Path) -> None:
     evaluate(world)
     report = (world / "best" / "best_of_n.json").read_bytes()
@@ -109,6 +110,7 @@ def test_best_of_n_runs_again_to_the_same_bytes_without_scoring_again(world: Pat
     assert (after["prm"], after["orm:last"]) == (before["orm"], before["prm:last"])
 
 
+@pytest.mark.slow
 def test_best_of_n_reads_the_solutions_of_a_run(world: Path) -> None:
     evaluate(world)
     given = [f"run={world}/best/samples", f"out={world}/given"]
@@ -190,6 +192,7 @@ def test_score_writes_every_row_again_with_its_scores(world: Path) -> None:
     assert "needs a solution" in run("score", f"{world}/prm", f"{world}/bad.jsonl", code=2)
 
 
+@pytest.mark.slow
 def test_best_of_n_that_stops_early_needs_a_prm_that_knows_how_sure_it_is(world: Path) -> None:
     given = [f"out={world}/early", "stop_when=0.55", "aggregate=[mean]"]
     said = evaluate(world, *given, code=2)

@@ -167,6 +167,7 @@ def test_what_should_be_a_coroutine_and_is_none_is_named_and_the_reverse(
     assert_told(run(*job(tmp_path)), Case("", "", "", words), "own:Own")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
@@ -275,6 +276,7 @@ def test_what_a_component_kills_is_set_aside_with_its_name(tmp_path: Path) -> No
     assert row["detail"].startswith("It ran own:Own from outside mclabel")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
     ["checker", *(pytest.param(one, marks=pytest.mark.slow) for one in HANGS if one != "checker")],

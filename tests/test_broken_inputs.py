@@ -646,6 +646,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
     assert "figures.json: No space left on device. Completed work is kept" in result.output
 
 
+@pytest.mark.slow
 def test_an_upload_without_a_network_is_one_message(world: World, tmp_path: Path) -> None:
     """In a process of its own, as the hub's client reads its environment once."""
     environment = {**os.environ, "HF_ENDPOINT": NOBODY, "HF_HUB_OFFLINE": "0", "HF_TOKEN": "hf_x"}

@@ -28,6 +28,7 @@ def test_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["devices"]["cores"] >= 1
 
 
+@pytest.mark.slow
 def test_what_is_missing_in_the_base_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     done = base_alone("from mclabel.cli import main; main()", "doctor")

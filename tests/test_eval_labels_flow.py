@@ -101,6 +101,7 @@ def test_labels_of_arith_against_exact_truth(arith_run: str, tmp_path: Path) -> 
         assert b"<svg" in (out / f"{stem}.svg").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_same_bytes_whatever_the_order_of_shards(arith_run: str, tmp_path: Path) -> None:
     rows = list(read_labels(Store(arith_run)))
     store = Store(str(tmp_path / "again"), create=True)
@@ -120,6 +121,7 @@ def test_the_same_bytes_whatever_the_order_of_shards(arith_run: str, tmp_path: P
     assert (outs[0] / "labels.json").read_bytes() != (outs[2] / "labels.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_families_held_out_of_training_are_rows_of_their_own(tmp_path: Path) -> None:
     rows = arith_rows(40)
     source = f"families={json.dumps(['shopping', *HELD_OUT_FAMILIES])}"
@@ -341,6 +343,7 @@ def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
     assert sum(split["reasons"].values()) == 4 == len(split["missing"])
 
 
+@pytest.mark.slow
 def test_the_public_benchmark_names_what_a_short_prm_cannot_read(
     public_data: Path, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def test_import_leaves_heavy_modules_alone(module: str) -> None:
     assert result.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["mclabel.jobs", "mclabel.judge.score"])
 def test_jobs_leave_alone_what_few_jobs_need(module: str) -> None:
     slow = ("torch", "ray", "vllm", "transformers", "datasets", "matplotlib", "scipy.stats")
@@ -39,6 +40,7 @@ def test_jobs_leave_alone_what_few_jobs_need(module: str) -> None:
     assert result.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_run_with_nothing_left_to_do_loads_no_engine(tmp_path: Path) -> None:
     words = ["problems.source=arith", "problems.limit=1", "policy.model=arith:policy"]
     words += ["estimator=outcome", "solutions.per_problem=1", "policy.max_tokens=8"]
@@ -72,6 +74,7 @@ def base_alone(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_grading_needs_nothing_that_a_trainer_pins() -> None:
     done = base_alone(
         "import mclabel as mc\n"

@@ -98,6 +98,7 @@ def test_memory_is_bounded_by_a_shard(tmp_path: Path, monkeypatch: pytest.Monkey
     assert max(held) - min(held) < written / 5
 
 
+@pytest.mark.slow
 def test_the_file_goes_with_the_process(tmp_path: Path) -> None:
     label(tmp_path, tmp_path / "run")
     code = (
@@ -117,6 +118,7 @@ def server() -> Iterator[FlakyS3]:
         yield proxy
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket(
     server: FlakyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 TEST = """
 def test_on_public_data(public_data):
@@ -17,6 +19,7 @@ def test_that_runs():
 """
 
 
+@pytest.mark.slow
 def test_a_skip_is_named_with_its_reason_and_remedy(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "test_it.py").write_text(TEST)

@@ -118,6 +118,7 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "act"),
     [

@@ -193,6 +193,7 @@ def test_an_event_on_what_is_not_there(tmp_path: Path, changes: dict[str, Any], 
         peoples_truth(str(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_screening_over_the_page(tmp_path: Path) -> None:
     run = plain_run(tmp_path / "run")
     path = tmp_path / "gold.jsonl"

@@ -48,6 +48,7 @@ def checker(running: Checker) -> Checker:
     return running
 
 
+@pytest.mark.slow
 def test_from_the_main_thread_with_an_alarm_of_the_callers(checker: Checker) -> None:
     rung = []
     signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
@@ -58,6 +59,7 @@ def test_from_the_main_thread_with_an_alarm_of_the_callers(checker: Checker) -> 
     assert rung == [1]
 
 
+@pytest.mark.slow
 def test_from_eight_threads(checker: Checker) -> None:
     pairs = hard_pairs(16)
     with ThreadPoolExecutor(8) as threads:
@@ -65,6 +67,7 @@ def test_from_eight_threads(checker: Checker) -> None:
     assert all(g.verdict is RIGHT for g in grades)
 
 
+@pytest.mark.slow
 def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
     """The workers' host stands still until the loop has turned for a while."""
     checker.grade(*HARD)
@@ -112,6 +115,7 @@ def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
     assert checker.grade(*HARD).verdict is RIGHT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_from_a_process_of_its_own(method: str) -> None:
     assert grade(*HARD).verdict is RIGHT

@@ -38,6 +38,7 @@ def test_a_heavy_pair_is_unknown_whatever_is_remembered(warm: bool) -> None:
     spend(10**9)  # the limit is lifted afterwards
 
 
+@pytest.mark.slow
 def test_judged_cases_are_far_from_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     grading = importlib.import_module("mclabel.answers.grade")  # the package names a function so
     monkeypatch.setattr(grading, "allow", lambda *n: allow(*n or (MAX_UNITS // 10,)))
@@ -66,6 +67,7 @@ def test_a_caller_deep_in_its_own_calls_gets_no_verdict_that_is_remembered() -> 
     checker.close()
 
 
+@pytest.mark.slow
 def test_hostile_pairs_never_raise() -> None:
     golds = ["12", "\\frac{1}{2}", "x^2+1", "(1,2)", "5\\text{ cm}", "[0,1)", "\\text{no solution}"]
     for text, gold in islice(hostile_pairs(7, golds), 1000):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mclabel.answers import Checker, group_answers, group_many
 
 
@@ -27,6 +29,7 @@ def test_odd_answers_are_compared_with_the_commonest_alone() -> None:
     checker.close()
 
 
+@pytest.mark.slow
 def test_many_problems_are_grouped_as_each_alone() -> None:
     checker = Checker()
     problems = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ def verdict(answer: str, gold: str, rules: GradeRules = DEFAULT_RULES) -> Verdic
     return found.verdict if isinstance(found, Grade) else Verdict.UNKNOWN
 
 
+@pytest.mark.slow
 @FUZZ
 @given(TEXT, TEXT)
 def test_nothing_raises(a: str, b: str) -> None:

@@ -58,6 +58,7 @@ def fresh() -> Iterator[Checker]:
     checker.close()
 
 
+@pytest.mark.slow
 def test_nothing_starts_before_it_is_needed_and_close_ends_it(fresh: Checker) -> None:
     checker = fresh
     assert checker.grade("1/2", "0.5").verdict is Verdict.RIGHT
@@ -113,6 +114,7 @@ def test_a_worker_that_always_dies_leaves_an_unknown_that_is_not_remembered(
     pool.shutdown()
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_delays_nobody_else(checker: Checker) -> None:
     """As one that gets no processor: it goes on when it can, and its verdict is the same."""
     pool = ThreadPoolExecutor(1)
@@ -212,6 +214,7 @@ def _suspend_a_worker(checker: Checker) -> psutil.Process:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_memory_is_limited() -> None:
     checker = Checker(num_workers=1, memory_bytes=400 << 20, max_steps=200_000)
     assert checker.grade(*HARD).verdict is Verdict.RIGHT
@@ -230,6 +233,7 @@ def test_memory_is_limited() -> None:
     checker.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["exit", "while busy"])
 def test_workers_die_with_their_parent(ending: str, tmp_path: Path) -> None:
     how = {
@@ -299,6 +303,7 @@ def test_a_worker_reads_files_and_imports() -> None:
     refuse("import", ("sympy", None, None, None, None))
 
 
+@pytest.mark.slow
 def test_the_host_can_be_tried_by_hand() -> None:
     """What the message says that is printed where it does not start."""
     command = [sys.executable, "-m", "mclabel.answers.workers.host"]

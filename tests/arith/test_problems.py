@@ -27,6 +27,7 @@ def test_problems_are_a_function_of_the_seed() -> None:
     assert generate(5, seed=1, split="train") != generate(5, seed=2, split="train")
 
 
+@pytest.mark.slow
 def test_splits_never_share_a_problem_whatever_the_seeds() -> None:
     texts = {
         split: {p.text for seed in (0, 1) for p in generate(100, seed=seed, split=split)}

@@ -82,6 +82,7 @@ def write_list(path: Path, count: int = 400) -> None:
     pq.write_table(table, path, compression="zstd")
 
 
+@pytest.mark.slow
 def test_a_file_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs.parquet"
     write_runs(path)
@@ -93,6 +94,7 @@ def test_a_file_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
     assert scan_mb(path) < 200
 
 
+@pytest.mark.slow
 def test_texts_that_rows_share_are_not_multiplied(tmp_path: Path) -> None:
     path = tmp_path / "named.parquet"
     write_named(path)
@@ -102,6 +104,7 @@ def test_texts_that_rows_share_are_not_multiplied(tmp_path: Path) -> None:
     assert scan_mb(path) < 400
 
 
+@pytest.mark.slow
 def test_a_row_too_large_is_left_out_and_the_others_are_read(tmp_path: Path) -> None:
     path = tmp_path / "list.parquet"
     write_list(path)
@@ -192,6 +195,7 @@ def test_a_json_file_too_large_for_memory_is_refused(tmp_path: Path) -> None:
         scan_rows(str(path))
 
 
+@pytest.mark.slow
 def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
     """By `show --limit 1`, and in little memory: whether it holds long runs or long names."""
     stamp = json.dumps({"kind": "labels", "schema_version": SCHEMA_VERSION}).encode()

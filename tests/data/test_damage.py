@@ -34,6 +34,7 @@ def out(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return write_run(tmp_path_factory.mktemp("run"), merged=request.param)
 
 
+@pytest.mark.slow
 def test_no_bit_flip_or_truncation_is_silent_or_raw(out: Path) -> None:
     """Some of each; `test_lost_and_swapped` damages every file of runs of every kind."""
     found = try_damages(out, 20, seed=20)

@@ -207,6 +207,7 @@ def swap(one: Path, other: Path) -> None:
         old.rename(new)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_gone_and_two_files_that_change_places_are_named(runs: Runs) -> None:
     store, aside = Store(str(runs.one)), runs.one.with_name("aside")
     for folder in [path for path in runs.one.iterdir() if path.is_dir()]:

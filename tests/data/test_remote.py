@@ -55,6 +55,7 @@ PROBLEMS: list[dict[str, object]] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_job_all_by_url_on_a_server_that_fails(
     s3: FlakyS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -221,6 +221,7 @@ def check_sequences(count: int, *, number: int) -> None:
     check()
 
 
+@pytest.mark.slow
 def test_four_sequences() -> None:
     check_sequences(4, number=0)
 

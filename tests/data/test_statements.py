@@ -247,6 +247,7 @@ for text in texts:
 """
 
 
+@pytest.mark.slow
 def test_no_text_takes_long_or_crashes() -> None:
     """In a time that grew with the square of a text's length this would take hours."""
     subprocess.run([sys.executable, "-c", HOSTILE], check=True, timeout=100)

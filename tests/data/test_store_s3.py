@@ -115,6 +115,7 @@ class _HalfFail:
         return self._rng.choice(faults)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("soon")
 def test_a_job_on_a_failing_store_is_exact_and_merges(s3: FlakyS3, tmp_path: Path) -> None:
     s3.fault = _HalfFail()

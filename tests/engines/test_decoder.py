@@ -115,6 +115,7 @@ def test_logits_equal_the_plain_forward_pass(name: str) -> None:
     assert worst < (1e-4 if name == "bundled" else 1e-6)
 
 
+@pytest.mark.slow
 def test_logits_of_the_bundled_policy_in_single_precision() -> None:
     """From step prefixes to its end token; elsewhere transformers' own rounding is 5e-4."""
     model = MODELS["bundled"]()

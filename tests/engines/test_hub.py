@@ -142,6 +142,7 @@ def test_a_tokenizer_alone_brings_no_weights(hub: Hub, tmp_path: Path) -> None:
     assert not list(Path(folder).glob("*.safetensors"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "message"),
     [

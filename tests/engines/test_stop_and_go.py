@@ -61,6 +61,7 @@ def test_a_line_ends_a_completion_that_is_continued() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_going_on_samples_what_a_fresh_engine_samples(temperature: float) -> None:
     """What is held of a rollout gives the next one the same tokens as computing it anew."""

@@ -34,6 +34,7 @@ def job(source: Path, out: Path, engine: str, *more: str) -> LabelConfig:
     return load_config(LabelConfig, None, [*given, "ray.address=none", *more])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fixed", "posterior"])
 def test_a_job_in_turns_is_the_job_side_by_side(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

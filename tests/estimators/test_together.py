@@ -209,6 +209,7 @@ def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert moved == pytest.approx([3 / 7, 3 / 7, 1 / 7], abs=1e-5) and moved.argmax() == 0
 
 
+@pytest.mark.slow
 def test_the_curve_is_found_again() -> None:
     rng = np.random.default_rng(0)
     odds = rng.normal(1.0, 2.0, 60_000)

@@ -105,6 +105,7 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
     )
 
 
+@pytest.mark.slow
 def test_beliefs_are_those_of_all_ways_there_are() -> None:
     evidence = evidence_of(np.random.default_rng(3), [3, 2, 3, 1])
     found = infer(evidence, RATES)
@@ -231,6 +232,7 @@ def labelled(completers: Sequence[Completer], *, num_problems: int = 45) -> dict
     return found
 
 
+@pytest.mark.slow
 def test_errors_and_repairs_are_found_by_completions_that_go_back_on_neither() -> None:
     found = labelled([Completer(), COMPLETERS[1]])
     assert found["first_error"] / found["num"] > 0.8
@@ -239,6 +241,7 @@ def test_errors_and_repairs_are_found_by_completions_that_go_back_on_neither() -
     assert found["luck"] < 0.15  # though completions of unsound prefixes end right 44% of the time
 
 
+@pytest.mark.slow
 def test_a_source_that_shows_nothing_is_hardly_asked_once_that_is_known() -> None:
     worthless = Completer(name="worthless", forced_tokens=8)
     found = labelled([Completer(), worthless])

@@ -117,6 +117,7 @@ def test_chances_are_less_sure_where_the_same_solutions_are_asked_at_each_step()
         assert found == pytest.approx(expected / expected.sum())
 
 
+@pytest.mark.slow
 def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:
     """500 solutions hold the same steps, with 8 completions of each, and 1,024 of one.
 

@@ -14,6 +14,7 @@ def true() -> dict[str, float]:
     return truths()
 
 
+@pytest.mark.slow
 def test_figures_agree_with_plain_numpy(true: dict[str, float]) -> None:
     found = figures(3000, seed=1)
     assert found.keys() == true.keys()

@@ -356,6 +356,7 @@ def test_a_job_ends_with_what_is_wrong(tmp_path: Path) -> None:
     assert "Health of the run" in page and "240 of 240 step labels (100%) are wrong" in page
 
 
+@pytest.mark.slow
 def test_a_sound_job_says_nothing(tmp_path: Path) -> None:
     job = ["problems.source=arith", "problems.limit=4", "ray.address=none", "seed=1"]
     said = mclabel(

@@ -254,6 +254,7 @@ def test_problems_without_programs_have_no_oracle(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_whole_command_resumes_and_its_figures_are_those_of_the_trees(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run(out)

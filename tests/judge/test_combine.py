@@ -78,6 +78,7 @@ def _named(rng: np.random.Generator, error: int, steps: int, rates: Sequence[flo
     return steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_rates_of_judges_are_learned_without_truth_and_a_worthless_one_weighs_nothing(
     seed: int,

@@ -65,6 +65,7 @@ def rows_of(place: Path) -> list[Any]:
     return sorted(read_labels(Store(str(place))), key=lambda row: row.solution.id)
 
 
+@pytest.mark.slow
 def test_a_grown_run_is_combined_as_if_it_was_the_first_time(
     run: tuple[Path, Callable[[], None]], inputs: tuple[str, str, str], tmp_path: Path
 ) -> None:

@@ -159,6 +159,7 @@ def either(
     return HostedServer(answered), hosted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["upload", "asked", "created", "noted", "polled", "read"])
 def test_stopped_at_any_step_each_request_is_paid_once(
     source: Path,

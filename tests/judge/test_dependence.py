@@ -43,6 +43,7 @@ def fused(world: World, judges: dict[str, Mapping[str, JudgeModel]]) -> Callable
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "copies"),
     [

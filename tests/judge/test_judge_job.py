@@ -126,6 +126,7 @@ def test_opinions_that_are_all_unknown_are_a_failure(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "all 2 opinions are unknown" in done.output
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_every_vote_is_asked_once(tmp_path: Path) -> None:
     """The jobs run in processes that share their imports, which cost ten times the work."""
     kills, count = 3, 12

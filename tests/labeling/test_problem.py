@@ -43,6 +43,7 @@ def label(
     return asyncio.run(label_problem(problem(number), on_one_engine(policy, settings), given=given))
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_value_at_the_promised_rate() -> None:
     policy = ScriptedEngine(scripted())
     inside, labels, error = 0, 0, 0.0
@@ -199,6 +200,7 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> No
     assert again.outcome is Outcome.UNGRADED  # graded again, it is not wrong
 
 
+@pytest.mark.slow
 def test_sequential_stores_an_unbiased_value_of_the_bare_problem() -> None:
     policy = ScriptedEngine(scripted())
     rows = [

@@ -48,6 +48,7 @@ def assert_close(a: Path, b: Path, tolerance: float) -> None:
         assert (tensor - theirs[name]).abs().max() < tolerance, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [["pair_weight=1.0"], ["balance=true", "weights=rollouts"]])
 def test_pieces_add_up_to_the_batch(
     base: str, labels: str, tmp_path: Path, more: list[str]
@@ -168,6 +169,7 @@ def test_adapters_of_a_base_in_bfloat16_are_float32(base: str) -> None:
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
 
 
+@pytest.mark.slow
 def test_early_stopping_keeps_the_best_weights(base: str, labels: str, tmp_path: Path) -> None:
     report = train(
         tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=400", "batch_size=8",
@@ -261,6 +263,7 @@ def train_in_two(out: Path, *overrides: str, by_ray: bool) -> TrainReport:
     return train(out, *overrides, "workers=2")  # has ended, and reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by_ray", "how"),
     [

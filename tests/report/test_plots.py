@@ -65,6 +65,7 @@ def test_hostile_names_are_text_of_bounded_length(recwarn: pytest.WarningsRecord
     assert plain("a" * 10_000) == "a" * 40 + "…" + "a" * 19
 
 
+@pytest.mark.slow
 def test_files_of_hostile_names_are_the_same_bytes_twice(tmp_path: Path) -> None:
     for name in ("one", "two"):
         save_plot(hostile_plot(), tmp_path / name)

@@ -292,6 +292,7 @@ def test_many_steps_are_given_part_by_part(tmp_path: Path) -> None:
         assert viewer.get("rollouts", id="solution-0", step=200)["total"] == 4
 
 
+@pytest.mark.slow
 def test_a_run_under_way_grows(tmp_path: Path) -> None:
     run = tmp_path / "run"
     claim(Store(str(run), create=True), "run.json", Semantic.of(CONFIG), {}, run=run.name)

@@ -70,6 +70,7 @@ def test_a_pilot_is_spread_over_all_lengths() -> None:
     assert counts.min() > 120 and counts.max() < 240  # of 167 or 182
 
 
+@pytest.mark.slow
 def test_the_interval_holds_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = errors = 0.0

@@ -117,6 +117,7 @@ def test_an_actor_that_survives_every_kill_is_left_where_it_is(
     check_exact(out, 8)
 
 
+@pytest.mark.slow
 def test_without_ray_a_silent_engine_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -119,6 +119,7 @@ def solved(kind: str, score: Scorer, **settings: Any) -> float:
     return num_solved / 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "scorer", "settings"),
     [

@@ -197,6 +197,7 @@ def test_bad_input_is_one_clear_word(tmp_path: Path, keys: list[str], message: s
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_damaged_trees_are_found_and_searched_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(*arith(out)).exit_code == 0

@@ -139,6 +139,7 @@ def test_a_stream_holds_the_same_solution(server: Running) -> None:
     assert chunks[-2].search == whole.search
 
 
+@pytest.mark.slow
 def test_several_solutions_differ_and_the_chosen_one_is_first(server: Running) -> None:
     extra = {"search": {"kind": "best_of_n", "n": 4}, "choose": "majority"}
     one, two = server.ask(extra_body=extra), server.ask(n=2, extra_body=extra)
@@ -417,6 +418,7 @@ def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
         assert errors == ""
 
 
+@pytest.mark.slow
 def test_a_dead_engine_ends_the_command_with_one_line() -> None:
     engine = "policy.engine={kind: scripted, crash_rate: 1}"
     with command(engine, "policy.max_tokens=1000") as (process, server):

@@ -222,6 +222,7 @@ def test_harmless_values_of_a_file_stand(tmp_path: Path) -> None:
     assert found.policy.engine.model_dump()["engine_args"] == engine["engine_args"]
 
 
+@pytest.mark.slow
 def test_a_thin_script_takes_the_option(tmp_path: Path) -> None:
     config = written(tmp_path, target="subprocess:getoutput", base="arith:strong", labels=["x"])
     script = [sys.executable, str(ROOT / "jobs" / "train.py"), config, "out=x"]

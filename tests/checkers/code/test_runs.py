@@ -69,6 +69,7 @@ def test_exports_hold_code_and_the_gold_as_data(run: Path, tmp_path: Path) -> No
         assert any(text.startswith("\n".join(completions)) for text in rows)
 
 
+@pytest.mark.slow
 def test_best_of_n_splits_samples_as_it_is_told(tmp_path: Path) -> None:
     config = f"{CONFIGS}/eval/pyarith.yaml"
     few = ("problems.limit=2", "samples=2", "policy.engine.max_live=64", "split.by=function")
