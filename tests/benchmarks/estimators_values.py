@@ -51,7 +51,7 @@ def simulate_intervals(
 ) -> dict[str, Any]:
     """Intervals and values on simulated cases whose values are known.
 
-    `coverage` is a 99% lower bound; `width_ratio` is to Clopper and Pearson's interval.
+    `coverage` has a 99% lower bound; `width_ratio` is to Clopper and Pearson's interval.
     """
     kinds = _kinds(rollouts=16, most=64)
     num_fitted = size.pick(smoke=4, quick=40, full=150)
@@ -75,7 +75,12 @@ def simulate_intervals(
                 _add(tallies[_source_name(source, settings)], tally)
             _add(means, one.means)
     coverage = {
-        source: clopper_pearson(t.covered, t.labels, level=0.98)[0] for source, t in tallies.items()
+        source: {
+            "labels": t.labels,
+            "covered": t.covered / t.labels,
+            "low": clopper_pearson(t.covered, t.labels, level=0.98)[0],
+        }
+        for source, t in tallies.items()
     }
     width = {source: t.width / t.fixed_width for source, t in tallies.items()}
     bias = {source: t.error / t.values if t.values else None for source, t in tallies.items()}
@@ -198,11 +203,11 @@ def soft_values(
             "bias": float(error.mean()),
             "bias_interval": interval((weights @ off) / (weights @ count), len(problems)),
         }
-    for label, row_ in found.items():
+    for label, figures in found.items():
         beside = f"fixed K={label.rpartition('=')[2]}"
         if " every=" in label:  # as many rollouts of the same prefixes
             ratio = interval(resampled[label] / resampled[beside], len(problems))
-            row_["rmse_to_fixed"] = [row_["rmse"] / found[beside]["rmse"], *ratio]
+            figures["rmse_to_fixed"] = [figures["rmse"] / found[beside]["rmse"], *ratio]
     return found
 
 

@@ -6,8 +6,8 @@ Trains the bundled policy by `mclabel rl` with several credits, from the same st
 problems, and measures every policy on the same test problems: right answers, right answers through
 wrong steps, solutions without a wrong step; families that were held out; and whether the figures
 moved that a hacked reward moves (`planted` is a reward made to be hacked). Arms are compared with
-outcome GRPO at equal steps, and at equal tokens (all that was sampled, values included), by a
-paired bootstrap over problems.
+the first, outcome GRPO unless `--arms` begins with another, at equal steps, and at equal tokens
+(all that was sampled, values included), by a paired bootstrap over problems.
 
 Beside that: how far advantages are from the truth by the way of estimating, and its cost. Unless it
 is `--quick` and no arm needs a PRM: how much the reward server scores; and how right a PRM is on
@@ -67,30 +67,20 @@ def _arms(
     runs: dict[str, list[Arm]] = {
         name: [trained(work, name, seed, steps, size, prm) for seed in seeds] for name in names
     }
-    policies = {"before": "arith:policy"} | {
-        name: str(work / f"{name}-{seeds[0]}" / "model") for name in names
-    }
-    if size is BenchmarkSize.SMOKE:
-        policies = {"before": policies["before"]}
-    others = {name: found for name, found in runs.items() if name != "outcome"}
-    outcome = runs.get("outcome")
-    alike = {} if outcome is None else {n: compared(found, outcome) for n, found in others.items()}
-    tokens_alike = (
-        {}
-        if outcome is None
-        else {name: compared(found, outcome, equal_tokens=True) for name, found in others.items()}
-    )
+    first, *others = names
+    models = {name: str(work / f"{name}-{seeds[0]}" / "model") for name in names}
+    policies = {"before": "arith:policy"} | (models if size is not BenchmarkSize.SMOKE else {})
     return {
-        "before": runs[names[0]][0].first,
+        "before": runs[first][0].first,
         "pass_at_1": {name: compared(found, None) for name, found in runs.items()},
         "last": {name: _mean(found) for name, found in runs.items()},
         "signs_of_hacking": {name: _signs(found) for name, found in runs.items()},
         "held_out": {name: held_out(policy, size) for name, policy in policies.items()},
-        "drift": None
-        if prm is None
-        else drift(work, prm, policies.get(names[0], "arith:policy"), size),
-        "minus_grpo_equal_steps": alike,
-        "minus_grpo_equal_tokens": tokens_alike,
+        "drift": None if prm is None else drift(work, prm, models[first], size),
+        "minus_first_equal_steps": {name: compared(runs[name], runs[first]) for name in others},
+        "minus_first_equal_tokens": {
+            name: compared(runs[name], runs[first], equal_tokens=True) for name in others
+        },
     }
 
 

@@ -47,8 +47,8 @@ BELIEFS = (
     "estimator.min_gain_per_token=0.001",
 )
 SMOKE = Amounts(
-    pool=3, first=4, budgets=(6,), seeds=1, steps=1, test=2, validation=2, each=4, later_seeds=1,
-    later_steps=1, beta=2, rolled=1, large=2, large_steps=1, small=3, sizes=(4,), sound=0.3,
+    pool=4, first=4, budgets=(6,), seeds=1, steps=1, test=3, validation=2, each=4, later_seeds=1,
+    later_steps=1, beta=2, rolled=1, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
 )  # fmt: skip
 QUICK = Amounts(
     pool=40, first=8, budgets=(12, 24), seeds=2, steps=20, test=60, validation=30, each=16,
