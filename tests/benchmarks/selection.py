@@ -41,14 +41,10 @@ from tests.benchmarks.selection_arms import METHODS, TARGETS, Amounts
 from tests.benchmarks.selection_figures import Study
 from tests.benchmarks.sizes import BenchmarkSize
 
-BELIEFS = (
-    "estimator.kind=posterior",
-    "estimator.rollouts=64",
-    "estimator.min_gain_per_token=0.001",
-)
 SMOKE = Amounts(
     pool=4, first=4, budgets=(6,), seeds=1, steps=1, test=3, validation=2, each=4, later_seeds=1,
     later_steps=1, beta=2, rolled=1, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
+    gain=0.01,
 )  # fmt: skip
 QUICK = Amounts(
     pool=40, first=8, budgets=(12, 24), seeds=2, steps=20, test=60, validation=30, each=16,
@@ -155,7 +151,10 @@ def beta_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
     train = ["problems.split=train", "problems.seed=71", f"problems.limit={amounts.beta}"]
     ways = {
         "counts": [*train, "estimator.kind=fixed", "estimator.rollouts=8"],
-        "beliefs": [*train, *BELIEFS],
+        "beliefs": [
+            *(*train, "estimator.kind=posterior", "estimator.rollouts=64"),
+            f"estimator.min_gain_per_token={amounts.gain}",
+        ],
         "rolled": [
             *("problems.split=test", "problems.seed=72", f"problems.limit={amounts.rolled}"),
             *("estimator.kind=fixed", "estimator.rollouts=16"),

@@ -52,6 +52,8 @@ class Amounts:
     each: int
     """Solutions of a problem in pools, and N of best of N."""
     beta: int
+    gain: float = 0.001
+    """Least gain a token of the labels by `posterior`."""
     rolled: int
     large: int
     large_steps: int
