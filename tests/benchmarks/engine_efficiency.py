@@ -15,14 +15,10 @@ takes so little that everything around it shows. --quick measures the bundled on
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import statistics
 import tempfile
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
@@ -34,6 +30,7 @@ from tests.benchmarks.engine_common import (
     loaded_policy,
     watch,
 )
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 REPEATS = 3
@@ -51,29 +48,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="mclabel-50m-") as folder:
             random_model(Path(folder))
             large = asyncio.run(_compare(folder, count, repeats, rollouts=2, max_tokens=24))
-    table = Table("model", "job tokens/s", "flat tokens/s", "ratio (all)", "under 256 live", "lag")
-    for name, found in [("bundled, 1M", small), ("random, 50M", large)]:
-        if found is not None:
-            jobs, flats = found
-            table.add_row(
-                name,
-                f"{statistics.median(j.tokens_per_s for j in jobs):,.0f}",
-                f"{statistics.median(f.tokens_per_s for f in flats):,.0f}",
-                f"{_ratio(found):.3f} ({', '.join(f'{r:.3f}' for r in _ratios(found))})",
-                f"{_under(found):.1%}",
-                f"{1000 * max(j.loop_lag_s for j in jobs):.0f} ms",
-            )
-    Console(width=120).print(f"engine: {engine_name()}", table)
     result = {
-        "ratio_50m": None if large is None else round(_ratio(large), 3),
-        "ratio_1m": round(_ratio(small), 3),
+        "ratio_50m": None if large is None else _ratios(large),
+        "ratio_1m": _ratios(small),
         "share_under_256_live": round(_under(large or small), 3),
         "share_under_256_live_1m": round(_under(small), 3),
-        "ratios_1m": [round(ratio, 3) for ratio in _ratios(small)],
         "loop_lag_s": round(max(job.loop_lag_s for job in small[0]), 3),
         "engine": engine_name(),
     }
-    print(json.dumps(result))
+    finish(result)
 
 
 Pairs = tuple[list[Run], list[Run]]
@@ -105,11 +88,9 @@ async def _flat(policy: LoadedPolicy) -> Run:
 
 
 def _ratios(pairs: Pairs) -> list[float]:
-    return [job.tokens_per_s / flat.tokens_per_s for job, flat in zip(*pairs, strict=True)]
-
-
-def _ratio(pairs: Pairs) -> float:
-    return statistics.median(_ratios(pairs))
+    """Median, least and most."""
+    found = [job.tokens_per_s / flat.tokens_per_s for job, flat in zip(*pairs, strict=True)]
+    return [round(one, 3) for one in (statistics.median(found), min(found), max(found))]
 
 
 def _under(pairs: Pairs) -> float:

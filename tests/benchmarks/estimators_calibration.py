@@ -1,37 +1,29 @@
 """Whether the posterior's beliefs are right as often as they claim; fits their calibration.
 
     python -m tests.benchmarks.estimators_calibration [--smoke | --quick]
-    python -m tests.benchmarks.estimators_calibration collect --split validation --out v.jsonl
-    python -m tests.benchmarks.estimators_calibration fit v.jsonl ...
-    python -m tests.benchmarks.estimators_calibration collect --split test --out t.jsonl
-    python -m tests.benchmarks.estimators_calibration report t.jsonl ...
 
-The first does all that the others do, with priors of a pool that it makes; the last line is JSON.
-`collect` labels fresh problems with the bundled policy, at several least gains a token, with and
-without agreement, and writes each solution's largest belief as the chain has it and whether it was
-right. Settings share rollouts, so that the engine makes each but once. Priors are those of
-`--validation` runs, the same for both splits. `fit` prints the curves of
-`mclabel.labeling.estimators.posterior.judging`; `report` applies them. Both can be given
-several files.
+Labels fresh problems with the bundled policy, at several least gains a token, with and without
+agreement, and compares each solution's largest belief, as the chain has it, with whether it was
+right. Settings share rollouts, so that the engine makes each but once. Priors are those of a pool
+of validation problems, the same for both splits. `curves` are those of
+`mclabel.labeling.estimators.posterior.judging`, fitted on validation problems; `reliability` is of
+test problems under the curves that ship. The last line is JSON.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from mclabel.checkers import make_checker
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import Completion, LabeledSolution, Outcome, Problem
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import Split, generate
 from mclabel.engines import EngineStats, Policy, make_engine
 from mclabel.engines.base import limited
 from mclabel.evaluate.labels.quality import exact_first_error
@@ -50,69 +42,38 @@ from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.run.desk import Desk
 from tests.benchmarks.estimators_common import fitted, load_pool, make_pool
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 GAINS = (3e-3, 1e-3, 3e-4, 1e-4)
 """Least gains a token."""
 NUM_PROBLEMS, SEED = 1000, 500
 """Of each split."""
+SPLITS: tuple[Split, ...] = ("validation", "test")
 SIDE_BY_SIDE = 96
 MIN_SHARE = 0.05
 """Share of the labels in a bin under which it does not count."""
 
 
 def main() -> None:
-    parser = SizedParser(__doc__)
-    verbs = parser.add_subparsers(
-        dest="verb", help="one part; without, all of them", parser_class=argparse.ArgumentParser
-    )
-    collect = verbs.add_parser("collect")
-    collect.add_argument("--split", choices=["validation", "test"], required=True)
-    collect.add_argument("--problems", type=int, default=NUM_PROBLEMS)
-    collect.add_argument("--seed", type=int, default=SEED)
-    collect.add_argument("--priors", action="append", required=True, help="AGREEMENT=FILE, twice")
-    collect.add_argument("--out", type=Path, required=True)
-    for verb in ("fit", "report"):
-        verbs.add_parser(verb).add_argument("rows", nargs="+", type=Path)
-    args = parser.read()
-    if args.verb is None:
-        print(json.dumps(_all(args.size)))
-    elif args.verb == "collect":
-        priors = {}
-        for given in args.priors:
-            name, _, path = given.partition("=")
-            priors[name == "true"] = path
-        asyncio.run(_collect(args.split, args.problems, args.seed, priors, args.out))
-    else:
-        rows = _read(args.rows)
-        print(json.dumps(_fit(rows) if args.verb == "fit" else report(rows)))
-
-
-def _all(size: BenchmarkSize) -> dict[str, Any]:
-    """Curves fitted on validation problems, and how reliable beliefs are on test problems."""
-    pool_size = size.pick(smoke=(2, 16), quick=(8, 16), full=(350, 64))
-    num_problems = size.pick(smoke=4, quick=24, full=NUM_PROBLEMS)
-    rows = {}
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    count, rollouts = size.pick(smoke=(1, 4), quick=(8, 16), full=(350, 64))
+    num_problems = size.pick(smoke=2, quick=24, full=NUM_PROBLEMS)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        count, rollouts = pool_size
-        pool = make_pool(folder, "validation", count, rollouts, Console(emoji=False))
-        cases = load_pool([pool])
+        cases = load_pool([make_pool(folder, "validation", count, rollouts)])
         priors = {}
         for agreement in (False, True):
             learned = fitted(cases, agreement=agreement, cap=16)
             assert learned is not None, "the learner of `posterior` has fitted nothing"
             priors[agreement] = str(folder / f"{agreement}.json")
             Path(priors[agreement]).write_text(learned.to_json())
-        for split in ("validation", "test"):
-            out = folder / f"{split}.jsonl"
-            asyncio.run(_collect(split, num_problems, SEED, priors, out))
-            rows[split] = _read([out])
-    return {"curves": _fit(rows["validation"]), "reliability": report(rows["test"])}
-
-
-def _read(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+        gains = size.pick(smoke=GAINS[:1], quick=GAINS, full=GAINS)
+        validation, test = (
+            asyncio.run(_collect(generate(num_problems, seed=SEED, split=split), priors, gains))
+            for split in SPLITS
+        )
+    finish({"curves": _fit(validation), "reliability": report(test)})
 
 
 class SharedPolicy:
@@ -150,38 +111,30 @@ class SharedPolicy:
 
 
 async def _collect(
-    split: Literal["validation", "test"],
-    num_problems: int,
-    seed: int,
-    priors: Mapping[bool, str],
-    out: Path,
-) -> None:
-    """Write a row for each label of each solution; `priors` are files, by agreement."""
+    problems: Sequence[Problem], priors: Mapping[bool, str], gains: Sequence[float]
+) -> list[dict[str, Any]]:
+    """A row for each label of each solution; `priors` are files, by agreement."""
     # Beliefs are collected as the chain has them, and calibrated afterwards.
     calibrating = judging.calibrated
     judging.calibrated = lambda posterior, **_: posterior
     try:
-        await _write_rows(split, num_problems, seed, priors, out)
+        return await _labels(problems, priors, gains)
     finally:
         judging.calibrated = calibrating
 
 
-async def _write_rows(
-    split: Literal["validation", "test"],
-    num_problems: int,
-    seed: int,
-    priors: Mapping[bool, str],
-    out: Path,
-) -> None:
+async def _labels(
+    problems: Sequence[Problem], priors: Mapping[bool, str], gains: Sequence[float]
+) -> list[dict[str, Any]]:
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), ["out=none"])
-    policy = SharedPolicy(make_engine(config.policy, seed=seed))
+    policy = SharedPolicy(make_engine(config.policy, seed=SEED))
     await policy.start()
     desk, gate = Desk(), asyncio.Semaphore(SIDE_BY_SIDE)
     decisions = Decisions(desk)
 
     def shared(estimator: PosteriorEstimator.Settings) -> Shared:
         settings = LabelSettings(
-            seed=seed, solutions=SolutionSettings(per_problem=4), estimator=estimator
+            seed=SEED, solutions=SolutionSettings(per_problem=4), estimator=estimator
         )
         learner = run_learner(settings)
         return Shared(
@@ -202,7 +155,7 @@ async def _write_rows(
             priors=priors[agreement],
         )
         for agreement in (False, True)
-        for gain in GAINS
+        for gain in gains
     ]
     runs = [(estimator, shared(estimator)) for estimator in estimators]
 
@@ -225,14 +178,14 @@ async def _write_rows(
                 ]
             return found
 
-    problems = generate(num_problems, seed=seed, split=split)
-    with out.open("w") as file:
-        for begin in range(0, len(problems), 2 * SIDE_BY_SIDE):
-            some = problems[begin : begin + 2 * SIDE_BY_SIDE]
-            for rows in await asyncio.gather(*map(one, some)):
-                file.writelines(json.dumps(row) + "\n" for row in rows)
-            print(f"{begin + len(some)} of {len(problems)} problems", flush=True)
+    found: list[dict[str, Any]] = []
+    for begin in range(0, len(problems), 2 * SIDE_BY_SIDE):
+        some = problems[begin : begin + 2 * SIDE_BY_SIDE]
+        for rows in await asyncio.gather(*map(one, some)):
+            found += rows
+        print(f"{begin + len(some)} of {len(problems)} problems", flush=True)
     await policy.close()
+    return found
 
 
 def _kind(row: LabeledSolution) -> Kind:
@@ -260,7 +213,7 @@ def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Reliability by agreement and least gain; the largest miss of a bin that counts."""
     found = {}
     for agreement in (False, True):
-        for gain in GAINS:
+        for gain in sorted({row["gain"] for row in rows}, reverse=True):
             these = [r for r in rows if r["agreement"] == agreement and r["gain"] == gain]
             bins = list(_bins(these))
             name = f"{'with' if agreement else 'without'} agreement, least gain {gain:g}"
@@ -274,12 +227,6 @@ def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 "worst": worst,
                 "bins": bins,
             }
-            shown = ", ".join(
-                f"{b['believed']:.2f}: {b['right']:.2f} ±{b['error']:.2f} ({b['labels']})"
-                for b in bins
-                if b["counts"]
-            )
-            print(f"{name}: worst {worst:.3f}; believed: was right (labels) {shown}")
     return found
 
 

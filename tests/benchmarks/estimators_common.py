@@ -9,20 +9,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
-from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import Outcome
 from mclabel.data.readers.rows import read_text
 from mclabel.evaluate.labels.quality import exact_first_error
-from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import Estimator, EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.simulation.measure import COLUMNS, Measurement, measure
 from mclabel.labeling.simulation.replay import Case, Replay, read_pool
 from mclabel.run.shards.store import Store
-from mclabel.show.progress import job_progress
+from tests.benchmarks.runs import label
 
 SEED = 77
 TRUTH_SEED = 79
@@ -36,7 +32,7 @@ POSTERIORS = {"posterior": False, "posterior+agreement": True}
 """Whether a posterior uses agreement, by its name here."""
 
 
-def make_pool(out: Path, name: str, count: int, rollouts: int, console: Console) -> str:
+def make_pool(out: Path, name: str, count: int, rollouts: int) -> str:
     """Label `count` problems with `rollouts` of every prefix.
 
     Args:
@@ -44,24 +40,16 @@ def make_pool(out: Path, name: str, count: int, rollouts: int, console: Console)
         name: `validation`, `test` or `truth`, which chooses the problems.
         count: problems.
         rollouts: of each prefix.
-        console: progress goes there.
 
     Returns:
         The run.
     """
-    where = str(out / name)
     seed = TRUTH_SEED if name == "truth" else SEED
     split = "validation" if name == "validation" else "test"
-    changes = [f"out={where}", f"problems.split={split}", f"problems.limit={count}"]
+    changes = [f"problems.split={split}", f"problems.limit={count}", f"problems.seed={seed}"]
     changes += [f"estimator.rollouts={rollouts}", f"estimator.root_rollouts={rollouts}"]
-    config = load_config(
-        LabelConfig,
-        bundled_config("label/quickstart.yaml"),
-        [*changes, f"problems.seed={seed}", f"seed={seed}", "ray.address=none", "block_problems=4"],
-    )
-    with job_progress(console, f"pool {name}") as progress:
-        jobs.label(config, progress)
-    return where
+    label(out / name, *changes, f"seed={seed}", "block_problems=4")
+    return str(out / name)
 
 
 def load_pool(runs: Sequence[str], **options: Any) -> list[Case]:
@@ -134,12 +122,26 @@ def difference(
     one: Measurement, other: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
 ) -> list[float]:
     """Value, low and high of the paired difference of two shares."""
-    shares = []
-    for found in (one, other):
-        a, b = (found.table[:, COLUMNS.index(name)] for name in (top, bottom))
-        shares.append((a.sum() / b.sum(), weights @ a / np.maximum(weights @ b, 1e-9)))
-    low, high = np.quantile(shares[0][1] - shares[1][1], [0.025, 0.975])
-    return [float(shares[0][0] - shares[1][0]), float(low), float(high)]
+    (value, drawn), (its, others) = (_share(m, top, bottom, weights) for m in (one, other))
+    return [round(n, 4) for n in (value - its, *_ends(drawn - others))]
+
+
+def share(one: Measurement, top: str, bottom: str, weights: NDArray[np.float64]) -> list[float]:
+    """Value, low and high of the sum of a column over that of another."""
+    value, drawn = _share(one, top, bottom, weights)
+    return [round(n, 4) for n in (value, *_ends(drawn))]
+
+
+def _share(
+    one: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64]]:
+    a, b = (one.table[:, COLUMNS.index(name)] for name in (top, bottom))
+    return one.ratio(top, bottom), weights @ a / np.maximum(weights @ b, 1e-9)
+
+
+def _ends(drawn: NDArray[np.float64]) -> list[float]:
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return [float(low), float(high)]
 
 
 def shown_equal(differences: Sequence[Sequence[float]]) -> bool:

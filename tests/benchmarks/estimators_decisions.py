@@ -12,13 +12,11 @@ asked a sleeping task of the event loop wakes up. The last line is JSON.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from mclabel.checkers import make_checker
 from mclabel.core.records import Problem
@@ -31,6 +29,7 @@ from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.run.desk import Desk
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 TICK_S = 0.002
@@ -38,7 +37,22 @@ TICK_S = 0.002
 
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
-    print(json.dumps(summary(decision_cost(size, Console()))))
+    found = [
+        asyncio.run(
+            _run(size.pick(smoke=8, quick=2 * block, full=max(512, 2 * block)), block, steps)
+        )
+        for steps in size.pick(smoke=(4,), quick=(4, 8), full=(4, 8))
+        for block in (16, 256)
+    ]
+    full = [one["us_per_decision"] for one in found if one["full"]]
+    finish(
+        {
+            "us_per_decision": float(np.mean(full)),
+            "decisions": {
+                f"{one['steps']} steps, {one['problems_at_a_time']} at a time": one for one in found
+            },
+        }
+    )
 
 
 class TimedDecisions(Decisions):
@@ -57,12 +71,12 @@ class TimedDecisions(Decisions):
         return found
 
 
-async def _run(problems: int, block: int, num_steps: int, delay_s: float) -> dict[str, Any]:
+async def _run(problems: int, block: int, num_steps: int) -> dict[str, Any]:
     settings = LabelSettings(
         solutions=SolutionSettings(per_problem=4),
         estimator=PosteriorEstimator.Settings(rollouts=16, min_gain_per_token=1e-4),
     )
-    engine = ScriptedEngine.Settings(num_steps=num_steps, delay_s=delay_s)
+    engine = ScriptedEngine.Settings(num_steps=num_steps, delay_s=0.02)
     policy = ScriptedEngine(PolicySettings(max_tokens=10_000, engine=engine))
     await policy.start()
     desk, learner, fitting = Desk(), run_learner(settings), asyncio.Lock()
@@ -118,27 +132,6 @@ async def _tick(lags: list[float]) -> None:
         began = time.perf_counter()
         await asyncio.sleep(TICK_S)
         lags.append(time.perf_counter() - began - TICK_S)
-
-
-def decision_cost(size: BenchmarkSize, console: Console) -> list[dict[str, Any]]:
-    """Measure decisions for solutions of 5 and 9 steps."""
-    found = []
-    for num_steps in (4, 8):
-        for block in (16, 256):
-            problems = size.pick(smoke=block // 8, quick=2 * block, full=max(512, 2 * block))
-            one = asyncio.run(_run(problems, block, num_steps, delay_s=0.02))
-            shown = ", ".join(
-                f"{k} {v:,.3g}" if v < 1000 else f"{k} {v:,.0f}" for k, v in one.items()
-            )
-            console.print(f"decisions: {shown}")
-            found.append(one)
-    return found
-
-
-def summary(decisions: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the JSON line holds: every measurement, and the mean cost where the engine is full."""
-    full = [one["us_per_decision"] for one in decisions if one["full"]]
-    return {"us_per_decision": float(np.mean(full)), "decisions": decisions}
 
 
 if __name__ == "__main__":

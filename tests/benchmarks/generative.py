@@ -1,38 +1,32 @@
 """Does a small verifier that writes a chain about each step find first errors better than a PRM?
 
-    python -m tests.benchmarks.generative [--smoke | --quick] [--out FOLDER] [--minutes 30]
+    python -m tests.benchmarks.generative [--smoke | --quick] [--out FOLDER]
 
 On arith, with exact labels of the policy's solutions to train problems. A verifier learns to write
-chains that a program made for the same solutions; a PRM with head `likelihood`, one with a plain
-token head, and a PRM on a base that first learned the right solutions to the same problems learn
-the labels. All start from the bundled policy. Epochs, the form of the chains and thresholds are
-chosen on validation problems by first-error F1. Test problems are of the families of training, and
-of families kept out of it. The verifier writes one greedy chain; a chain without a verdict on every
-step up to the first incorrect one finds nothing. Intervals: 95%, paired bootstrap over problems.
+chains that a program made for the same solutions; a PRM with head `likelihood` and one with a plain
+token head learn the labels. All start from the bundled policy. Epochs, the form of the chains and
+thresholds are chosen on validation problems by first-error F1. Test problems are of the families of
+training, and of families kept out of it. The verifier writes one greedy chain; a chain without a
+verdict on every step up to the first incorrect one finds nothing. Intervals: 95%, paired bootstrap
+over problems.
 
 The rule, fixed beforehand: a generative verifier is worth going on with only if it finds more first
 errors than the PRM with head `likelihood`, of solutions that have one, with a lower bound above 0.
 
-About three hours of one core, in pieces: what is under `--out` is not done again, and `--minutes`
-stops in time. `--quick` takes ten minutes, in which a verifier does not learn to write its chains.
-The last line is JSON.
+About three hours of one core, in pieces: what is under `--out` is not done again. `--quick` takes
+ten minutes, in which a verifier does not learn to write its chains. The last line is JSON.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from tests.benchmarks.generative_figures import (
     MAX_TOKENS,
-    TEMPERATURE,
     Block,
     Reading,
     always,
@@ -41,30 +35,20 @@ from tests.benchmarks.generative_figures import (
     cost_of_scores,
     f1,
     false_alarms,
-    known,
-    label_agreement,
     named_by_chains,
     named_by_scores,
     policy_parameters,
     threshold_at,
     truth,
 )
-from tests.benchmarks.generative_training import (
-    Course,
-    Form,
-    chains,
-    right_solutions,
-)
-from tests.benchmarks.pieces import Pieces
+from tests.benchmarks.generative_training import Course, Form, chains
+from tests.benchmarks.pieces import Pieces, in_pieces
 from tests.benchmarks.prm_vs_orm import HELD_OUT, HELD_OUT_FAMILIES, TEST, VALIDATION
 from tests.benchmarks.scorers import NO_ERROR, Training, read_scores, samples
-from tests.benchmarks.sizes import BenchmarkSize, SizedParser
-from tests.support.verifier_chains import golden_read
+from tests.benchmarks.sizes import BenchmarkSize
 
 TRAIN = "train"
 GENERATIVE, LIKELIHOOD, PLAIN = "generative", "likelihood", "plain"
-TAUGHT = "likelihood, taught"
-"""The head `likelihood` on a base that learned right solutions first."""
 CAUTIOUS = "cautious"
 """Of a PRM with the threshold at which it has the false alarms of the verifier."""
 
@@ -78,12 +62,8 @@ class Amounts:
     validation: int
     test: int
     held_out: int
-    kept: int
-    """Train solutions about which a chain is sampled, to be kept or not."""
     verifiers: Sequence[tuple[Form, int]]
     """Form of the chains, and epochs; one is chosen, after one of its last epochs."""
-    epochs: int
-    """Of the base that learns right solutions."""
     epochs_of_prms: Sequence[int]
     """One is chosen."""
     max_steps: int | None = None
@@ -96,9 +76,7 @@ SMOKE = Amounts(
     validation=4,
     test=4,
     held_out=2,
-    kept=2,
     verifiers=(("claim", 1),),
-    epochs=1,
     epochs_of_prms=(1,),
     max_steps=1,
     max_tokens=8,
@@ -108,9 +86,7 @@ QUICK = Amounts(
     validation=80,
     test=150,
     held_out=50,
-    kept=50,
     verifiers=(("claim", 3),),
-    epochs=3,
     epochs_of_prms=(4,),
 )
 FULL = Amounts(
@@ -118,9 +94,7 @@ FULL = Amounts(
     validation=400,
     test=1000,
     held_out=400,
-    kept=400,
     verifiers=(("claim", 3), ("copy", 3), ("short", 3), ("quote", 3), ("claim", 6)),
-    epochs=3,
     epochs_of_prms=(2, 1),
 )
 LAST_EPOCHS = 3
@@ -128,18 +102,10 @@ LAST_EPOCHS = 3
 
 
 def main() -> None:
-    parser = SizedParser(__doc__)
-    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
-    parser.add_argument("--minutes", type=float, help="begin no piece after so many minutes")
-    args = parser.read()
-    console = Console(emoji=False, width=150)
-    with tempfile.TemporaryDirectory() as scratch:
-        pieces = Pieces(workers=1, minutes=args.minutes)
-        found = run(args.out or Path(scratch), console, pieces, size=args.size)
-    print(json.dumps(found))
+    in_pieces(__doc__, run)
 
 
-def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> dict[str, Any]:
+def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
     """Sample, train, read, measure."""
     amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
     pools = [
@@ -165,13 +131,9 @@ def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> 
         )
         for form, epochs in amounts.verifiers
     ]
-    right = replace(verifiers[0], name="right", exchanges=right_solutions, epochs=amounts.epochs)
-    trainings = prms(out, amounts, right)
-    pieces.run(verifiers[0].pieces(out))
-    pieces.run([one.piece(out) for kind in (LIKELIHOOD, PLAIN) for one in trainings[kind]])
-    pieces.run(right.pieces(out))
-    pieces.run([one.piece(out) for one in trainings[TAUGHT]])
-    pieces.run([piece for course in verifiers[1:] for piece in course.pieces(out)])
+    trainings = prms(amounts)
+    pieces.run([piece for course in verifiers for piece in course.pieces(out)])
+    pieces.run([one.piece(out) for kind in trainings.values() for one in kind])
     chosen = choose_verifier(out, pieces, verifiers, amounts)
     named = named_by_chains(chosen.chains(out))
     alarms = false_alarms(named, truth(out, VALIDATION))
@@ -187,11 +149,7 @@ def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> 
         pieces.run([one.piece(out) for one in readings])
         pieces.run([one.training.scoring(out, pool) for one in scorers.values()])
         blocks.append(compare(out, pool, readings, scorers))
-    kept = replace(chosen, pool=TRAIN, limit=amounts.kept, temperature=TEMPERATURE)
-    pieces.run([kept.piece(out)])
-    for block in blocks:
-        console.print(block.table())
-    return summary(blocks, chosen, scorers, label_agreement(out, kept))
+    return summary(blocks, chosen, scorers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,22 +228,16 @@ def compare(
 
 
 def summary(
-    blocks: Sequence[Block],
-    chosen: Reading,
-    scorers: Mapping[str, Scorer],
-    kept: Mapping[str, float | None],
+    blocks: Sequence[Block], chosen: Reading, scorers: Mapping[str, Scorer]
 ) -> dict[str, Any]:
     """What the JSON line holds."""
     test, held_out = blocks
     others = [f"{kind}{more}" for kind in scorers for more in ("", f", {CAUTIOUS}")]
     less = {other: test.less(GENERATIVE, other) for other in others}
-    found = less[LIKELIHOOD]["found"]
+    low = less[LIKELIHOOD]["found"][1]
     return {
-        "first_error": {
-            name: known(test.found(name).estimate) for name in (GENERATIVE, LIKELIHOOD, PLAIN)
-        },
         "generative_minus": less,
-        "goes_on": found is not None and found[1] > 0,
+        "goes_on": low is not None and low > 0,
         "all": test.summary(),
         "held_out": held_out.summary(),
         "unknown": round(test.unknown(GENERATIVE), 4),
@@ -293,28 +245,23 @@ def summary(
             GENERATIVE: [chosen.course.name, chosen.epoch],
             **{kind: [one.training.name, one.threshold] for kind, one in scorers.items()},
         },
-        "keep_rate": dict(kept),
-        "best_of_n": None,
         "tokens_per_solution": test.tokens(),
-        "golden_read": list(golden_read()),
     }
 
 
-def prms(out: Path, amounts: Amounts, right: Course) -> dict[str, list[Training]]:
+def prms(amounts: Amounts) -> dict[str, list[Training]]:
     """The PRMs, by kind, one for each number of epochs."""
     heads: Mapping[str, Sequence[str]] = {
         LIKELIHOOD: (),
         PLAIN: ("head=token", "states=null"),
-        TAUGHT: (f"base={right.folder(out, amounts.epochs)}",),
     }
     limit = [] if amounts.max_steps is None else [f"max_steps={amounts.max_steps}"]
     return {
         kind: [
             Training(
-                kind=f"{kind.replace(',', '')} {epochs}",
+                kind=f"{kind} {epochs}",
                 seed=0,
-                labels=TRAIN,
-                size=0,
+                labels=[TRAIN],
                 overrides=["target=exact", f"epochs={epochs}", *overrides, *limit],
             )
             for epochs in amounts.epochs_of_prms

@@ -12,35 +12,32 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.table import Table
 
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import sampling_seed
-from mclabel.core.stats.bootstrap import Estimate, resample_weights, shares
+from mclabel.core.stats.bootstrap import resample_weights, shares
 from mclabel.domains.arith import bundled_model
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 from mclabel.engines.pretrained import load_tokenizer
 from mclabel.judge.critic.parse import parse_output
 from mclabel.prm.scoring.manifest import first_below
+from tests.benchmarks.figures import Numbers
 from tests.benchmarks.generative_training import Course, question, steps_of
 from tests.benchmarks.pieces import Piece, write_json
-from tests.benchmarks.scorer_figures import THRESHOLDS, Measured, location_f1, numbers
+from tests.benchmarks.scorer_figures import THRESHOLDS, Measured, location_f1
 from tests.benchmarks.scorers import NO_ERROR, Floats, load_pool
 
 UNKNOWN = -2
 """In place of a first error, where a method says nothing."""
 MAX_TOKENS = 400
 """Of a chain; those of training solutions have at most 330."""
-TEMPERATURE = 0.8
-"""Of the chains that are sampled to be kept or not."""
 Named = NDArray[np.int64]
 """[problems]: first errors that a method names; `NO_ERROR` for none."""
 
@@ -68,16 +65,11 @@ class Reading:
     epoch: int
     pool: str
     """Run of samples."""
-    limit: int | None = None
-    """Of its distinct solutions, the first so many."""
-    temperature: float = 0.0
     max_tokens: int = MAX_TOKENS
 
     def result(self, out: Path) -> Path:
         """Its file."""
-        sampled = "-sampled" if self.temperature else ""
-        name = f"{self.course.name}-{self.epoch}{sampled}-on-{self.pool}.json"
-        return out / "chains" / name
+        return out / "chains" / f"{self.course.name}-{self.epoch}-on-{self.pool}.json"
 
     def piece(self, out: Path) -> Piece:
         """Writes it."""
@@ -90,7 +82,7 @@ class Reading:
 
 def _read(out: Path, reading: Reading) -> None:
     torch.set_num_threads(1)
-    rows = load_pool(out / "runs" / reading.pool).rows[: reading.limit]
+    rows = load_pool(out / "runs" / reading.pool).rows
     write_json(
         reading.result(out), [asdict(one) for one in asyncio.run(_write(out, reading, rows))]
     )
@@ -100,7 +92,7 @@ async def _write(out: Path, reading: Reading, rows: Sequence[LabeledSolution]) -
     verifier = HfEngine(
         PolicySettings(
             model=str(reading.course.folder(out, reading.epoch)),
-            temperature=reading.temperature,
+            temperature=0.0,
             max_tokens=reading.max_tokens,
             engine=HfEngine.Settings(threads=1, max_live=256),
         )
@@ -212,18 +204,6 @@ def cost_of_scores(out: Path, pool: str, parameters: int) -> Cost:
     return Cost(tokens=1 + float(np.mean(read)), parameters=parameters)
 
 
-def label_agreement(out: Path, reading: Reading) -> dict[str, float | None]:
-    """Share of sampled chains that agree with the label, of solutions without and with an error."""
-    named = named_by_chains(reading.chains(out))
-    true = truth(out, reading.pool)[: len(named)]
-    agree = named == true
-    classes = {"right": true == NO_ERROR, "wrong": true != NO_ERROR}
-    return {
-        name: round(float(agree[of].mean()), 4) if of.any() else None
-        for name, of in classes.items()
-    }
-
-
 class Block:
     """All methods on one pool."""
 
@@ -265,22 +245,6 @@ class Block:
             num_problems=len(table),
         )
 
-    def table(self) -> Table:
-        """A row for each method."""
-        errors = int((self._true != NO_ERROR).sum())
-        title = f"{self.pool}: {len(self._true)} solutions, {errors} of them with an error"
-        table = Table(title=title, title_justify="left")
-        columns = ("found where there is one", "right over all", "sound called wrong", "F1")
-        for name in ("method", *columns, "tokens", "MFLOPs"):
-            table.add_column(name, justify="left" if name == "method" else "right")
-        for method in self.named:
-            cells = [_shown(of(method).estimate) for of in self._kinds.values()]
-            cost = self._costs.get(method)
-            tokens, flops = ("", "") if cost is None else (cost.tokens, cost.flops / 1e6)
-            cells += ["", ""] if cost is None else [f"{tokens:.0f}", f"{flops:.0f}"]
-            table.add_row(method, *cells)
-        return table
-
     def unknown(self, method: str) -> float:
         """Share of solutions of which a method says nothing."""
         return float((self.named[method] == UNKNOWN).mean())
@@ -296,14 +260,14 @@ class Block:
             for method, cost in self._costs.items()
         }
 
-    def less(self, method: str, other: str) -> dict[str, list[float] | None]:
+    def less(self, method: str, other: str) -> dict[str, Numbers]:
         """Paired differences of two methods."""
-        return {name: known(of(method).less(of(other))) for name, of in self._kinds.items()}
+        return {name: of(method).less(of(other)).numbers for name, of in self._kinds.items()}
 
     def summary(self) -> dict[str, Any]:
         """What the JSON line holds of it."""
         return {
-            method: {name: known(of(method).estimate) for name, of in self._kinds.items()}
+            method: {name: of(method).numbers for name, of in self._kinds.items()}
             for method in self.named
         }
 
@@ -325,14 +289,3 @@ def _sums(named: Named, true: Named) -> Floats:
     """[problems, 4]: with an error, of these found; without one, of these passed."""
     wrong, hit = true != NO_ERROR, named == true
     return np.stack([wrong, wrong & hit, ~wrong, ~wrong & hit], 1).astype(np.float64)
-
-
-def known(estimate: Estimate) -> list[float] | None:
-    """Value, low, high; None where there is nothing to measure."""
-    found = numbers(estimate)
-    return None if any(map(isnan, found)) else found
-
-
-def _shown(estimate: Estimate) -> str:
-    found = known(estimate)
-    return "" if found is None else "{:.3f} [{:.3f}, {:.3f}]".format(*found)

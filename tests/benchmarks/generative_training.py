@@ -35,13 +35,12 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 from jobs.train_arith import ADAM_PER_MUON, IGNORE, Document, document
 from mclabel.core.records import LabeledSolution, Problem
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.program import Node, Program, answer_line, reference_solution
+from mclabel.domains.arith.program import Node, Program, answer_line
 from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.verify import StepTruth, verify_steps
 from mclabel.engines.pretrained import load_model, load_tokenizer
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
 from tests.benchmarks.pieces import Piece, write_json
+from tests.benchmarks.runs import read_rows
 
 _SENTENCE_END = re.compile(r"(?<=[.?]) ")
 _ASIDE = re.compile(r"(\w+) (?:has|buys) \d+ \w+\.")
@@ -64,13 +63,6 @@ def chains(rows: Sequence[LabeledSolution], form: Form) -> Iterator[Exchange]:
         steps = steps_of(row)
         text, _ = chain(row.problem, steps, form)
         yield question(row.problem.text, steps), text
-
-
-def right_solutions(rows: Sequence[LabeledSolution]) -> Iterator[Exchange]:
-    """For each solution the right one to its problem: what chains say, without verdicts."""
-    for row in rows:
-        program = Program.from_json(row.problem.meta["program"])
-        yield row.problem.text, reference_solution(program)
 
 
 def steps_of(row: LabeledSolution) -> list[str]:
@@ -303,10 +295,7 @@ class _Lesson:
 def _train(out: Path, course: Course, epoch: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(course.seed)
-    rows = sorted(
-        read_labels(Store(str(out / "runs" / "train"))),
-        key=lambda row: (row.problem.id, row.solution.sample_index),
-    )
+    rows = read_rows(out / "runs" / "train")
     lesson = _Lesson(list(course.exchanges(rows)), course)
     home = out / "taught" / course.name
     if epoch > 1:

@@ -1,20 +1,15 @@
 """Labels of traces that correct themselves, by source of evidence, and what they cost. On arith.
 
-    python -m tests.benchmarks.long_traces [--smoke | --quick] [--out FOLDER] [--minutes 30]
+    python -m tests.benchmarks.long_traces [--smoke | --quick] [--out FOLDER]
 
 1. The bundled policy that errs and corrects itself (`arith:reflective`) writes traces, which are
    labelled by the estimator `trace` on outcomes alone; beside them on answers on the way, on what
-   solutions agree on, on both, on answers at once, on rollouts; on all of them; with half of the
-   answers on the way left out; and with a source beside them that shows nothing (a completer whose
-   answer is given). In the same table:
-   `posterior`, and the constant rule that does best on these traces, "a wrong trace errs at step
-   k". All rows are of the same traces, and each samples for itself.
+   solutions agree on, on both, on answers at once, on rollouts; and on all of them. Beside these
+   stands the constant rule that does best on these traces, "a wrong trace errs at step k". All rows
+   are of the same traces, and each samples for itself.
 2. Whether a PRM that learns `states` ranks traces that end right behind a repair above wrong ones,
    one that learns `hard`, where all behind the first error is wrong, and one that learns `outcome`,
    how the trace ended, which needs no label of a step.
-3. What answers on the way find by themselves in ProcessBench's given solutions, whose golds are
-   those of GSM8K and MATH; without these files it is left out.
-4. Seconds and megabytes of each verb for a trace of 30,000 tokens and 500 steps, and for a tenth.
 
 Intervals: 95%, bootstrap over problems. What is under `--out` is not done again. The last line is
 JSON.
@@ -22,52 +17,45 @@ JSON.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
-from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.core.stats.bootstrap import interval, resample_weights
+from mclabel.core.stats.bootstrap import (
+    Estimate,
+    interval,
+    ratio_estimate,
+    resample_weights,
+    sums_by_problem,
+)
 from mclabel.evaluate.labels.report import exact_states, state_quality
-from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import ProblemPaths
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.trace.rates import TraceRates
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
-from tests.benchmarks.long_given import by_answers, given_solutions
-from tests.benchmarks.pieces import Piece, Pieces, write_json
-from tests.benchmarks.scorers import Training, read_scores
-from tests.benchmarks.sizes import SizedParser
+from tests.benchmarks.figures import Numbers, numbers
+from tests.benchmarks.pieces import Piece, Pieces, in_pieces
+from tests.benchmarks.runs import read_rows
+from tests.benchmarks.scorers import Run, Training, load_pool, read_scores
+from tests.benchmarks.sizes import BenchmarkSize
 
-CONFIG = "label/traces.yaml"
 POLICY = "{model: policy}"
 FORCED = r'{model: policy, force: "</think>\nThe answer is \\boxed{", max_tokens: 8}'
-TOLD = r"</think>\nThe answer is \\boxed{1}."
-WORTHLESS = f'{{model: policy, force: "{TOLD}", name: one, max_tokens: 2}}'
 TARGETS = ("states", "hard", "outcome")
 NOTHING = 1000.0
 """A least gain that no completion has."""
-NUM_DRAWS = 1000
+HERE = "tests.benchmarks.long_traces"
 
 
-class Dropping(TraceEstimator):
-    """Leaves out some of the answers on the way, and what solutions agree on."""
+class Deaf(TraceEstimator):
+    """Knows neither the answers on the way nor what solutions agree on."""
 
-    share: ClassVar[float]
+    hears: ClassVar[bool] = False
     agrees: ClassVar[bool] = False
 
     def __init__(
@@ -81,10 +69,7 @@ class Dropping(TraceEstimator):
         paths = [
             replace(
                 path,
-                commitments=tuple(
-                    one if _chance(path.prefixes, n) >= self.share else None
-                    for n, one in enumerate(path.commitments)
-                ),
+                commitments=path.commitments if self.hears else (None,) * len(path.commitments),
                 step_keys=path.step_keys if self.agrees else (),
             )
             for path in problem.paths
@@ -93,33 +78,16 @@ class Dropping(TraceEstimator):
         super().__init__(settings, problem, rates=rates, min_gain_per_token=min_gain_per_token)
 
 
-class Deaf(Dropping):
-    """Knows neither."""
-
-    share = 1.0
-
-
 class Agreeing(Deaf):
     """Knows what solutions agree on."""
 
     agrees = True
 
 
-class Alone(Dropping):
+class Alone(Deaf):
     """Knows answers on the way."""
 
-    share = 0.0
-
-
-class HalfDeaf(Agreeing):
-    """Knows both, but of the answers half."""
-
-    share = 0.5
-
-
-def _chance(prefixes: Sequence[int], step: int) -> float:
-    digest = hashlib.sha256(f"{tuple(prefixes)} {step}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") / 2**32
+    hears = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +111,7 @@ class Rule:
 
 def rules(amounts: Amounts) -> dict[str, Rule]:
     """By name."""
-    here = __name__ if __name__ != "__main__" else "tests.benchmarks.long_traces"
-    deaf, half, alone, agreeing = (
-        f"{here}:{one}" for one in ("Deaf", "HalfDeaf", "Alone", "Agreeing")
-    )
-    both = (POLICY, FORCED)
+    deaf, alone, agreeing = (f"{HERE}:{one}" for one in ("Deaf", "Alone", "Agreeing"))
     return {
         "outcomes": Rule(kind=deaf, gain=NOTHING),
         "answers on the way": Rule(kind=alone, gain=NOTHING),
@@ -155,10 +119,7 @@ def rules(amounts: Amounts) -> dict[str, Rule]:
         "answers on the way, agreement": Rule(gain=NOTHING),
         "answers at once": Rule(kind=deaf, completers=(FORCED,)),
         "rollouts": Rule(kind=deaf, gain=amounts.rollouts_gain),
-        "all": Rule(completers=both),
-        "all, half of the answers on the way": Rule(kind=half, completers=both),
-        "all, and a source that shows nothing": Rule(completers=(*both, WORTHLESS)),
-        "posterior": Rule(kind="posterior"),
+        "all": Rule(completers=(POLICY, FORCED)),
     }
 
 
@@ -175,70 +136,31 @@ class Amounts:
     gain: float = 5e-4
     rollouts_gain: float = 2e-4
     """Of rollouts alone, so low that more of them change little."""
-    long: int = 500
-    """Steps of the long trace, of 60 tokens each; also of a tenth. 0 leaves that out: two dozen
-    processes take minutes to begin."""
 
 
-SMOKE = Amounts(test=2, train=2, steps=1, seeds=1, gain=0.05, rollouts_gain=0.05, long=0)
-QUICK = Amounts(test=25, train=25, steps=40, seeds=1, long=500)
+SMOKE = Amounts(test=1, train=2, steps=1, seeds=1, gain=0.05, rollouts_gain=0.05)
+QUICK = Amounts(test=25, train=25, steps=40, seeds=1)
 FULL = Amounts(test=100, train=200, steps=160, seeds=2)
 
 
 def main() -> None:
-    parser = SizedParser(__doc__)
-    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
-    parser.add_argument("--minutes", type=float, help="begin no piece after so many minutes")
-    args = parser.read()
     torch.set_num_threads(1)
-    amounts = args.size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
-    with tempfile.TemporaryDirectory() as scratch:
-        pieces = Pieces(workers=1, minutes=args.minutes)
-        out = args.out or Path(scratch)
-        found = run(out, amounts, pieces, Console(emoji=False, width=220))
-    print(json.dumps(found))
+    in_pieces(__doc__, run)
 
 
-def run(out: Path, amounts: Amounts, pieces: Pieces, console: Console) -> dict[str, Any]:
-    """Do what is left, and print the tables."""
+def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
+    """Do what is left."""
+    amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
     pieces.run(list(label_pieces(out, amounts)))
     table = quality(out, amounts)
-    console.print(_quality_table(table))
     pieces.run(list(training_pieces(out, amounts)))
-    ranking = ranks(out, amounts)
-    console.print(f"Right behind a repair above wrong, AUROC of the last step's score: {ranking}")
-    costs = _costs(out, amounts, pieces)
-    given = given_solutions()
-    processbench = None if given is None else by_answers(given)
-    console.print(f"ProcessBench, answers on the way alone: {processbench}")
-    spent = {name: (row["tokens"] or [0.0])[0] for name, row in table.items()}
-    return {
-        "rules": table,
-        "tokens_to_rollouts": round(spent["all"] / max(1.0, spent["rollouts"]), 4),
-        "ranking": ranking,
-        "processbench": processbench,
-        "seconds_30k": {verb: seconds for verb, (seconds, _) in costs[1].items()},
-        "seconds_3k": {verb: seconds for verb, (seconds, _) in costs[0].items()},
-        "megabytes_30k": {verb: size for verb, (_, size) in costs[1].items()},
-    }
+    return {"rules": table, "ranking": ranks(out, amounts)}
 
 
 def labelling(out: Path, name: str, problems: int, *changes: str) -> Piece:
     """A run of labels under `out`."""
-    folder = out / "runs" / name
-    work = partial(_label, folder, [f"problems.limit={problems}", *changes])
-    return Piece(result=folder / "finished.json", work=work)
-
-
-def _label(folder: Path, changes: Sequence[str]) -> None:
-    torch.set_num_threads(1)
-    config = load_config(
-        LabelConfig,
-        bundled_config(CONFIG),
-        ["ray.address=none", *changes, f"out={folder}"],
-        allow=["tests.benchmarks.long_traces"],
-    )
-    jobs.label(config, lambda state: None)
+    keys = [f"problems.limit={problems}", *changes]
+    return Run(name=name, overrides=keys, config="traces.yaml", allow=[HERE]).piece(out)
 
 
 def label_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
@@ -262,7 +184,7 @@ def _trainings(amounts: Amounts) -> list[Training]:
     overrides = ("base=arith:reflective", steps, "max_tokens=1024")
     return [
         Training(
-            kind=target, seed=seed, labels="train", size=0,
+            kind=target, seed=seed, labels=["train"],
             overrides=[f"target={target}", *overrides],
         )
         for target in TARGETS
@@ -270,58 +192,44 @@ def _trainings(amounts: Amounts) -> list[Training]:
     ]  # fmt: skip
 
 
-def _rows(out: Path, name: str) -> list[LabeledSolution]:
-    return sorted(read_labels(Store(str(out / "runs" / name))), key=lambda row: row.solution.id)
-
-
-def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, list[float] | None]]:
+def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, Numbers]]:
     """By rule: first errors, repairs, sound steps called wrong, and tokens a trace.
 
     `first_error` is of all traces, the likeliest counting as found where a label is undecided;
     `among_decided` of those that the labels decide.
     """
-    found: dict[str, dict[str, list[float] | None]] = {}
-    for name, rule in rules(amounts).items():
-        rows = _rows(out, _folder(name))
-        tokens = [[s.counts.num_tokens for s in row.steps] for row in rows]
-        spent = _mean(rows, [float(sum(one)) for one in tokens])
+    found: dict[str, dict[str, Numbers]] = {}
+    for name in rules(amounts):
+        rows = read_rows(out / "runs" / _folder(name))
         hits = [float(_likeliest(row) == _true_error(row)) for row in rows]
-        if rule.kind == "posterior":
-            found[name] = _row(_mean(rows, hits), spent)
-            continue
         states = state_quality(rows)
         assert states is not None
         decided = [row for row in rows if row.is_decided]
         right = [hit for row, hit in zip(rows, hits, strict=True) if row.is_decided]
-        found[name] = {
+        figures = {
             "first_error": _mean(rows, hits),
             "decided": _mean(rows, [float(row.is_decided) for row in rows]),
-            "among_decided": _mean(decided, right) if decided else None,
-            "states": _figure(states.agreement),
-            "recovered_f1": _figure(states.recovered_f1),
-            "sound_called_wrong": _figure(states.false_alarms),
+            "among_decided": _mean(decided, right),
+            "states": states.agreement,
+            "recovered_f1": states.recovered_f1,
+            "sound_called_wrong": states.false_alarms,
             "belief": _mean(rows, [max(row.posterior or (0.0,)) for row in rows]),
-            "tokens": spent,
+            "tokens": _mean(
+                rows, [float(sum(s.counts.num_tokens for s in row.steps)) for row in rows]
+            ),
         }
-    rows = _rows(out, "test")
-    best = max((_constant(rows, k) for k in range(40)), key=lambda one: one[0])
-    found["constant"] = _row(best, [0.0, 0.0, 0.0])
+        found[name] = {figure: numbers(one) for figure, one in figures.items()}
+    rows = read_rows(out / "runs" / "test")
+    best = max((_constant(rows, k) for k in range(40)), key=lambda one: one.value or 0.0)
+    found["constant"] = {"first_error": numbers(best)}
     return found
-
-
-def _row(first_error: list[float], tokens: list[float]) -> dict[str, list[float] | None]:
-    """A row of a rule that labels no states."""
-    none = dict.fromkeys((
-        "decided", "among_decided", "states", "recovered_f1", "sound_called_wrong", "belief",
-    ))  # fmt: skip
-    return {"first_error": first_error, **none, "tokens": tokens}
 
 
 def _folder(name: str) -> str:
     return name.replace(",", "").replace(" ", "-")
 
 
-def _constant(rows: Sequence[LabeledSolution], step: int) -> list[float]:
+def _constant(rows: Sequence[LabeledSolution], step: int) -> Estimate:
     """The rule that a wrong trace errs at a step, and a right one nowhere."""
     hits = [
         float(_true_error(row) == (None if row.solution.outcome is Outcome.RIGHT else step))
@@ -341,23 +249,11 @@ def _true_error(row: LabeledSolution) -> int | None:
     return states.index("error") if "error" in states else None
 
 
-def _figure(estimate: Any) -> list[float] | None:
-    if estimate.value is None:
-        return None
-    return [round(one, 4) for one in (estimate.value, estimate.low, estimate.high)]
-
-
-def _mean(rows: Sequence[LabeledSolution], values: Sequence[float]) -> list[float]:
+def _mean(rows: Sequence[LabeledSolution], values: Sequence[float]) -> Estimate:
     """Mean with its interval over problems."""
-    by_problem: dict[str, list[float]] = {}
-    for row, value in zip(rows, values, strict=True):
-        by_problem.setdefault(row.problem.id, []).append(value)
-    sums = np.array([[sum(one), len(one)] for _, one in sorted(by_problem.items())])
-    rng = np.random.default_rng(0)
-    drawn = [sums[rng.integers(0, len(sums), len(sums))].sum(0) for _ in range(NUM_DRAWS)]
-    low, high = interval(np.array([a / b for a, b in drawn]), len(sums))
-    total, count = sums.sum(0)
-    return [round(float(one), 4) for one in (total / count, low, high)]
+    columns = np.array([[value, 1.0] for value in values]).reshape(-1, 2)
+    sums = sums_by_problem([row.problem.id for row in rows], columns)
+    return ratio_estimate(sums[:, 0], sums[:, 1], resample_weights(len(sums), 0))
 
 
 def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
@@ -368,8 +264,6 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
         by how much `states` has more than each other target, on the same resamples. None where
         there are no such pairs.
     """
-    from tests.benchmarks.scorers import load_pool
-
     rows = load_pool(out / "runs" / "test").rows
     problems, number = np.unique([row.problem.id for row in rows], return_inverse=True)
     wrong = np.array([row.solution.outcome is Outcome.WRONG for row in rows])
@@ -400,44 +294,6 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
 def _spread(shares: NDArray[np.float64], num_problems: int) -> list[float]:
     """The first, and the interval of the others."""
     return [round(one, 4) for one in (float(shares[0]), *interval(shares[1:], num_problems))]
-
-
-def _costs(out: Path, amounts: Amounts, pieces: Pieces) -> list[dict[str, tuple[float, float]]]:
-    """Seconds and megabytes by verb, of a tenth and of the whole."""
-    if not amounts.long:
-        return [{}, {}]
-    files = [out / f"costs-{steps}.json" for steps in (amounts.long // 10, amounts.long)]
-    pieces.run([
-        Piece(result=file, work=partial(_measure, file, steps))
-        for file, steps in zip(files, (amounts.long // 10, amounts.long), strict=True)
-    ])  # fmt: skip
-    return [
-        {verb: (one[0], one[1]) for verb, one in json.loads(file.read_text()).items()}
-        for file in files
-    ]
-
-
-def _measure(file: Path, steps: int) -> None:
-    from tests.benchmarks.long_cost import costs
-
-    with tempfile.TemporaryDirectory() as folder:
-        write_json(file, costs(Path(folder) / "costs", steps, 60))
-
-
-def _quality_table(found: dict[str, dict[str, list[float] | None]]) -> Table:
-    table = Table(title="Traces of arith:reflective", title_justify="left")
-    errors = ("first error", "decided", "of those right")
-    states = ("steps", "repairs, F1", "sound called wrong")
-    for name in ("evidence", *errors, *states, "belief", "tokens"):
-        table.add_column(name)
-    for name, row in found.items():
-        shares = [_shown(row[key], ".3f") for key in list(row)[:-1]]
-        table.add_row(name, *shares, _shown(row["tokens"], ",.0f"))
-    return table
-
-
-def _shown(one: list[float] | None, form: str) -> str:
-    return "-" if one is None else f"{one[0]:{form}} [{one[1]:{form}}, {one[2]:{form}}]"
 
 
 if __name__ == "__main__":

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-NOT_DONE = 3
-"""Exit code of a benchmark that has pieces left."""
+from tests.benchmarks.figures import finish
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,51 +33,41 @@ class Piece:
 
 
 class Pieces:
-    """Runs pieces, so many side by side, until they are done or the time is over."""
+    """Runs pieces, so many side by side."""
 
-    def __init__(self, *, workers: int, minutes: float | None) -> None:
-        """Nothing runs yet.
-
-        Args:
-            workers: processes, of one thread each.
-            minutes: after which no piece is begun; None for no limit.
-        """
+    def __init__(self, workers: int = 1) -> None:
+        """`workers` are processes of one thread each; of one, the work is done in this process."""
         self._workers = workers
-        self._pool: ProcessPoolExecutor | None = None
-        self._end = None if minutes is None else time.monotonic() + 60 * minutes
 
     def run(self, pieces: Sequence[Piece]) -> None:
-        """Do what is not done yet, in this order.
-
-        Raises:
-            SystemExit: with `NOT_DONE`, where the time is over and pieces are left.
-        """
+        """Do what is not done yet, in this order."""
         todo = [piece for piece in pieces if not piece.result.exists()]
         if self._workers == 1:
-            while todo and not self._is_over():
-                _timed(todo.pop(0))
-        else:
-            todo = self._run_beside(todo)
-        if todo:
-            _leave(f"{len(todo)} of {len(pieces)} pieces are left. Run the same command again.")
-
-    def _run_beside(self, todo: list[Piece]) -> list[Piece]:
-        """What is left when the time is over."""
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
+            for piece in todo:
+                _timed(piece)
+        elif todo:
+            with ProcessPoolExecutor(
                 self._workers, mp_context=get_context("spawn"), initializer=_end_with_parent
-            )
-        running: set[Future[None]] = set()
-        while running or (todo and not self._is_over()):
-            while todo and len(running) < self._workers and not self._is_over():
-                running.add(self._pool.submit(_timed, todo.pop(0)))
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            for one in ended:
-                one.result()
-        return todo
+            ) as pool:
+                list(pool.map(_timed, todo))
 
-    def _is_over(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
+
+def in_pieces(
+    doc: str | None, run: Callable[[Path, Pieces, BenchmarkSize], dict[str, Any]], workers: int = 1
+) -> None:
+    """A benchmark that works in pieces: reads the command line, runs it, prints its figures.
+
+    Args:
+        doc: of the benchmark.
+        run: gives the figures; takes the folder that is kept with `--out`.
+        workers: processes; one at the smoke size.
+    """
+    parser = SizedParser(doc)
+    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
+    args = parser.read()
+    with tempfile.TemporaryDirectory() as scratch:
+        pieces = Pieces(1 if args.size is BenchmarkSize.SMOKE else workers)
+        finish(run(args.out or Path(scratch), pieces, args.size))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -104,8 +94,3 @@ def _timed(piece: Piece) -> None:
     began = time.monotonic()
     piece.work()
     print(f"{piece.result.stem}: {time.monotonic() - began:.0f} s", flush=True)
-
-
-def _leave(message: str) -> NoReturn:
-    print(message, flush=True)
-    sys.exit(NOT_DONE)

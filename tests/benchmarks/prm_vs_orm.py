@@ -1,7 +1,6 @@
 """A PRM against an ORM and untrained scorers, by where its labels come from and how many they are.
 
-    python -m tests.benchmarks.prm_vs_orm [--smoke | --quick] [--out FOLDER] [--workers 2]
-        [--minutes 30] [--plot FOLDER]
+    python -m tests.benchmarks.prm_vs_orm [--smoke | --quick] [--out FOLDER] [--plot FOLDER]
 
 On arith, where nothing stronger than the policy is at hand: every scorer starts from the policy,
 with its body trained. Labels of the policy's solutions come from its own rollouts (`own`, by
@@ -12,8 +11,8 @@ families that no model was trained on. The aggregation of step scores and the th
 errors are chosen on 400 validation problems. Intervals: 95%, paired bootstrap over problems and
 seeds.
 
-Five hours of one core, in pieces of at most 30 minutes: what is under `--out` is not done again,
-and `--minutes` stops in time. `--quick` takes ten minutes. The last line is JSON.
+Five hours of one core, in pieces of at most 30 minutes: what is under `--out` is not done again.
+`--quick` takes ten minutes. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -26,12 +25,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
+from tests.benchmarks.figures import finish
 from tests.benchmarks.pieces import Piece, Pieces
 from tests.benchmarks.prm_vs_orm_study import Study, choose_on_validation, draw, label_f1
+from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorers import (
     LIKELIHOODS,
     Training,
@@ -54,8 +51,6 @@ MANY = 4000
 EPOCHS_OF_MANY = {"outcome": 1}
 """By source, 2 for the others: of so many labelled solutions and more. Fewer are learned as in the
 quickstart. `scorer_settings` chose both."""
-NUM_SAMPLES = 64
-"""To each problem."""
 HELD_OUT_FAMILIES = ("gifts", "riddles")
 
 
@@ -70,17 +65,26 @@ class Amounts:
     """Problems; so are the next two."""
     test: int
     held_out: int
+    gain: float = 0.001
+    """Least gain a token of the policy's labels."""
+    rollouts: int = 8
+    """Of the strong model, from every prefix."""
+    samples: int = 64
+    """To each problem."""
     training: Sequence[str] = ()
     """Overrides of every training."""
 
 
 SMOKE = Amounts(
-    sizes=(8, 16),
+    sizes=(12,),
     seeds=1,
-    validation=2,
-    test=2,
-    held_out=2,
-    training=["max_steps=2"],
+    validation=1,
+    test=1,
+    held_out=1,
+    gain=0.05,
+    rollouts=1,
+    samples=4,
+    training=["max_steps=1"],
 )
 QUICK = Amounts(sizes=(50, 200), seeds=1, validation=60, test=150, held_out=40)
 FULL = Amounts(sizes=(250, 1000, 4000), seeds=3, validation=400, test=2000, held_out=400)
@@ -89,27 +93,20 @@ FULL = Amounts(sizes=(250, 1000, 4000), seeds=3, validation=400, test=2000, held
 def main() -> None:
     parser = SizedParser(__doc__)
     parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
-    parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
-    parser.add_argument("--minutes", type=float, help="begin no piece after so many minutes")
     parser.add_argument("--plot", type=Path, help="folder for the plots")
     args = parser.read()
-    console = Console(emoji=False, width=150)
+    is_smoke = args.size is BenchmarkSize.SMOKE
     with tempfile.TemporaryDirectory() as scratch:
-        pieces = Pieces(
-            workers=1 if args.size is BenchmarkSize.SMOKE else args.workers, minutes=args.minutes
-        )
-        plots = Path(scratch) if args.size is BenchmarkSize.SMOKE else args.plot
-        found = run(args.out or Path(scratch), console, pieces, size=args.size, plots=plots)
-    print(json.dumps(found))
+        plots = Path(scratch) if is_smoke else args.plot
+        pieces = Pieces(1 if is_smoke else 2)
+        finish(run(args.out or Path(scratch), pieces, args.size, plots))
 
 
-def run(
-    out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize, plots: Path | None
-) -> dict[str, Any]:
+def run(out: Path, pieces: Pieces, size: BenchmarkSize, plots: Path | None) -> dict[str, Any]:
     """Label, train, score, measure."""
     amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
-    each, solutions = NUM_SAMPLES, amounts.seeds * amounts.sizes[-1]
-    own = own_labels(solutions=solutions)
+    each, solutions = amounts.samples, amounts.seeds * amounts.sizes[-1]
+    own = own_labels(solutions=solutions, gain=amounts.gain)
     unknown = HELD_OUT_FAMILIES
     pools = [
         samples(VALIDATION, "validation", problems=amounts.validation, seed=3, each=each),
@@ -120,7 +117,9 @@ def run(
     pieces.run([one.piece(out) for one in (own, *pools)])
     given = out / "runs" / "own-solutions.jsonl"
     pieces.run([Piece(result=given, work=partial(write_solutions, out / "runs" / own.name, given))])
-    pieces.run([strong_labels(solutions=solutions, given=given).piece(out)])
+    pieces.run(
+        [strong_labels(solutions=solutions, given=given, rollouts=amounts.rollouts).piece(out)]
+    )
     trainings = list(all_trainings(amounts))
     pieces.run([one.piece(out) for one in trainings])
     for name in names:
@@ -132,15 +131,11 @@ def run(
         )
     chosen = choose_on_validation(out, trainings, VALIDATION, amounts.sizes)
     studies = [Study(out, name, trainings, amounts.sizes, chosen) for name in (TEST, HELD_OUT)]
-    for study in studies:
-        for table in study.tables():
-            console.print(table)
     quality = {
         source: label_f1(out / "runs" / labels, is_exact=source == "exact")
         for source, (labels, _) in SOURCES.items()
         if source != "outcome"
     }
-    console.print(f"first-error F1 of the labels: {quality}")
     if plots is not None:
         draw(studies[0], quality, plots)
     test, held_out = (study.summary() for study in studies)
@@ -164,7 +159,7 @@ def all_trainings(amounts: Amounts) -> list[Training]:
                     Training(
                         kind=source,
                         seed=seed,
-                        labels=labels,
+                        labels=[labels],
                         size=size,
                         overrides=[*overrides, *more, *amounts.training],
                     )
@@ -174,11 +169,9 @@ def all_trainings(amounts: Amounts) -> list[Training]:
 
 def write_solutions(run: Path, out: Path) -> None:
     """The solutions of a run, as a file that another labelling job takes."""
-    rows = sorted(
-        read_labels(Store(str(run))), key=lambda row: (row.problem.id, row.solution.sample_index)
-    )
     lines = [
-        json.dumps({"problem_id": row.problem.id, "solution": row.solution.text}) for row in rows
+        json.dumps({"problem_id": row.problem.id, "solution": row.solution.text})
+        for row in read_rows(run)
     ]
     partial_file = out.with_suffix(".partial")
     partial_file.write_text("\n".join(lines) + "\n")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from mclabel.evaluate.labels.quality import exact_first_error
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
+from tests.benchmarks.figures import Numbers
+from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorer_figures import (
     Comparison,
     Measured,
@@ -21,8 +20,6 @@ from tests.benchmarks.scorer_figures import (
     best_figure,
     likelihood_scores,
     location_f1,
-    numbers,
-    short,
     step_scores,
 )
 from tests.benchmarks.scorers import LIKELIHOODS, Floats, Training, load_pool
@@ -113,7 +110,7 @@ class Study:
         """First-error F1 of a scorer."""
         return self.comparison.location_f1(self.steps[key], self._chosen.thresholds[key])
 
-    def against(self, key: Key, size: int) -> dict[str, list[float]]:
+    def against(self, key: Key, size: int) -> dict[str, Numbers]:
         """Paired differences of a PRM to the others, choosing from `size` samples."""
         right = self.comparison.right
         mine, orm = self.scores[key], self.scores[ORM, key[1]]
@@ -124,13 +121,13 @@ class Study:
             "orm": right(orm, size),
         }
         found = {
-            f"prm_minus_{name}_{size}": numbers(prm.less(other)) for name, other in others.items()
+            f"prm_minus_{name}_{size}": prm.less(other).numbers for name, other in others.items()
         }
         all_right = right(mine, size, all_right=True).less(right(orm, size, all_right=True))
-        found[f"all_right_prm_minus_orm_{size}"] = numbers(all_right)
+        found[f"all_right_prm_minus_orm_{size}"] = all_right.numbers
         return found
 
-    def differences(self, key: Key) -> dict[str, list[float]]:
+    def differences(self, key: Key) -> dict[str, Numbers]:
         """The same at the largest two numbers of samples."""
         return {
             name: value
@@ -139,70 +136,34 @@ class Study:
         }
 
     def summary(self) -> dict[str, Any]:
-        """What the JSON line holds: flat for own labels, the most of them."""
-        last = self.counts[-1]
+        """What the JSON line holds."""
         return {
             "problems": self.comparison.pool.num_problems,
-            **self.differences(("own", self.main)),
             "by_source": {source: self.differences((source, self.main)) for source in PRMS},
             "by_labels": {str(size): self.differences(("own", size)) for size in self.sizes},
             "right": {
-                method: {n: numbers(self.right(method, n).estimate) for n in self.counts}
+                method: {n: self.right(method, n).numbers for n in self.counts}
                 for method in self.rows
             },
             "all_right": {
-                method: numbers(self.right(method, last, all_right=True).estimate)
+                method: {n: self.right(method, n, all_right=True).numbers for n in self.counts[-2:]}
+                for method, scores in self.rows.items()
+                if scores is not None
+            },
+            "pairs": {
+                method: round(self.comparison.pairs(scores).value, 4)
                 for method, scores in self.rows.items()
                 if scores is not None
             },
             "first_error_f1": {
-                f"{source}, {size}": numbers(self.f1((source, size)).estimate)
-                for source, size in self.steps
+                f"{source}, {size}": self.f1((source, size)).numbers for source, size in self.steps
             },
             "first_error_f1_less_own": {
-                source: numbers(self.f1((source, self.main)).less(self.f1(("own", self.main))))
+                source: self.f1((source, self.main)).less(self.f1(("own", self.main))).numbers
                 for source in LABEL_SOURCES
                 if source != "own"
             },
         }
-
-    def tables(self) -> Iterator[Table]:
-        """Of all methods, and of the differences between them."""
-        yield self._methods()
-        yield self._differences()
-
-    def _methods(self) -> Table:
-        problems = f"{self.comparison.pool.num_problems:,} problems"
-        table = Table(title=f"{self.name}: {problems}", title_justify="left")
-        table.add_column("method")
-        middle, last = self.counts[-2:]
-        columns = [*(f"N={n}" for n in self.counts), f"all right, {middle}", f"all right, {last}"]
-        for name in (*columns, "pairs", "first-error F1"):
-            table.add_column(name, justify="right")
-        keys = {f"{NAMES[source]}, {size:,}": (source, size) for source, size in self.steps}
-        for method, scores in self.rows.items():
-            cells = [short(self.right(method, n).estimate) for n in self.counts]
-            if scores is None:
-                cells += ["", "", "", ""]
-            else:
-                both = (self.right(method, n, all_right=True).estimate for n in (middle, last))
-                pairs = f"{self.comparison.pairs(scores).value:.3f}"
-                f1 = short(self.f1(keys[method]).estimate) if method in keys else ""
-                cells += [*map(short, both), pairs, f1]
-            table.add_row(method, *cells)
-        return table
-
-    def _differences(self) -> Table:
-        table = Table(title=f"{self.name}: the PRM less others, paired", title_justify="left")
-        table.add_column("labels")
-        keys = [(source, self.main) for source in PRMS] + [("own", n) for n in self.sizes[:-1]]
-        found = {key: self.differences(key) for key in keys}
-        for name in found[keys[0]]:
-            table.add_column(name.replace("_", " "), justify="right")
-        for (source, size), row in found.items():
-            cells = [f"{v:+.3f} [{low:+.3f}, {high:+.3f}]" for v, low, high in row.values()]
-            table.add_row(f"{source}, {size:,}", *cells)
-        return table
 
 
 def choose_on_validation(
@@ -228,7 +189,7 @@ def choose_on_validation(
 def label_f1(run: Path, *, is_exact: bool) -> float:
     """First-error F1 of the labels themselves, over all solutions of a run."""
     sums = np.zeros(4)
-    for row in read_labels(Store(str(run))):
+    for row in read_rows(run):
         true = exact_first_error(row)
         found = true if is_exact else row.first_error
         column = 2 if true is None else 0
@@ -247,13 +208,12 @@ def draw(study: Study, quality: Mapping[str, float], folder: Path) -> None:
     for axis, all_right in zip(axes, (False, True), strict=True):
         for source in LABEL_SOURCES:
             found = [
-                study.comparison.right(study.scores[source, n], size, all_right=all_right).estimate
+                study.comparison.right(study.scores[source, n], size, all_right=all_right).numbers
                 for n in study.sizes
             ]
-            values = [e.value for e in found]
+            values, low, high = np.array(found).T
             axis.plot(study.sizes, values, "o-", color=colours[source], label=NAMES[source])
             if source in ("own", ORM):
-                low, high = ([getattr(e, end) for e in found] for end in ("low", "high"))
                 axis.fill_between(study.sizes, low, high, color=colours[source], alpha=0.12, lw=0)
         for name, style in (
             ("strong model's likelihood (reference)", "-."),
@@ -282,7 +242,7 @@ def draw(study: Study, quality: Mapping[str, float], folder: Path) -> None:
             study.comparison.right(study.scores[key], size),
         )
         for axis, one in zip(axes, measured, strict=True):
-            best, lower, upper = numbers(one.estimate)
+            best, lower, upper = np.array(one.numbers)
             spread = [[best - lower], [upper - best]]
             axis.errorbar(
                 [label_quality], [best], spread, fmt="o", color=colours[source], capsize=3

@@ -1,17 +1,16 @@
 """How good are labels on the text of a real language model, beside two readers' judgements?
 
-    python -m tests.benchmarks.real_model [--smoke | --quick] [--half first|second] [--out FOLDER]
+    python -m tests.benchmarks.real_model [--smoke | --quick] [--half first|second]
 
 SmolLM2-135M with the adapter of `smollm2:words` wrote the solutions, which were judged by reading
 (tests/data/words). They are labelled by `fixed`, whose rollouts are a bank that the others draw
-from, by the posterior with and without agreement, and by the posterior and exact checks together.
+from, by the posterior, and by the posterior and exact checks together.
 Each is compared with the judgements (95% intervals over problems), with rules that look at no step,
 and with the others on the same problems. Settings are chosen on the first half alone; the second
-one is the test, and `--smoke` leaves it alone. With `--out` a folder that is kept, a benchmark that
-was stopped goes on. `ratio_to_raw_vllm`: CPU-seconds a token of `vllm.LLM.generate` in those of a
-labelling job, where vLLM is installed. `split_faults`: of line ends in real texts
-(tests/benchmarks/splits.py), the share where steps end, or do not, against a reader's judgement.
-The last line is JSON.
+one is the test, and `--smoke` leaves it alone. `ratio_to_raw_vllm`: CPU-seconds a token of
+`vllm.LLM.generate` in those of a labelling job, where vLLM is installed. `split_faults`: of line
+ends in real texts (tests/benchmarks/splits.py), the share where steps end, or do not, against a
+reader's judgement. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -28,11 +27,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import load_config
 from mclabel.core.records import Counts, LabeledSolution, Outcome, total_counts
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
@@ -40,21 +37,20 @@ from mclabel.engines.hub import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.quality import label_cost, label_quality
 from mclabel.evaluate.labels.truth import judged_truth
 from mclabel.judge.job import JudgeConfig
-from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.run.shards.labels import commit_block, read_labels
+from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.manifest import MANIFEST, Semantic, claim, read_claim
 from mclabel.run.shards.store import Store
-from mclabel.show.progress import job_progress
-from tests.benchmarks.long_given import DATA
-from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
+from tests.benchmarks.figures import finish, numbers
+from tests.benchmarks.runs import label, read_rows
+from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
 from tests.benchmarks.splits import split_faults
 
 JUDGED = Path(__file__).parents[1] / "data" / "words"
 PROBLEMS = 75
 """Of `problems.source=words`, of which the judged solutions are."""
 FIXED, POSTERIOR = "fixed", "posterior"
-ALONE, WITH_CHECKS = "posterior, agreement=false", "posterior + symbolic"
+WITH_CHECKS = "posterior + symbolic"
 SECOND = "wrong answer: the second step"
 """The best constant rule on the first half."""
 CONSTANTS: Mapping[str, Callable[[int], int]] = {
@@ -103,19 +99,16 @@ class Row:
 def main() -> None:
     parser = SizedParser(__doc__)
     parser.add_argument("--half", choices=["first", "second"], help="second, but first of --smoke")
-    parser.add_argument("--out", type=Path, help="keep the runs here, and resume from them")
     args = parser.read()
     for package in (SMOLLM2_PACKAGE, "gguf"):
         need(package, remedy=SMOLLM2_INSTALL)
     size: BenchmarkSize = args.size
     half = args.half or size.pick(smoke="first", quick="second", full="second")
     judged = read_processbench(JUDGED / f"judged_{half}.jsonl")
-    judged = _of_first_problems(judged, size.pick(smoke=2, quick=12, full=PROBLEMS))
-    rollouts = size.pick(smoke=2, quick=8, full=16)
-    console = Console(width=170, emoji=False)
+    judged = _of_first_problems(judged, size.pick(smoke=1, quick=12, full=PROBLEMS))
+    rollouts = size.pick(smoke=1, quick=8, full=16)
     with tempfile.TemporaryDirectory() as folder:
-        work = (args.out or Path(folder)) / f"{half}-{size}"
-        runs = label_all(work, judged, rollouts, console)
+        runs = label_all(Path(folder), judged, rollouts)
     pass_rate, within_reach = _reach(runs[FIXED])
     # Rollouts of the bare problems say which are within reach; no label of `fixed` needs them.
     fixed = runs[FIXED] = [replace(row, root=Counts()) for row in runs[FIXED]]
@@ -127,58 +120,50 @@ def main() -> None:
         "gain_over_fixed": measured[POSTERIOR].gain(measured[FIXED]),
         "gain_of_symbolic": measured[WITH_CHECKS].gain(measured[POSTERIOR]),
     }
-    title = f"{len(judged)} solutions of the {half} half, {rollouts} rollouts"
-    console.print(_table(title, measured, ratios))
-    for name, gain in gains.items():
-        console.print(f"{name.replace('_', ' ')}: {_shown(gain)}")
-    console.print(f"pass rate {pass_rate:.3f}; {within_reach:.3f} of the problems within reach")
     figures = {
         "pass_rate": round(pass_rate, 4),
         "within_reach": round(within_reach, 4),
         **{
-            figure: {name: _rounded(row.figures[figure]) for name, row in measured.items()}
+            figure: {name: numbers(row.figures[figure]) for name, row in measured.items()}
             for figure in measured[FIXED].figures
         },
-        **{name: _rounded(gain) for name, gain in gains.items()},
+        **{name: numbers(gain) for name, gain in gains.items()},
         "tokens_to_fixed16": {name: round(ratio, 4) for name, ratio in ratios.items()},
         "belief_minus_accuracy": {name: row.too_sure for name, row in measured.items()},
-        "ratio_to_raw_vllm": _ratio_to_raw(size, console),
+        "ratio_to_raw_vllm": _ratio_to_raw(size),
         "split_faults": round(split_faults(DATA, half), 4) if DATA.is_dir() else None,
     }
-    print(json.dumps(figures))
+    finish(figures)
 
 
-def _ratio_to_raw(size: BenchmarkSize, console: Console) -> float | None:
-    """Of CPU-seconds; None where vLLM is not installed."""
+def _ratio_to_raw(size: BenchmarkSize) -> list[float] | None:
+    """Of CPU-seconds: median, least and most; None where vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
         return None
     from tests.benchmarks.raw_vllm import ratios_to_raw
 
     problems = size.pick(smoke=2, quick=8, full=60)
     ratios = ratios_to_raw(problems, alternations=size.pick(smoke=1, quick=1, full=5), rollouts=1)
-    shown = ", ".join(f"{ratio:.3f}" for ratio in ratios)
-    console.print(f"CPU-seconds a token of vLLM alone, in those of a labelling job: {shown}")
-    return round(statistics.median(ratios), 4)
+    return [round(one, 4) for one in (statistics.median(ratios), min(ratios), max(ratios))]
 
 
 def label_all(
-    work: Path, judged: Sequence[JudgedSolution], rollouts: int, console: Console
+    work: Path, judged: Sequence[JudgedSolution], rollouts: int
 ) -> dict[str, list[LabeledSolution]]:
     """Labels of the judged solutions by every way, made as far as that is not done yet."""
-    source = _source(work, judged, console)
+    source = _source(work, judged)
     fixed = {"kind": "fixed", "rollouts": rollouts, "root_rollouts": rollouts}
-    bank = _label(work, "fixed", [f"solutions.run={source}", _estimator(fixed)], console)
+    bank = _label(work, "fixed", f"solutions.run={source}", _estimator(fixed))
     asking = {"kind": f"tests.benchmarks.real_model:{AskingPosterior.__name__}"}
+    settings = _estimator({**asking, "rollouts": rollouts})
     found = {FIXED: bank}
-    for name, folder, agreement in ((POSTERIOR, "posterior", True), (ALONE, "alone", False)):
-        settings = _estimator({**asking, "rollouts": rollouts, "agreement": agreement})
-        found[name] = _label(work, folder, [f"solutions.run={bank}", settings], console)
+    found[POSTERIOR] = _label(work, "posterior", f"solutions.run={bank}", settings)
     keys = [f"solutions={found[POSTERIOR]}", f"out={work / 'symbolic'}", "judge=symbolic"]
     jobs.judge(load_config(JudgeConfig, None, keys))
     found[WITH_CHECKS] = str(work / "combined")
     opinions = [f"symbolic={work / 'symbolic'}"]
     jobs.combine(found[POSTERIOR], opinions, found[WITH_CHECKS])
-    return {name: _rows(run) for name, run in found.items()}
+    return {name: read_rows(run) for name, run in found.items()}
 
 
 def _of_first_problems(judged: Sequence[JudgedSolution], count: int) -> list[JudgedSolution]:
@@ -186,7 +171,7 @@ def _of_first_problems(judged: Sequence[JudgedSolution], count: int) -> list[Jud
     return [one for one in judged if one.problem in chosen]
 
 
-def _source(work: Path, judged: Sequence[JudgedSolution], console: Console) -> str:
+def _source(work: Path, judged: Sequence[JudgedSolution]) -> str:
     """The judged solutions as a run of what the policy has sampled, which it has.
 
     They are labelled as given ones first: that gives token ids, steps and outcomes. Then they are
@@ -196,9 +181,8 @@ def _source(work: Path, judged: Sequence[JudgedSolution], console: Console) -> s
     texts = [json.dumps({"problem": one.problem, "steps": one.steps}) for one in judged]
     path = work / "solutions.jsonl"
     path.write_text("\n".join(texts), encoding="utf-8")
-    keys = [f"solutions.path={path}", _estimator({"kind": "outcome"})]
-    given = _label(work, "given", keys, console)
-    rows = _rows(given)
+    given = _label(work, "given", f"solutions.path={path}", _estimator({"kind": "outcome"}))
+    rows = read_rows(given)
     assert {row.solution.id for row in rows} == {one.id for one in judged}, "none is left out"
     outcomes: dict[str, Counts] = defaultdict(Counts)
     for row in rows:
@@ -222,27 +206,15 @@ def _source(work: Path, judged: Sequence[JudgedSolution], console: Console) -> s
     return store.location
 
 
-def _label(work: Path, name: str, keys: Sequence[str], console: Console) -> str:
-    """The run in the folder of this name, labelled in this process."""
-    out = str(work / name)
-    config = load_config(
-        LabelConfig,
-        bundled_config("label/quickstart-smollm2.yaml"),
-        [f"problems.limit={PROBLEMS}", "problems.seed=0", "ray.address=none", f"out={out}", *keys],
-    )
-    with job_progress(console, name) as progress:
-        report = jobs.label(config, progress)
-    console.print(f"{name}: {report.num_tokens:,} tokens sampled by this run")
-    return out
+def _label(work: Path, name: str, *keys: str) -> str:
+    """The run in the folder of this name."""
+    keys = (f"problems.limit={PROBLEMS}", "problems.seed=0", *keys)
+    label(work / name, *keys, config="quickstart-smollm2.yaml")
+    return str(work / name)
 
 
 def _estimator(settings: Mapping[str, Any]) -> str:
     return f"estimator={json.dumps(settings)}"
-
-
-def _rows(run: str) -> list[LabeledSolution]:
-    rows = read_labels(Store(run))
-    return sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
 
 
 def _constant(row: LabeledSolution, error: Callable[[int], int]) -> LabeledSolution:
@@ -289,30 +261,6 @@ def _reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
     low, high = REACH
     within = (right >= low * tried) & (right <= high * tried)
     return float(right.sum() / tried.sum()), float(within.mean())
-
-
-def _rounded(estimate: Estimate) -> list[float | None]:
-    figures = (estimate.value, estimate.low, estimate.high)
-    return [None if figure is None else round(figure, 4) for figure in figures]
-
-
-def _shown(estimate: Estimate) -> str:
-    value, low, high = estimate.value, estimate.low, estimate.high
-    if value is None or low is None or high is None:
-        return "-"
-    return f"{value:.3f} [{low:.2f}, {high:.2f}]"
-
-
-def _table(title: str, measured: Mapping[str, Row], ratios: Mapping[str, float]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for column in (*measured[FIXED].figures, "belief less accuracy", "tokens to fixed"):
-        table.add_column(column.replace("_", " "), justify="right")
-    for name, row in measured.items():
-        too_sure = "-" if row.too_sure is None else f"{row.too_sure:+.3f}"
-        figures = map(_shown, row.figures.values())
-        table.add_row(name, *figures, too_sure, f"{ratios[name]:.2f}")
-    return table
 
 
 if __name__ == "__main__":

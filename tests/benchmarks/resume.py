@@ -24,15 +24,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from mclabel.core.config.load import load_config
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import load_inputs
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.blocks import plan_blocks
+from tests.benchmarks.figures import finish
 from tests.benchmarks.large_bucket import LargeBucket, serve
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
@@ -58,7 +56,6 @@ Put = Callable[[str], None]
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
     sizes = size.pick(smoke=(10, 20), quick=(1_000, 10_000), full=(10_000, 100_000))
-    table = Table("store", "shards", "seconds", "memory")
     seconds: dict[tuple[str, int], float] = {}
     memory: dict[tuple[str, int], float] = {}
     for count in sizes:
@@ -68,8 +65,6 @@ def main() -> None:
                 with opened(Path(folder)) as (out, put, environment):
                     found = _resume(source, out, put, environment, count)
                     seconds[store, count], memory[store, count] = found
-                    table.add_row(store, f"{count:,}", f"{found[0]:.1f}", f"{found[1]:.0f} MB")
-    Console().print(table)
     few, many = sizes
     stores = ("folder", "s3")
     result = {
@@ -79,7 +74,7 @@ def main() -> None:
         "shards": many,
         "seconds": {store: round(seconds[store, many], 1) for store in stores},
     }
-    print(json.dumps(result))
+    finish(result)
 
 
 def _resume(

@@ -90,8 +90,8 @@ def trained(
 ) -> Arm:
     """Train one arm, or take what is there."""
     out = work / f"{name}-{seed}"
-    limit, samples = size.pick(smoke=(4, 2), quick=(200, 4), full=(1000, 4))
-    problems, group = size.pick(smoke=(4, 4), quick=(16, 8), full=(16, 8))
+    limit, samples = size.pick(smoke=(2, 2), quick=(200, 4), full=(1000, 4))
+    problems, group = size.pick(smoke=(2, 4), quick=(16, 8), full=(16, 8))
     keys = [
         *ARMS[name].keys,
         *([f"prm={prm}"] if ARMS[name].needs_prm else []),
@@ -103,21 +103,15 @@ def trained(
         f"problems.limit={size.pick(smoke=8, quick=2000, full=4000)}",
     ]
     config = load_config(RLConfig, bundled_config("rl/arith.yaml"), keys, allow=ARMS[name].allow)
-    began = time.monotonic()
-    last = 0.0
+    last = time.monotonic()
 
     def say(step: int, total: int, line: str) -> None:
         nonlocal last
         if time.monotonic() - last > 20:
             last = time.monotonic()
-            print(f"{name}-{seed}: {step}/{total} {line} ({last - began:.0f} s)", flush=True)
+            print(f"{name}-{seed}: {step}/{total} {line}", flush=True)
 
     jobs.rl(config, say)
-    return read_arm(out)
-
-
-def read_arm(out: Path) -> Arm:
-    """A training that has ended, or what there is of it."""
     total, seconds, tokens = 0.0, 0.0, {0: 0.0}
     for line in read_log(out):
         total += line["num_tokens"] + line["num_value_tokens"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +17,6 @@ import numpy as np
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.domains.arith.problems import generate
 from mclabel.labeling.policy import prepare_policy
-from mclabel.prm.scoring.score import PRM
 from mclabel.rl.client import RewardClient, RewardItem
 from mclabel.rl.config import RLConfig
 from mclabel.rl.training.rollouts import LiveEngine
@@ -30,61 +27,27 @@ NUM_CLIENTS = 16
 
 
 def server_speed(prm: Path, size: BenchmarkSize) -> dict[str, float]:
-    """Completions a second of the PRM alone and through the server, and seconds of a request.
+    """Completions a second through the server, and seconds that half and 99% of requests take.
 
-    `prm_alone_per_s`: the PRM's scores of all completions in one call. `score_per_s` and
-    `get_reward_per_s`: `NUM_CLIENTS` clients, each asking for a group of 8 at a time; half and
-    99 in 100 of the requests wait no longer than `…_p50_s` and `…_p99_s`.
+    `NUM_CLIENTS` clients, each asking for a group of 8 at a time.
     """
-    groups = _groups(size.pick(smoke=4, quick=64, full=256))
-    scorer = PRM.load(str(prm), device="cpu", threads=2)
-    items = [one for group in groups for one in group]
-    encoded = [scorer.encode(one.problem, one.completion) for one in items]
-    scorer.score_encoded(encoded[:GROUP])  # warm
-    began = time.perf_counter()
-    scorer.score_encoded(encoded)
-    found = {"prm_alone_per_s": len(items) / (time.perf_counter() - began)}
+    groups = _groups(size.pick(smoke=2, quick=64, full=256))
     with _served(prm) as url:
         client = RewardClient(url, timeout_s=600)
-        ways: dict[str, Callable[[Sequence[RewardItem]], object]] = {
-            "score": client.score,
-            "get_reward": lambda group: _posted(f"{url}/get_reward", group),
-        }
-        for name, ask in ways.items():
-            found |= {f"{name}_{key}": value for key, value in _asked(ask, groups).items()}
-    return {name: round(value, 4) for name, value in found.items()}
+        client.score(groups[0])  # warm
 
+        def timed(group: Sequence[RewardItem]) -> float:
+            began = time.perf_counter()
+            client.score(group)
+            return time.perf_counter() - began
 
-def _asked(
-    ask: Callable[[Sequence[RewardItem]], object], groups: Sequence[Sequence[RewardItem]]
-) -> dict[str, float]:
-    ask(groups[0])  # warm
-
-    def timed(group: Sequence[RewardItem]) -> float:
         began = time.perf_counter()
-        ask(group)
-        return time.perf_counter() - began
-
-    began = time.perf_counter()
-    with ThreadPoolExecutor(NUM_CLIENTS) as pool:
-        waits = list(pool.map(timed, groups))
-    seconds = time.perf_counter() - began
+        with ThreadPoolExecutor(NUM_CLIENTS) as pool:
+            waits = list(pool.map(timed, groups))
+        seconds = time.perf_counter() - began
     p50, p99 = np.quantile(waits, [0.5, 0.99]).tolist()
-    return {"per_s": len(groups) * GROUP / seconds, "p50_s": p50, "p99_s": p99}
-
-
-def _posted(url: str, group: Sequence[RewardItem]) -> bytes:
-    """Ask in OpenRLHF's form, whose queries begin with their prompts."""
-    content = {
-        "query": [one.problem + one.completion for one in group],
-        "prompts": [one.problem for one in group],
-        "labels": [one.answer for one in group],
-    }
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, json.dumps(content).encode(), headers)
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        found: bytes = answer.read()
-        return found
+    found = {"score_per_s": len(groups) * GROUP / seconds, "p50_s": p50, "p99_s": p99}
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def _groups(count: int) -> list[list[RewardItem]]:

@@ -6,19 +6,20 @@ The truth is the change of the value under very many rollouts. All ways judge th
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mclabel.checkers import make_checker
 from mclabel.checkers.base import default_checker
+from mclabel.core.stats.bootstrap import resample_weights, sums_estimate
 from mclabel.domains.arith.problems import generate
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.labeling.config import LabelSettings
 from mclabel.rl.groups import LivePolicy
 from mclabel.rl.values import GroupValues, LiveValues
 from mclabel.run.desk import Desk
+from tests.benchmarks.figures import numbers
 
 POLICY = {
     "model": "arith:policy",
@@ -26,43 +27,53 @@ POLICY = {
     "max_tokens": 200,
     "engine": {"kind": "hf", "max_live": 1024},
 }
-MC: dict[str, dict[str, Any]] = {
-    f"mc K={k}": {"estimator": {"kind": "fixed", "rollouts": k, "root_rollouts": k}}
-    for k in (1, 2, 4, 9)
-}
 WAYS: dict[str, dict[str, Any]] = {
-    **{f"{name}, alone": {**how, "free_rollouts": False} for name, how in MC.items()},
-    **MC,
-    "shared states": {"estimator": {"kind": "outcome"}},
-    "posterior": {"estimator": {"kind": "posterior", "rollouts": 16}},
-    "posterior, cheap": {
-        "estimator": {"kind": "posterior", "rollouts": 16, "min_gain_per_token": 3e-3}
-    },
+    "mc K=9, alone": {"kind": "fixed", "rollouts": 9, "root_rollouts": 9},
+    "mc K=2": {"kind": "fixed", "rollouts": 2, "root_rollouts": 2},
+    "shared states": {"kind": "outcome"},
+    "posterior": {"kind": "posterior", "rollouts": 16},
     "posterior, 1 each": {
-        "estimator": {
-            "kind": "posterior",
-            "rollouts": 16,
-            "every": 1,
-            "min_gain_per_token": 1e-3,
-        }
+        "kind": "posterior", "rollouts": 16, "every": 1, "min_gain_per_token": 1e-3
     },
-}
+}  # fmt: skip
+"""Estimators; `alone` has no part in the group's free rollouts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WayFigures:
-    """Of one way of estimating."""
+def compare(num_problems: int, size: int, truth_rollouts: int) -> dict[str, dict[str, Any]]:
+    """Estimate the values of groups in several ways.
 
-    rmse: tuple[float, float, float]
-    """Of advantages of steps, with a 95% interval over problems."""
-    bias: float
-    tokens: float
-    """Sampled for values, a solution."""
-    share_known: float
-    """Of steps with an advantage of their own."""
+    Returns:
+        Of each way: root mean squared error of the advantages of steps, with a 95% interval over
+        problems; tokens that were sampled for values, a solution; share of the steps with an
+        advantage of their own.
+    """
+
+    async def run() -> dict[str, dict[str, Any]]:
+        policy = make_engine(PolicySettings.model_validate(POLICY), seed=0)
+        await policy.start()
+        desk = Desk()
+        live = LivePolicy(policy, make_checker(default_checker()), desk)
+        problems = generate(num_problems, seed=4242, split="test")
+        groups = await live.groups(problems, size, seed=1)
+
+        async def values(estimator: dict[str, Any], seed: int, alone: bool) -> list[GroupValues]:
+            settings = LabelSettings.model_validate({"estimator": estimator})
+            return await LiveValues(live, settings, free_rollouts=not alone).of(groups, seed=seed)
+
+        many = {"kind": "fixed", "rollouts": truth_rollouts, "root_rollouts": truth_rollouts}
+        truth = await values(many, 99, True)
+        found = {
+            name: _figures(truth, await values(how, 1000 + number, name.endswith("alone")))
+            for number, (name, how) in enumerate(WAYS.items())
+        }
+        await policy.close()
+        desk.close()
+        return found
+
+    return asyncio.run(run())
 
 
-def advantages(found: GroupValues) -> list[list[float]]:
+def _advantages(found: GroupValues) -> list[list[float]]:
     """Of each solution's steps; a step of an unknown value shares that of its segment."""
     result = []
     for own in found.solutions:
@@ -78,54 +89,19 @@ def advantages(found: GroupValues) -> list[list[float]]:
     return result
 
 
-def figures(truth: list[GroupValues], found: list[GroupValues], seed: int = 0) -> WayFigures:
-    """Compare advantages with the truth."""
+def _figures(truth: list[GroupValues], found: list[GroupValues]) -> dict[str, Any]:
     errors = []
     for true, own in zip(truth, found, strict=True):
-        pairs = zip(advantages(true), advantages(own), strict=True)
+        pairs = zip(_advantages(true), _advantages(own), strict=True)
         rows = [np.subtract(b, a) for a, b in pairs if len(a)]
         errors.append(np.concatenate(rows) if rows else np.zeros(0))
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(0, len(errors), size=(1000, len(errors)))
-    squares = np.array([(e**2).sum() for e in errors])
-    sizes = np.array([len(e) for e in errors])
-    boot = np.sqrt(squares[draws].sum(1) / sizes[draws].sum(1))
-    low, high = np.quantile(boot, [0.025, 0.975])
+    table = np.array([[(e**2).sum(), len(e)] for e in errors])
+    weights = resample_weights(len(table), 0)
+    squares = sums_estimate(table, weights, lambda sums: np.sqrt(sums[..., 0] / sums[..., 1]))
     num = sum(len(one.solutions) for one in found)
     known = [v is not None for one in found for own in one.solutions for v in own.values[1:]]
-    return WayFigures(
-        rmse=(float(np.sqrt(squares.sum() / sizes.sum())), float(low), float(high)),
-        bias=float(np.concatenate(errors).mean()),
-        tokens=sum(one.num_tokens for one in found) / num,
-        share_known=float(np.mean(known)),
-    )
-
-
-def compare(
-    num_problems: int, size: int, truth_rollouts: int, ways: dict[str, dict[str, Any]]
-) -> dict[str, WayFigures]:
-    """Estimate the values of groups in several ways."""
-
-    async def run() -> dict[str, WayFigures]:
-        policy = make_engine(PolicySettings.model_validate(POLICY), seed=0)
-        await policy.start()
-        desk = Desk()
-        live = LivePolicy(policy, make_checker(default_checker()), desk)
-        problems = generate(num_problems, seed=4242, split="test")
-        groups = await live.groups(problems, size, seed=1)
-
-        async def values(how: dict[str, Any], seed: int) -> list[GroupValues]:
-            settings = LabelSettings.model_validate({"estimator": how["estimator"]})
-            more = {name: how[name] for name in how if name != "estimator"}
-            return await LiveValues(live, settings, **more).of(groups, seed=seed)
-
-        many = {"kind": "fixed", "rollouts": truth_rollouts, "root_rollouts": truth_rollouts}
-        truth = await values({"estimator": many, "free_rollouts": False}, 99)
-        found = {}
-        for number, (name, how) in enumerate(ways.items()):
-            found[name] = figures(truth, await values(how, 1000 + number))
-        await policy.close()
-        desk.close()
-        return found
-
-    return asyncio.run(run())
+    return {
+        "rmse": numbers(squares),
+        "tokens": round(sum(one.num_tokens for one in found) / num, 1),
+        "share_known": round(float(np.mean(known)), 4),
+    }

@@ -13,7 +13,6 @@ JSON.
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 import time
@@ -22,8 +21,6 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-from rich.console import Console
-from rich.table import Table
 
 from mclabel.core.records import Problem
 from mclabel.engines import Policy, PolicySettings
@@ -40,9 +37,10 @@ from mclabel.run.settings import RayConfig
 from mclabel.run.shards.store import Store
 from mclabel.run.task import RunnerState
 from mclabel.run.worker import BlockReport, Worker
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
-NUM_CLIENTS, NUM_ACTORS = 1000, 8
+NUM_CLIENTS = 1000
 NUM_PROBLEMS, BLOCK_PROBLEMS = 1_000_000, 8
 STORY, META = "A farmer has some apples and sells a few of them. " * 4, {"level": "3"}
 LOST = 0.01  # share of leases whose worker dies
@@ -50,12 +48,12 @@ LOST = 0.01  # share of leases whose worker dies
 
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
-    num_blocks = size.pick(smoke=8, quick=400, full=1500)
+    num_blocks, num_actors = size.pick(smoke=(2, 1), quick=(400, 8), full=(1500, 8))
     num_problems = size.pick(smoke=NUM_CLIENTS, quick=NUM_PROBLEMS, full=NUM_PROBLEMS)
     counts = [num_blocks, 10 * num_blocks]
     with frozen_heap():  # as a job does
         leases_per_s, growth_mb = _book(num_problems)
-    rates, times = _jobs(counts)
+    rates, times = _jobs(counts, num_actors)
     result = {
         "leases_per_s": round(leases_per_s),
         "blocks_per_s_8_actors": round(max(rates), 1),
@@ -64,14 +62,7 @@ def main() -> None:
         "blocks": counts,
         "blocks_per_s": [round(rate, 1) for rate in rates],
     }
-    table = Table("what", "figure", "bar")
-    table.add_row("leases/s, 1,000 clients", f"{leases_per_s:,.0f}", ">= 20,000")
-    table.add_row("memory over 900,000 problems", f"{growth_mb:+.1f} MB", "flat")
-    for count, rate in zip(counts, rates, strict=True):
-        table.add_row(f"blocks/s, 8 actors, {count:,} blocks", f"{rate:,.0f}", ">= 300")
-    table.add_row("time of ten times the problems", f"{times[1] / times[0]:.1f} times", "<= 12")
-    Console().print(table)
-    print(json.dumps(result))
+    finish(result)
 
 
 class _Problems:
@@ -119,7 +110,7 @@ def _book(num_problems: int) -> tuple[float, float]:
     return count / seconds, (psutil.Process().memory_info().rss - before) / 1e6
 
 
-def _jobs(counts: list[int]) -> tuple[list[float], list[float]]:
+def _jobs(counts: list[int], num_actors: int) -> tuple[list[float], list[float]]:
     """Blocks a second and seconds of jobs of so many blocks, engines already loaded."""
     import ray
 
@@ -127,14 +118,14 @@ def _jobs(counts: list[int]) -> tuple[list[float], list[float]]:
     # Deleted at the end: file systems are slow to create where much was deleted a moment ago.
     with tempfile.TemporaryDirectory(prefix="mclabel-scale-") as folder:
         for count in counts:
-            seconds = _job(count, Path(folder, str(count)))
+            seconds = _job(count, num_actors, Path(folder, str(count)))
             rates.append((count - 1) / seconds)
             times.append(seconds)
     ray.shutdown()
     return rates, times
 
 
-def _job(count: int, folder: Path) -> float:
+def _job(count: int, num_actors: int, folder: Path) -> float:
     folder.mkdir()
     config = LabelConfig.model_validate(
         {
@@ -147,8 +138,8 @@ def _job(count: int, folder: Path) -> float:
     make_worker = partial(Worker, task, out=str(folder))
     fleet = _TimedFleet(
         make_worker,
-        RayConfig(min_engines=NUM_ACTORS, max_engines=NUM_ACTORS),
-        resources=EngineResources(num_cpus=1 / NUM_ACTORS, num_gpus=0),
+        RayConfig(min_engines=num_actors, max_engines=num_actors),
+        resources=EngineResources(num_cpus=1 / num_actors, num_gpus=0),
     )
     problems = list(_Problems(count))
     items, identity = ProblemItems(problems), config.identity()

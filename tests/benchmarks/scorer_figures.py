@@ -8,9 +8,10 @@ the spread between trainings than there is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from mclabel.evaluate.best_of_n.choosing import (
 from mclabel.evaluate.processbench.figures import split_f1
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.prm.scoring.manifest import first_below
+from tests.benchmarks.figures import Numbers, numbers
 from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores
 
 OF_PRM = ("last", "min", "product")
@@ -42,15 +44,16 @@ class Measured:
     num_problems: int
 
     @property
-    def estimate(self) -> Estimate:
+    def numbers(self) -> Numbers:
         """With its interval."""
         low, high = interval(self.resampled, self.num_problems)
-        return Estimate(value=self.value, low=low, high=high)
+        return numbers(Estimate(value=self.value, low=low, high=high))
 
-    def less(self, other: Measured) -> Estimate:
+    def less(self, other: Measured) -> Measured:
         """The paired difference to another method on the same problems."""
-        low, high = interval(self.resampled - other.resampled, self.num_problems)
-        return Estimate(value=self.value - other.value, low=low, high=high)
+        return replace(
+            self, value=self.value - other.value, resampled=self.resampled - other.resampled
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,16 @@ class Figure:
     right: Measured
     all_right: Measured
     pairs: float
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """For the last line."""
+        return {
+            "right": self.right.numbers,
+            "all_right": self.all_right.numbers,
+            "pairs": round(self.pairs, 4),
+            "by": self.aggregation,
+        }
 
 
 class Comparison:
@@ -238,14 +251,3 @@ def choose(scores: Floats, truth: NDArray[np.bool_], size: int) -> Floats:
     """
     rows = zip(scores, truth, strict=True)
     return np.array([argmax_accuracy(tuple(row), tuple(good), size) for row, good in rows])
-
-
-def numbers(estimate: Estimate) -> list[float]:
-    """Value, low, high."""
-    return [round(float(n), 4) for n in (estimate.value, estimate.low, estimate.high)]  # type: ignore[arg-type]
-
-
-def short(estimate: Estimate, *, sign: str = "") -> str:
-    """For a table."""
-    value, low, high = numbers(estimate)
-    return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"

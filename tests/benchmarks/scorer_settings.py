@@ -1,7 +1,6 @@
 """How a scorer that starts from the policy is trained: rates, epochs, head, target, pairs, weights.
 
-    python -m tests.benchmarks.scorer_settings [--smoke | --quick] [--out FOLDER] [--workers 2]
-        [--minutes 30]
+    python -m tests.benchmarks.scorer_settings [--smoke | --quick] [--out FOLDER]
 
 On arith, for two jobs: the quickstart's own 800 labelled solutions, and 4,000 with labels by
 `posterior`. Each choice is changed by itself, for a PRM and an ORM, with one seed; the best (of the
@@ -13,31 +12,18 @@ over problems and seeds. In pieces: what is under `--out` is not done again. An 
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from tests.benchmarks.pieces import Pieces
-from tests.benchmarks.scorer_figures import (
-    Comparison,
-    Figure,
-    best_figure,
-    numbers,
-    short,
-    step_scores,
-)
+from tests.benchmarks.pieces import Pieces, in_pieces
+from tests.benchmarks.scorer_figures import Comparison, Figure, best_figure, step_scores
 from tests.benchmarks.scorers import Run, Training, load_pool, own_labels, samples
-from tests.benchmarks.sizes import BenchmarkSize, SizedParser
+from tests.benchmarks.sizes import BenchmarkSize
 
 POOL = "validation"
 SIZE = 16
-SEEDS = (0, 1, 2)
 
 RATES = {
     "as it is": [],
@@ -90,47 +76,42 @@ class Amounts:
     num_samples: int
     choices: int | None = None
     """Of each job but that of the token head, the first ones; None for all."""
+    seeds: int = 3
+    """Of the best."""
+    gain: float = 0.001
+    """Least gain a token of the second job's labels."""
     training: Sequence[str] = ()
     """Overrides of every training."""
 
 
 SMOKE = Amounts(
-    few=["problems.limit=4"],
-    many=16,
+    few=["problems.limit=1", "estimator.rollouts=1"],
+    many=12,
     validation=2,
-    num_samples=4,
+    num_samples=2,
     choices=1,
-    training=["max_steps=2"],
+    seeds=1,
+    gain=0.05,
+    training=["max_steps=1"],
 )
 QUICK = Amounts(few=["problems.limit=40"], many=200, validation=60, num_samples=16, choices=4)
 FULL = Amounts(few=[], many=4000, validation=400, num_samples=64)
 
 
 def main() -> None:
-    parser = SizedParser(__doc__)
-    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
-    parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
-    parser.add_argument("--minutes", type=float, help="begin no piece after so many minutes")
-    args = parser.read()
-    console = Console(emoji=False, width=150)
-    with tempfile.TemporaryDirectory() as scratch:
-        pieces = Pieces(
-            workers=1 if args.size is BenchmarkSize.SMOKE else args.workers, minutes=args.minutes
-        )
-        found = run(args.out or Path(scratch), console, pieces, size=args.size)
-    print(json.dumps(found))
+    in_pieces(__doc__, run, workers=2)
 
 
-def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> dict[str, Any]:
+def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
     """Label, train every choice, measure, and train the best ones with more seeds."""
     amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
     runs = [
         Run(name="quickstart", overrides=amounts.few),
-        own_labels(solutions=len(SEEDS) * amounts.many),
+        own_labels(solutions=amounts.seeds * amounts.many, gain=amounts.gain),
         samples(POOL, "validation", problems=amounts.validation, seed=3, each=amounts.num_samples),
     ]
     pieces.run([one.piece(out) for one in runs])
-    bench = _Bench(out, console, pieces, amounts)
+    bench = _Bench(out, pieces, amounts)
     few, many = ("quickstart", 0), ("own", amounts.many)
     prm, orm = {**RATES, **OF_PRM}, {**RATES, **OF_ORM}
     found = {
@@ -146,8 +127,8 @@ def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> 
 class _Bench:
     """Trains choices and compares them."""
 
-    def __init__(self, out: Path, console: Console, pieces: Pieces, amounts: Amounts) -> None:
-        self._out, self._console, self._pieces, self._amounts = out, console, pieces, amounts
+    def __init__(self, out: Path, pieces: Pieces, amounts: Amounts) -> None:
+        self._out, self._pieces, self._amounts = out, pieces, amounts
         self._comparison = Comparison(load_pool(out / "runs" / POOL))
         self._num_samples = min(SIZE, amounts.num_samples)
 
@@ -160,32 +141,31 @@ class _Bench:
         *,
         num_finalists: int,
     ) -> dict[str, Any]:
-        """Train every choice with one seed and the best with all, and print how they do."""
+        """Train every choice with one seed and the best with all."""
         if num_finalists:
             choices = dict(list(choices.items())[: self._amounts.choices])
 
-        def trainings(name: str, seeds: Sequence[int]) -> list[Training]:
-            return [
-                self.training(f"{job} {name}", labels, size, choices[name], seed=seed)
-                for seed in seeds
-            ]
-
-        def train(names: Sequence[str], seeds: Sequence[int]) -> dict[str, Figure]:
-            todo = {name: trainings(name, seeds) for name in names}
+        def train(names: Sequence[str], seeds: int) -> dict[str, Figure]:
+            todo = {
+                name: [
+                    self.training(f"{job} {name}", labels, size, choices[name], seed=seed)
+                    for seed in range(seeds)
+                ]
+                for name in names
+            }
             every = [one for each in todo.values() for one in each]
             self._pieces.run([one.piece(self._out) for one in every])
             self._pieces.run([one.scoring(self._out, POOL) for one in every])
             return {name: self._figure(each) for name, each in todo.items()}
 
-        first = train(list(choices), SEEDS[:1])
+        first = train(list(choices), 1)
         finalists = sorted(first, key=lambda name: -first[name].right.value)[:num_finalists]
-        final = train(finalists, SEEDS)
+        final = train(finalists, self._amounts.seeds)
         chosen = max(final, key=lambda name: final[name].right.value, default=None)
-        self._print(job, first, final, chosen)
         return {
             "chosen": chosen,
             "aggregation": None if chosen is None else final[chosen].aggregation,
-            "right": {n: numbers(f.right.estimate) for n, f in {**first, **final}.items()},
+            "choices": {name: one.shown for name, one in {**first, **final}.items()},
         }
 
     def training(
@@ -196,7 +176,7 @@ class _Bench:
         return Training(
             kind=kind,
             seed=seed,
-            labels=labels,
+            labels=[labels],
             size=size,
             overrides=[*BODY, *target, *changes, *self._amounts.training],
         )
@@ -205,25 +185,6 @@ class _Bench:
         steps = step_scores(self._out, trainings, POOL)
         is_orm = trainings[0].kind.startswith("ORM")
         return best_figure(self._comparison, steps, self._num_samples, is_orm=is_orm)
-
-    def _print(
-        self,
-        job: str,
-        first: Mapping[str, Figure],
-        final: Mapping[str, Figure],
-        chosen: str | None,
-    ) -> None:
-        problems = f"{self._comparison.pool.num_problems} validation problems"
-        title = f"{job}: choosing among {self._num_samples} samples to each of {problems}"
-        table = Table(title=title)
-        for column in ("choice", "seeds", "right", "all steps right", "pairs", "by"):
-            table.add_column(column)
-        for name, one in {**first, **final}.items():
-            mark = " (chosen)" if name == chosen else ""
-            cells = [short(one.right.estimate), short(one.all_right.estimate)]
-            cells += [f"{one.pairs:.3f}", one.aggregation]
-            table.add_row(f"{name}{mark}", str(len(SEEDS) if name in final else 1), *cells)
-        self._console.print(table)
 
 
 if __name__ == "__main__":

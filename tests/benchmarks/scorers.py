@@ -23,19 +23,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mclabel import jobs
 from mclabel.answers import answer_key
-from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.engines.hub import resolve_model
 from mclabel.evaluate.labels.quality import exact_first_error
-from mclabel.labeling.config import LabelConfig
-from mclabel.prm.config import TrainConfig
 from mclabel.prm.scoring.reading import LikelihoodScorer, read_solutions
 from mclabel.prm.scoring.score import PRM
-from mclabel.run.shards.labels import commit_block, read_labels
-from mclabel.run.shards.store import Store
 from tests.benchmarks.pieces import Piece
+from tests.benchmarks.runs import QUICKSTART, label, read_rows, train, write_rows
 
 Floats = NDArray[np.float64]
 NO_ERROR = -1
@@ -51,14 +46,15 @@ class Run:
 
     name: str
     overrides: Sequence[str]
-    config: str = "label/quickstart.yaml"
+    config: str = QUICKSTART
     """The bundled configuration that they change."""
+    allow: Sequence[str] = ()
+    """Modules that they may name."""
 
     def piece(self, out: Path) -> Piece:
         """Makes it, under `out`; one engine in the worker's own process."""
         folder = out / "runs" / self.name
-        work = partial(_label, folder, self.config, self.overrides)
-        return Piece(result=folder / "finished.json", work=work)
+        return Piece(result=folder / "finished.json", work=partial(_label, folder, self))
 
 
 def samples(
@@ -72,17 +68,22 @@ def samples(
     return Run(name=name, overrides=[*changes, "block_problems=16"])
 
 
-def own_labels(*, solutions: int) -> Run:
-    """Four solutions of the policy to each of many train problems, with labels of its own."""
+def own_labels(*, solutions: int, gain: float) -> Run:
+    """Four solutions of the policy to each of many train problems, with labels of its own.
+
+    Args:
+        solutions: of all problems.
+        gain: least gain a token of `posterior`.
+    """
     changes = ["estimator.kind=posterior", "estimator.rollouts=64"]
-    changes.append("estimator.min_gain_per_token=0.001")
+    changes.append(f"estimator.min_gain_per_token={gain}")
     return Run(name="own", overrides=[*_train_problems(solutions), *changes])
 
 
-def strong_labels(*, solutions: int, given: Path) -> Run:
+def strong_labels(*, solutions: int, given: Path, rollouts: int) -> Run:
     """The same solutions, given in a file, with rollouts of the strong model."""
     changes = [f"solutions.path={given}", "policy.model=arith:strong"]
-    changes += ["estimator.kind=fixed", "estimator.rollouts=8"]
+    changes += ["estimator.kind=fixed", f"estimator.rollouts={rollouts}"]
     return Run(name="strong", overrides=[*_train_problems(solutions), *changes])
 
 
@@ -99,12 +100,13 @@ class Training:
     kind: str
     """Which rows of a table it belongs to."""
     seed: int
-    labels: str
-    """Run it learns from."""
-    size: int
-    """Labelled solutions of it, of which each seed takes others; 0 for all."""
+    labels: Sequence[str]
+    """Runs it learns from."""
+    size: int = 0
+    """Labelled solutions of the first, of which each seed takes others; 0 for all."""
     overrides: Sequence[str]
-    """Of configs/train/quickstart.yaml."""
+    config: str = QUICKSTART
+    """The bundled configuration that they change."""
 
     @property
     def name(self) -> str:
@@ -172,27 +174,26 @@ class Pool:
 @lru_cache(maxsize=4)
 def load_pool(run: Path) -> Pool:
     """Read a run of samples."""
-    by_problem: dict[str, list[tuple[int, int, bool, str | None]]] = defaultdict(list)
+    by_problem: dict[str, list[tuple[int, bool, str | None]]] = defaultdict(list)
     places: dict[tuple[str, str], int] = {}
     rows: list[LabeledSolution] = []
-    for row in read_labels(Store(str(run))):
+    for row in read_rows(run):
         place = places.setdefault((row.problem.id, row.solution.text), len(rows))
         if place == len(rows):
             rows.append(row)
         prediction = row.solution.prediction
         by_problem[row.problem.id].append(
             (
-                row.solution.sample_index,
                 place,
                 row.solution.outcome is Outcome.RIGHT,
                 None if prediction is None else answer_key(prediction),
             )
         )
-    groups = [sorted(group, key=lambda one: one[0]) for group in by_problem.values()]
+    groups = list(by_problem.values())
     errors = [exact_first_error(row) for row in rows]
     first_errors = np.array([NO_ERROR if e is None else e for e in errors])
-    index = np.array([[place for _, place, _, _ in group] for group in groups])
-    right = np.array([[is_right for _, _, is_right, _ in group] for group in groups])
+    index = np.array([[place for place, _, _ in group] for group in groups])
+    right = np.array([[is_right for _, is_right, _ in group] for group in groups])
     return Pool(
         rows=rows,
         index=index,
@@ -231,29 +232,17 @@ def _write_scores(path: Path, scores: Sequence[Sequence[float]]) -> None:
     partial_file.replace(path)
 
 
-def _label(folder: Path, config_name: str, overrides: Sequence[str]) -> None:
+def _label(folder: Path, run: Run) -> None:
     torch.set_num_threads(1)
-    config = load_config(
-        LabelConfig,
-        bundled_config(config_name),
-        ["ray.address=none", *overrides, f"out={folder}"],
-    )
-    jobs.label(config, lambda state: None)
+    label(folder, *run.overrides, config=run.config, allow=run.allow)
 
 
 def _train(out: Path, training: Training) -> None:
-    labels = out / "runs" / training.labels
+    labels = [out / "runs" / name for name in training.labels]
     if training.size:
-        labels = _subset(labels, training.size, training.seed, out / "subsets")
-    config = load_config(
-        TrainConfig,
-        bundled_config("train/quickstart.yaml"),
-        [
-            *("validation=0", "threads=1", f"seed={training.seed}", *training.overrides),
-            *(f"labels={json.dumps([str(labels)])}", f"out={training.folder(out)}"),
-        ],
-    )
-    jobs.train(config, lambda step, total, loss: None)
+        labels = [_subset(labels[0], training.size, training.seed, out / "subsets")]
+    keys = ["validation=0", "threads=1", f"seed={training.seed}", *training.overrides]
+    train(labels, training.folder(out), *keys, config=training.config)
 
 
 def _score(out: Path, training: Training, pool: str) -> None:
@@ -285,14 +274,12 @@ def _subset(run: Path, size: int, seed: int, folder: Path) -> Path:
     """
     out = folder / f"{run.name}-{size}-{seed}"
     by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
-    for row in read_labels(Store(str(run))):
+    for row in read_rows(run):
         by_problem[row.problem.id].append(row)
-    for rows in by_problem.values():
-        rows.sort(key=lambda row: row.solution.sample_index)
     problems = sorted(by_problem)
     random.Random(0).shuffle(problems)
     share = len(problems) // MOST_SEEDS
     problems = problems[seed * share :] + problems[: seed * share]
     chosen = [row for problem in problems for row in by_problem[problem]][:size]
-    commit_block(Store(str(out), create=True), "0" * 16, "subset", chosen, None, {})
+    write_rows(out, chosen)
     return out

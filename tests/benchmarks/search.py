@@ -1,6 +1,6 @@
 """Does search pay, and how fast is it beside the raw engine and beside other ways to search?
 
-    python -m tests.benchmarks.search [--smoke | --quick] [--prm FOLDER] [--run FOLDER]
+    python -m tests.benchmarks.search [--smoke | --quick]
 
 Speed, all ways in turn on one loaded engine (vLLM where it is installed, else the embedded one):
 policy tokens a second of beam search, relative to the raw engine that is given whole solutions all
@@ -11,9 +11,8 @@ reads from the first token, as search-and-learn does, and to a barrier over all 
 
 Accuracy on test problems of arith: every method at several widths, relative to best-of-N at equal
 floating-point operations (the better of PRM-best and PRM-weighted vote), and with the truth as the
-scorer. Nothing is chosen on the test problems. Without `--prm` a PRM is trained first, from the
-bundled policy, on labels of other problems; with `--run` a folder that is kept, a benchmark that
-was stopped goes on. The last line is JSON.
+scorer. Nothing is chosen on the test problems. A PRM is trained first, from the bundled policy, on
+labels of other problems. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -26,9 +25,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.domains.arith import bundled_model
@@ -36,7 +32,8 @@ from mclabel.domains.arith.problems import generate
 from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.search.config import SearchSettings
 from tests.benchmarks.engine_common import LoadedPolicy, engine_name, loaded_policy, watch
-from tests.benchmarks.quickstart_prm import quickstart_prm
+from tests.benchmarks.figures import finish, numbers
+from tests.benchmarks.runs import quickstart_prm
 from tests.benchmarks.search_ways import Way, by_levels, together
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
@@ -66,16 +63,10 @@ ONE_BY_ONE = "one by one, from the first token"
 
 
 def main() -> None:
-    parser = SizedParser(__doc__)
-    parser.add_argument("--prm", type=Path, help="a PRM from the bundled policy")
-    parser.add_argument("--run", type=Path, help="keep what is made in this folder")
-    args = parser.read()
-    size: BenchmarkSize = args.size
+    size: BenchmarkSize = SizedParser(__doc__).read().size
     with tempfile.TemporaryDirectory() as folder:
-        work = args.run or Path(folder)
-        prm = args.prm or quickstart_prm(work, size, COMPLETERS)
-        summary = asyncio.run(_speed(prm, size)) | _accuracy(prm, work, size)
-    print(json.dumps(summary))
+        prm = quickstart_prm(Path(folder), size, COMPLETERS)
+        finish(asyncio.run(_speed(prm, size)) | _accuracy(prm, Path(folder), size))
 
 
 # Accuracy
@@ -86,7 +77,7 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
     widths = size.pick(smoke=(4,), quick=(4, 16), full=(4, 16, 64))
     methods = {
         f"{kind}-{n}": {"kind": kind, "n": n, **(AT_64.get(kind, more) if n == 64 else more)}
-        for kind, more in METHODS.items()
+        for kind, more in list(METHODS.items())[: size.pick(smoke=2, quick=5, full=5)]
         for n in widths
     }
     keys = {
@@ -99,7 +90,7 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
         "block_problems": 32,
         "out": str(work / "searches"),
     }
-    limit = size.pick(smoke=2, quick=60, full=1000)
+    limit = size.pick(smoke=1, quick=60, full=1000)
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
     more = [f"problems.limit={limit}", "policy.engine={kind: hf, max_live: 1024}"]
     config = load_config(SearchEvalConfig, None, [*given, *more])
@@ -107,27 +98,22 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {"accuracy": {}, "best_minus_best_of_n": {}, "oracle": {}}
     for one in found.methods:
         kind, budget = one.name.rsplit("-", 1)
-        rows["oracle" if one.is_oracle else "accuracy"].setdefault(kind, {})[budget] = _three(
+        rows["oracle" if one.is_oracle else "accuracy"].setdefault(kind, {})[budget] = numbers(
             one.accuracy
         )
         if one.reference is not None and kind == CHOSEN[int(budget)]:
-            rows["best_minus_best_of_n"][budget] = _three(one.reference.less)
+            rows["best_minus_best_of_n"][budget] = numbers(one.reference.less)
     rows["best_of_n"] = {
-        str(point.size): {name: _three(value) for name, value in point.accuracy.items()}
+        str(point.size): {name: numbers(value) for name, value in point.accuracy.items()}
         for point in found.reference
     }
     return rows
-
-
-def _three(found: Any) -> list[float]:
-    return [round(one, 4) for one in (found.value, found.low, found.high)]
 
 
 # Speed
 
 
 async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
-    console = Console(width=110)
     free, narrow = (
         SearchSettings.model_validate(
             {"search": search, "scorer": "constant", "step_tokens": STEP_TOKENS}
@@ -149,17 +135,12 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
         problems = generate(size.pick(smoke=2, quick=24, full=96), seed=5, split="test")
         async with loaded_policy(model, max_tokens=96, max_live=NARROW_LIVE) as policy:
             ratios, _ = await _beside_raw(policy, narrow, problems, repeats)
-    console.print(f"engine {engine_name()}, free scorer: {_shown(ratios)} of the raw engine")
     count = size.pick(smoke=2, quick=64, full=200)
     problems = generate(count, seed=6, split="test")
     async with loaded_policy("arith:policy", max_tokens=160) as policy:
         bundled, _ = await _beside_raw(policy, free, problems, repeats)
         with_prm, ways = await _beside_raw(policy, steered, problems, repeats)
         share = statistics.median(way.scorer_seconds / way.seconds for way in ways)
-        console.print(
-            f"bundled policy: free scorer {_shown(bundled)}, with a PRM {_shown(with_prm)} of the "
-            f"raw engine; the PRM computes {share:.0%} of the time, beside the engine"
-        )
         few = size.pick(smoke=1, quick=8, full=24)
         some = problems[:few]
         ways_to_search: dict[str, Callable[[], Awaitable[Way]]] = {
@@ -175,12 +156,11 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
                 before = policy.stats().num_sampled_tokens
                 compared.setdefault(name, []).append(found := await search())
                 ledger &= policy.stats().num_sampled_tokens - before == found.num_tokens
-    console.print(_table(compared))
     times = {name: _times(compared["together"], ways) for name, ways in compared.items()}
     return {
-        "ratio_free_scorer": round(statistics.median(ratios), 3),
-        "ratio_free_scorer_bundled": round(statistics.median(bundled), 3),
-        "ratio_prm": round(statistics.median(with_prm), 3),
+        "ratio_free_scorer": _spread(ratios),
+        "ratio_free_scorer_bundled": _spread(bundled),
+        "ratio_prm": _spread(with_prm),
         "prm_share_of_time": round(share, 3),
         "times_search_and_learn": times[ONE_BY_ONE],
         "times_barrier": times["barrier"],
@@ -224,23 +204,9 @@ def _times(ours: Sequence[Way], others: Sequence[Way]) -> float:
     return round(statistics.median(a.problems_per_s / b.problems_per_s for a, b in pairs), 2)
 
 
-def _shown(ratios: Sequence[float]) -> str:
-    return f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
-
-
-def _table(compared: dict[str, list[Way]]) -> Table:
-    table = Table(title="The same beam search, driven in several ways, in turn")
-    for column in ("way", "problems/s", "ours is faster by", "PRM tokens a problem", "right"):
-        table.add_column(column, justify="left" if column == "way" else "right")
-    for name, ways in compared.items():
-        table.add_row(
-            name,
-            f"{statistics.median(way.problems_per_s for way in ways):.2f}",
-            f"{_times(compared['together'], ways):.2f}",
-            f"{statistics.median(way.num_scored / way.num_problems for way in ways):,.0f}",
-            f"{statistics.mean(way.accuracy for way in ways):.3f}",
-        )
-    return table
+def _spread(ratios: Sequence[float]) -> list[float]:
+    """Median, least and most."""
+    return [round(one, 3) for one in (statistics.median(ratios), min(ratios), max(ratios))]
 
 
 if __name__ == "__main__":

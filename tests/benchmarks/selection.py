@@ -1,6 +1,6 @@
 """Whether selecting what to label pays; what `beta` is worth; a PRM as the labeller. On arith.
 
-    python -m tests.benchmarks.selection [--smoke | --quick] [--out FOLDER] [--minutes 30]
+    python -m tests.benchmarks.selection [--smoke | --quick] [--out FOLDER]
 
 1. Quality of a PRM against the cost of its labels, by rule of `mclabel select`. A pool of train
    problems for each seed; its first labels are drawn at random and train the PRM that scores it;
@@ -12,15 +12,13 @@
    step, by its verdict on the whole, or by the answer check; and whether methods stand in the same
    order where the large PRM judges the choices as where the truth does.
 
-Each has a table, printed when it is done. Thresholds and the aggregation of step scores are chosen
-on validation problems. Intervals: 95%, bootstrap over problems and seeds. An hour of one core, in
-pieces of a minute: what is under `--out` is not done again. The last line is JSON.
+Thresholds and the aggregation of step scores are chosen on validation problems. Intervals: 95%,
+bootstrap over problems and seeds. An hour of one core, in pieces of a minute: what is under `--out`
+is not done again. The last line is JSON.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from mclabel import jobs
 from mclabel.core.records import LabeledSolution, Outcome
@@ -36,23 +33,18 @@ from mclabel.data.readers.solutions import read_selected
 from mclabel.judge.job import ScoreConfig
 from mclabel.judge.score import score
 from mclabel.prm.scoring.manifest import first_below
-from mclabel.run.shards.labels import commit_block, read_labels
-from mclabel.run.shards.store import Store
 from mclabel.select.job import SelectConfig
-from tests.benchmarks.pieces import Piece, Pieces, write_json
+from tests.benchmarks.pieces import Piece, Pieces, in_pieces, write_json
+from tests.benchmarks.runs import read_rows, write_rows
 from tests.benchmarks.scorers import Floats, Run, Training, load_pool, read_scores, samples
 from tests.benchmarks.selection_arms import METHODS, TARGETS, Amounts
 from tests.benchmarks.selection_figures import Study
-from tests.benchmarks.sizes import SizedParser
+from tests.benchmarks.sizes import BenchmarkSize
 
-BELIEFS = (
-    "estimator.kind=posterior",
-    "estimator.rollouts=64",
-    "estimator.min_gain_per_token=0.001",
-)
 SMOKE = Amounts(
     pool=4, first=4, budgets=(6,), seeds=1, steps=1, test=3, validation=2, each=4, later_seeds=1,
-    later_steps=1, beta=2, rolled=2, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
+    later_steps=1, beta=2, rolled=1, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
+    gain=0.01,
 )  # fmt: skip
 QUICK = Amounts(
     pool=40, first=8, budgets=(12, 24), seeds=2, steps=20, test=60, validation=30, each=16,
@@ -69,33 +61,22 @@ same."""
 
 
 def main() -> None:
-    parser = SizedParser(__doc__)
-    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
-    parser.add_argument("--minutes", type=float, help="begin no piece after so many minutes")
-    args = parser.read()
     torch.set_num_threads(1)
-    amounts = args.size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
-    with tempfile.TemporaryDirectory() as scratch:
-        study = Study(args.out or Path(scratch), amounts)
-        pieces = Pieces(workers=1, minutes=args.minutes)
-        found = run(study, pieces, Console(emoji=False, width=150))
-    print(json.dumps(found))
+    in_pieces(__doc__, run)
 
 
-def run(study: Study, pieces: Pieces, console: Console) -> dict[str, Any]:
-    """Do what is left of each part, and print its tables."""
-    amounts, out = study.amounts, study.out
+def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
+    """Do what is left of each part."""
+    amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
+    study = Study(out, amounts)
     held_out = [
         samples("validation", "validation", problems=amounts.validation, seed=3, each=amounts.each),
         samples("test", "test", problems=amounts.test, seed=11, each=amounts.each),
     ]
     pieces.run([one.piece(out) for one in held_out])
     pieces.run(list(selection_pieces(out, amounts)))
-    console.print(study.curves_table(), study.ratios_table())
     pieces.run(list(beta_pieces(out, amounts)))
-    console.print(study.targets_table())
     pieces.run(list(labeller_pieces(study)))
-    console.print(study.labellers_table())
     return study.summary()
 
 
@@ -136,7 +117,7 @@ def _score_pool(out: Path, selector: Training) -> None:
     scores = folder / f"pool-{selector.seed}.scores.jsonl"
     config = ScoreConfig(prm=str(selector.folder(out)), solutions=str(pool), out=str(scores))
     score(config)
-    write_json(folder / f"{pool.name}.json", tokens(list(read_labels(Store(str(pool))))))
+    write_json(folder / f"{pool.name}.json", "scored")
 
 
 def _select(out: Path, rule: str, budget: int, seed: int, first: int) -> None:
@@ -158,27 +139,11 @@ def _select(out: Path, rule: str, budget: int, seed: int, first: int) -> None:
         )
     )
     ids = {one for place in (manifest, *earlier) for one in read_selected(place).texts}
-    rows = [row for row in read_labels(Store(pool)) if row.solution.id in ids]
+    rows = [row for row in read_rows(pool) if row.solution.id in ids]
     assert len(rows) == budget
-    _write_run(out / "runs" / name, rows)
+    write_rows(out / "runs" / name, rows)
     wrong = sum(row.solution.outcome is not Outcome.RIGHT for row in rows)
-    write_json(folder / f"{name}.json", {**tokens(rows), "wrong": wrong})
-
-
-def tokens(rows: Sequence[LabeledSolution]) -> dict[str, int]:
-    """What solutions cost to write, to read, and to continue once from each step but the last."""
-    return {
-        "solutions": len(rows),
-        "written": sum(len(row.solution.ids) for row in rows),
-        "read": sum(len(row.prompt_ids) + len(row.solution.ids) for row in rows),
-        "continued": sum(
-            len(row.solution.ids) - step.end for row in rows for step in row.solution.steps[:-1]
-        ),
-    }
-
-
-def _write_run(folder: Path, rows: Sequence[LabeledSolution]) -> None:
-    commit_block(Store(str(folder), create=True), "0" * 16, "chosen", rows, None, {})
+    write_json(folder / f"{name}.json", wrong / budget)
 
 
 def beta_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
@@ -186,7 +151,10 @@ def beta_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
     train = ["problems.split=train", "problems.seed=71", f"problems.limit={amounts.beta}"]
     ways = {
         "counts": [*train, "estimator.kind=fixed", "estimator.rollouts=8"],
-        "beliefs": [*train, *BELIEFS],
+        "beliefs": [
+            *(*train, "estimator.kind=posterior", "estimator.rollouts=64"),
+            f"estimator.min_gain_per_token={amounts.gain}",
+        ],
         "rolled": [
             *("problems.split=test", "problems.seed=72", f"problems.limit={amounts.rolled}"),
             *("estimator.kind=fixed", "estimator.rollouts=16"),
@@ -224,10 +192,10 @@ def _label_by_large(study: Study, size: int) -> None:
     graded = (Outcome.RIGHT, Outcome.WRONG)
     places = dict.fromkeys(place for _, place in pool.first_samples(size))
     chosen = [place for place in places if pool.rows[place].solution.outcome in graded]
-    _write_run(out / "runs" / f"checked-{size}", [pool.rows[place] for place in chosen])
+    write_rows(out / "runs" / f"checked-{size}", [pool.rows[place] for place in chosen])
     judged = [_judged(pool.rows[place], scores[place], study.large_threshold) for place in chosen]
-    _write_run(out / "runs" / f"judged-{size}", judged)
-    write_json(out / "chosen" / f"large-{size}.json", tokens(judged))
+    write_rows(out / "runs" / f"judged-{size}", judged)
+    write_json(out / "chosen" / f"large-{size}.json", len(judged))
 
 
 def _judged(row: LabeledSolution, scores: Floats, sound: float) -> LabeledSolution:

@@ -21,13 +21,6 @@ METHODS = {
     "outcome by the answer check": ("checked", "outcome"),
 }
 """Of appendix H: whose labels, and the target."""
-ROLLOUTS = 16
-"""From each step of a label, where labels are rollouts."""
-HUNDRED = 100
-"""Rollouts of a whole solution that a dear label costs."""
-COSTS = ("labels", "all", "all_hundred")
-BATCH = 16
-"""Solutions in a step of training."""
 STOPS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 FAR = 0.25
 """Distance of a score from the share of right rollouts that counts as an error."""
@@ -59,6 +52,8 @@ class Amounts:
     each: int
     """Solutions of a problem in pools, and N of best of N."""
     beta: int
+    gain: float = 0.001
+    """Least gain a token of the labels by `posterior`."""
     rolled: int
     large: int
     large_steps: int
@@ -98,7 +93,7 @@ class Amounts:
 
     def _training(self, kind: str, seed: int, labels: str, target: str, *more: str) -> Training:
         overrides = [f"target={target}", *more]
-        return Training(kind=kind, seed=seed, labels=labels, size=0, overrides=overrides)
+        return Training(kind=kind, seed=seed, labels=[labels], overrides=overrides)
 
 
 def log_saving(places: Sequence[Floats], values: Sequence[Floats]) -> float:
@@ -154,4 +149,4 @@ def resampled(tables: Sequence[Floats], figure: Figure) -> list[float]:
         seeds = rng.integers(0, len(tables), len(tables))
         found.append(np.mean([figure(tables[seed][drawn]) for seed in seeds]))
     value = float(np.mean([figure(one) for one in tables]))
-    return [round(one, 4) for one in (value, *interval(np.array(found), len(places)))]
+    return [round(float(one), 4) for one in (value, *interval(np.array(found), len(places)))]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 from scipy.stats import kendalltau
 
 from mclabel.core.stats.bootstrap import interval
@@ -22,18 +20,12 @@ from tests.benchmarks.scorer_figures import (
     Measured,
     aggregated,
     best_figure,
-    numbers,
-    short,
     step_scores,
 )
 from tests.benchmarks.scorers import NO_ERROR, Floats, Training, load_pool, read_scores
 from tests.benchmarks.selection_arms import (
-    BATCH,
-    COSTS,
-    HUNDRED,
     METHODS,
     MOST_WITHOUT,
-    ROLLOUTS,
     RULES,
     STOPS,
     TARGETS,
@@ -90,42 +82,19 @@ class Study:
             found["best"].append(self.test.right(scores, self.amounts.each))
         return found
 
-    def costs(self, rule: str, cost: str) -> list[float]:
-        """By budget: labels, or tokens read or written by one of the (equally large) models.
+    def wrong(self, rule: str, budget: int) -> float:
+        """Share of the chosen solutions that are wrong, mean over seeds."""
+        seeds = range(self.amounts.seeds)
+        files = [self.out / "chosen" / f"{rule}-{budget}-{seed}.json" for seed in seeds]
+        return float(np.mean([json.loads(file.read_text()) for file in files]))
 
-        With `all` the pool, its scores and the selector's training (three passes) are included,
-        and a label is rolled out; a uniform draw samples nothing but what it labels.
-        """
-        if cost == "labels":
-            return [float(budget) for budget in self.budgets(rule)]
-        found = []
-        for budget in self.budgets(rule):
-            total = 0.0
-            for seed in range(self.amounts.seeds):
-                mine = self._tokens(f"{rule}-{budget}-{seed}")
-                label = HUNDRED * mine["written"]
-                total += ROLLOUTS * mine["continued"] if cost == "all" else label
-                if rule == "uniform":
-                    total += mine["written"]
-                    continue
-                pool = self._tokens(f"pool-{seed}")
-                first = self._tokens(f"uniform-{self.amounts.first}-{seed}")
-                total += pool["written"] + pool["read"]
-                total += 3 * self.amounts.steps * BATCH * first["read"] / first["solutions"]
-            found.append(total / self.amounts.seeds)
-        return found
-
-    def _tokens(self, name: str) -> dict[str, int]:
-        found: dict[str, int] = json.loads((self.out / "chosen" / f"{name}.json").read_text())
-        return found
-
-    def saving(self, rule: str, measure: str, cost: str) -> list[float] | None:
-        """What uniform labels cost over what the rule's do at equal quality; None if undefined."""
+    def saving(self, rule: str, measure: str) -> list[float] | None:
+        """Uniform labels over the rule's at equal quality; None if undefined."""
         uniform, mine = self.curve("uniform")[measure], self.curve(rule)[measure]
-        gain = uniform[-1].less(uniform[0])
-        if gain.low is None or gain.low <= 0:
+        low = uniform[-1].less(uniform[0]).numbers[1]
+        if low is None or low <= 0:
             return None
-        places = [np.log(self.costs(one, cost)) for one in ("uniform", rule)]
+        places = [np.log(self.budgets(one)) for one in ("uniform", rule)]
         values = [np.array([one.value for one in curve]) for curve in (uniform, mine)]
         drawn = [np.array([one.resampled for one in curve]).T for curve in (uniform, mine)]
         value = log_saving(places, values)
@@ -134,12 +103,6 @@ class Study:
             return None
         low, high = interval(resampled, self.test.pool.num_problems)
         return [round(float(np.exp(one)), 3) for one in (value, low, high)]
-
-    def ratios(self, measure: str) -> dict[str, dict[str, list[float] | None]]:
-        """By rule and cost."""
-        return {
-            rule: {cost: self.saving(rule, measure, cost) for cost in COSTS} for rule in RULES[1:]
-        }
 
     def steps_of(self, target: str, pool: str) -> list[Floats]:
         """Of each seed, a row for each step but the last.
@@ -255,81 +218,28 @@ class Study:
         low, high = interval(found, self.test.pool.num_problems)
         return [round(float(one), 3) for one in (value, low, high)]
 
-    def curves_table(self) -> Table:
-        """Part 1: quality by rule and budget."""
-        rows = []
-        for rule in RULES:
-            for number, budget in enumerate(self.budgets(rule)):
-                seeds = range(self.amounts.seeds)
-                wrong = sum(self._tokens(f"{rule}-{budget}-{seed}")["wrong"] for seed in seeds)
-                cells = (short(found[number].estimate) for found in self.curve(rule).values())
-                rows.append((rule, f"{budget:,}", f"{wrong / len(seeds) / budget:.0%}", *cells))
-        head = ("rule", "labels", "wrong", "first-error F1", f"best of {self.amounts.each}")
-        return _table(f"Exact labels, chosen by rule; {self.aggregation}", head, rows)
-
-    def ratios_table(self) -> Table:
-        """Part 1: what uniform labels cost over what the rule's do."""
-        rows = [
-            (measure, rule, *(_cell(one) for one in costs.values()))
-            for measure in ("f1", "best")
-            for rule, costs in self.ratios(measure).items()
-        ]
-        title = "Cost of uniform labels over that of the rule's at equal quality"
-        return _table(title, ("quality", "rule", *COSTS), rows)
-
-    def targets_table(self) -> Table:
-        """Part 2."""
-        rows = [(one, *map(_cell, figures.values())) for one, figures in self.targets.items()]
-        return _table("Targets", ("target", "steps told right", "ECE", "AUROC of 1/c"), rows)
-
-    def labellers_table(self) -> Table:
-        """Part 3."""
-        rows = [
-            (judge, method, *(short(one.estimate) for one in curve))
-            for judge, methods in self.labellers.items()
-            for method, curve in methods.items()
-        ]
-        title = f"Best of {self.amounts.each}, by solutions of a problem that are trained on"
-        return _table(title, ("judge", "labels", *map(str, self.amounts.sizes)), rows)
-
     def summary(self) -> dict[str, Any]:
         """The last line."""
         return {
-            "ratio": self.ratios("f1"),
-            "ratio_best_of_n": self.ratios("best"),
+            "ratio": {rule: self.saving(rule, "f1") for rule in RULES[1:]},
+            "ratio_best_of_n": {rule: self.saving(rule, "best") for rule in RULES[1:]},
             "curves": {
                 rule: {
                     budget: {
-                        name: numbers(one[n].estimate) for name, one in self.curve(rule).items()
+                        "wrong": round(self.wrong(rule, budget), 4),
+                        **{name: one[n].numbers for name, one in self.curve(rule).items()},
                     }
                     for n, budget in enumerate(self.budgets(rule))
                 }
                 for rule in RULES
             },
-            "costs": {rule: {cost: self.costs(rule, cost) for cost in COSTS} for rule in RULES},
             "beta": self.targets,
-            "adaptive_tokens_ratio": self.adaptive["tokens_ratio"],
             "adaptive": self.adaptive,
             "rank_correlation": self.rank_correlation(),
             "rank_correlation_answer_check": self.rank_correlation(other="answer"),
             "labellers": {
-                judge: {
-                    name: [numbers(one.estimate) for one in curve] for name, curve in by.items()
-                }
+                judge: {name: [one.numbers for one in curve] for name, curve in by.items()}
                 for judge, by in self.labellers.items()
             },
             "aggregation": self.aggregation,
         }
-
-
-def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in head:
-        table.add_column(name)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _cell(found: Sequence[float] | None) -> str:
-    return "-" if found is None else "{:.3f} [{:.3f}, {:.3f}]".format(*found)

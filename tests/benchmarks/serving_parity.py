@@ -8,7 +8,6 @@ own scores in bfloat16 are from those in float32. The last line is JSON.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.served import ServedPRM
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
 from tests.support.labelled import arith_rows
 from tests.support.serving import served, trained_prm
@@ -41,7 +41,7 @@ def main() -> None:
             print(f"{dtype}: {len(ours)} steps, scores {ours.min():.3f} to {ours.max():.3f}")
     rounding = np.abs(scores["bf16"] - scores["fp32"])
     figures["max_bf16_from_fp32"] = float(rounding.max())
-    print(json.dumps(figures))
+    finish(figures)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 NOT_RUN = 77
 """Exit code of a benchmark that needs what this machine lacks."""
 DISCLAIMER = "--smoke: this run goes through the code; its figures mean nothing."
+
+DATA = Path(os.environ.get("MCLABEL_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+"""Folder of the public data; where there is none, what reads it is left out."""
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """Whether every benchmark still runs: each at its smoke size, in a process of its own.
 
-    python -m tests.benchmarks.smoke [NAME ...] [--all-must-run] [--not-run FILE] [--quickstart RUN]
+    python -m tests.benchmarks.smoke [NAME ...] [--all-must-run] [--not-run FILE]
 
 A benchmark is a file of this folder that can be run as a program; none can be left out. Imports
 cost more than the work at this size, so its process is forked from one that has imported what many
@@ -9,11 +9,10 @@ of `keys.json`. One that says that it cannot run here is "not run: reason", whic
 `--all-must-run` alone. Ends with 1 if one fails. A new benchmark, or one with other keys, has its
 keys recorded by hand.
 
-Most take less than 20 s of one core. `evaluation` makes the small quickstart unless it is given
-one, `prm_vs_orm` and `scorer_settings` train eight scorers each, `checker` puts 20 busy processes
-beside it, `estimators_calibration` has three parts, `stopping` labels three times, `real_model`
-runs 135 million parameters, `checker_callers`, `scale`, `chaos` and `serving_parity` start Ray, a
-store or a server: these can take longer.
+Most take less than 20 s of one core. Each computes on one thread: a second one would wait for the
+first with these models. `rl` trains two policies and two PRMs, `estimators_calibration` has three
+parts, `real_model` runs 135 million parameters, `checker_callers`, `scale`, `chaos` and
+`serving_parity` start Ray, a store or a server: these can take longer.
 """
 
 from __future__ import annotations
@@ -83,19 +82,14 @@ def main() -> None:
         "--all-must-run", action="store_true", help="one that is not run fails, too"
     )
     parser.add_argument("--not-run", type=Path, metavar="FILE", help="write names not run here")
-    parser.add_argument(
-        "--quickstart",
-        metavar="RUN",
-        help="output of a small quickstart, for `evaluation`; without, it makes one",
-    )
     args = parser.parse_args()
     if unknown := sorted({*args.names} - {*known}):
         parser.error(f"There is no benchmark {', '.join(unknown)}. Name one of {', '.join(known)}.")
+    os.environ["OMP_NUM_THREADS"] = "1"
     CONTEXT.set_forkserver_preload(IMPORTED)
     found: dict[str, Ended] = {}
     for name in dict.fromkeys(args.names or known):
-        more = ["--quickstart", args.quickstart] if args.quickstart and name == "evaluation" else []
-        program = partial(_benchmark, name, "--smoke", *more)
+        program = partial(_benchmark, name, "--smoke")
         ended = found[name] = run(program, recorded_keys().get(name, []))
         reason = f": {ended.reason}" if ended.reason else ""
         print(f"{name:24} {ended.seconds:6.1f} s  {ended.verdict}{reason}", flush=True)
@@ -181,9 +175,9 @@ def _begin(program: Callable[[], object], stdout: str, stderr: str) -> None:
         atexit._run_exitfuncs()
 
 
-def _benchmark(name: str, *arguments: str) -> None:
-    """What `python -m tests.benchmarks.NAME` does."""
-    sys.argv[1:] = arguments
+def _benchmark(name: str, size: str) -> None:
+    """What `python -m tests.benchmarks.NAME SIZE` does."""
+    sys.argv[1:] = [size]
     runpy.run_module(f"tests.benchmarks.{name}", run_name="__main__", alter_sys=True)
 
 

@@ -1,13 +1,12 @@
 """Symbolic checks of steps: how often a flag is right, what is found, what is flagged falsely.
 
-    python -m tests.benchmarks.symbolic_steps [--data DIR] [--show] [--smoke | --quick]
+    python -m tests.benchmarks.symbolic_steps [--data DIR] [--smoke | --quick]
 
 Checks the solutions of ProcessBench, whose first wrong step people have marked, and the gold
 solutions of GSM8K and MATH-500, cut into sentences. A flag says that the first error lies at or
 before its step, so it is right where the marked step is not behind the first flag; on a sound
 solution every flag is a false alarm. Speed is in steps a second of this process's CPU time. The
-last line is JSON. Public data are read from `shared/data` beside the checkout or from `--data`;
-without them, and at the smoke size, a few built-in rows stand for them.
+last line is JSON. At the smoke size a few built-in rows stand for the public data.
 """
 
 from __future__ import annotations
@@ -20,14 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from mclabel.judge.symbolic import Flag, check_steps
-from tests.benchmarks.sizes import BenchmarkSize, SizedParser, not_run
+from tests.benchmarks.figures import finish
+from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, not_run
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 """Marks in GSM8K's solutions, written for a tool that calculates."""
@@ -82,7 +77,6 @@ SMOKE = {
 def main() -> None:
     parser = SizedParser(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the public data")
-    parser.add_argument("--show", action="store_true", help="print every wrong flag and gold flag")
     args = parser.read()
     size: BenchmarkSize = args.size
     if size is BenchmarkSize.SMOKE:
@@ -91,12 +85,7 @@ def main() -> None:
         if not args.data.is_dir():
             not_run(f"There is no folder {args.data}. Name one with --data")
         sets = read_sets(args.data, every=size.pick(smoke=1, quick=4, full=1))
-    measured = {name: measure(solutions) for name, solutions in sets.items()}
-    console = Console(emoji=False, width=110)
-    print_table(console, measured)
-    if args.show:
-        show(console, measured)
-    print(json.dumps(figures(measured)))
+    finish(figures({name: measure(solutions) for name, solutions in sets.items()}))
 
 
 def measure(solutions: Sequence[Solution]) -> Measured:
@@ -169,31 +158,6 @@ def read_sets(data: Path, *, every: int) -> dict[str, list[Solution]]:
         for row in _rows(data / "math500.jsonl", every)
     ]
     return {**sets, "gold": gold}
-
-
-def print_table(console: Console, measured: dict[str, Measured]) -> None:
-    table = Table(title="Symbolic checks of steps", title_justify="left")
-    columns = ("", "solutions", "flagged", "at or after", "found", "false alarms", "steps/s")
-    for column in columns:
-        table.add_column(column, justify="right" if column else "left")
-    for name, one in measured.items():
-        of = labelled_figures(one)
-        shares = (of["at_or_after"], of["found"], of["false_alarms"])
-        written = ["-" if share is None else f"{share:.1%}" for share in shares]
-        if name == "gold":
-            written[0] = "-"
-        rate = f"{one.num_steps / one.cpu_s:,.0f}"
-        table.add_row(name, f"{len(one.solutions):,}", str(of["flagged"]), *written, rate)
-    console.print(table)
-
-
-def show(console: Console, measured: dict[str, Measured]) -> None:
-    """Every flag before the first error or on a solution without one, to be read by eye."""
-    for name, one in measured.items():
-        for solution, flag in one.flagged():
-            if solution.first_error is None or flag.step < solution.first_error:
-                line = f"{name} {solution.id}, step {flag.step}: {flag.equality}: {flag.reason}"
-                console.print(line, markup=False)
 
 
 def _gold(name: str, problem: str, text: str) -> Solution:

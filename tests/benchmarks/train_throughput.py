@@ -29,6 +29,7 @@ from mclabel import jobs
 from mclabel.core.records import LabeledSolution, Step
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
 from tests.support.labelled import arith_rows, arith_text, write_run
 
@@ -68,9 +69,9 @@ def main() -> None:
         "memory_ratio": round(memory["ours"] / memory["trl"], 3),
         "tokens_per_s": {n: round(s) for n, s in speed.items()},
         "peak_mib": {n: round(m) for n, m in memory.items()},
-        "runs": runs,
+        "runs": {n: {str(i): run for i, run in enumerate(found)} for n, found in runs.items()},
     }
-    print(json.dumps(figures))
+    finish(figures)
 
 
 def _prepare(folder: Path, count: int) -> None:

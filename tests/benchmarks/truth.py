@@ -1,49 +1,38 @@
 """Do judges make labels truer: which rule over rollouts, a PRM and exact checks finds first errors?
 
-    python -m tests.benchmarks.truth [--smoke | --quick] [--run FOLDER] [--data DIR]
+    python -m tests.benchmarks.truth [--smoke | --quick]
 
 The bundled policy and strong model label problems of three splits of arith, four solutions each, by
 one posterior. On the labels of the training problems a PRM is trained, on those of the validation
 problems its threshold is chosen. On the test problems the PRM and the symbolic checks are judges,
 and every rule combines their opinions with the rollouts. First errors are compared with exact truth
 (95% intervals over problems), beside what the posterior alone is surest of. Then scripted judges of
-known error rates, one of them worthless, and what the posterior learns of them; and, with `--data`
-a folder that holds ProcessBench, the symbolic checks on it. With `--run` a folder that is kept, a
-benchmark that was stopped goes on. Nothing is chosen on the test problems. The last line is JSON.
+known error rates, one of them worthless, and what the posterior learns of them. Nothing is chosen
+on the test problems. The last line is JSON.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import load_config
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.labels.quality import exact_first_error, label_cost, label_quality
 from mclabel.judge.consensus.models import Locations
 from mclabel.judge.consensus.posterior import fuse
 from mclabel.judge.consensus.rules import RULES
 from mclabel.judge.job import JudgeConfig
-from mclabel.labeling.config import LabelConfig
-from mclabel.prm.config import TrainConfig
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
+from tests.benchmarks.figures import finish, numbers
+from tests.benchmarks.runs import CHEAP, STRONG, label, read_rows, train
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
-from tests.benchmarks.symbolic_steps import DATA, SMOKE, labelled_figures, read_sets
-from tests.benchmarks.symbolic_steps import measure as check
 
-STRONG = "{model: arith:strong, max_tokens: 200, temperature: 0.8, engine: {max_live: 1024}}"
 SUREST = 0.6
 """Share of the solutions of which the posterior is surest, measured apart."""
 MOST_ALARMS = 0.05
@@ -55,57 +44,22 @@ HAZARD = 0.12
 """Chance that a step of a scripted solution is the first wrong one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """What a rule is worth."""
-
-    first_error: Estimate
-    where: Estimate
-    lucky_found: Estimate
-    kept: float
-
-
 def main() -> None:
-    parser = SizedParser(__doc__)
-    parser.add_argument("--run", type=Path, help="keep what is made in this folder")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=DATA if DATA.is_dir() else None,
-        help="folder of the public data; without it a few built-in rows stand for ProcessBench",
-    )
-    args = parser.read()
-    size: BenchmarkSize = args.size
+    size: BenchmarkSize = SizedParser(__doc__).read().size
     with tempfile.TemporaryDirectory() as folder:
-        work = args.run or Path(folder)
-        measured, tokens, lucky = measure(work, size)
-    console = Console(width=110)
-    console.print(_table(measured))
-    error = learned_rate_error(size.pick(smoke=200, quick=2000, full=4000))
-    console.print(
-        f"right answers through wrong steps that the posterior ranks above all but "
-        f"{MOST_ALARMS:.0%} of the sound ones: {lucky:.2f}; scripted judges' rates are learned "
-        f"within {error:.3f} on average"
+        rules, tokens, lucky = measure(Path(folder), size)
+    error = learned_rate_error(*size.pick(smoke=(1, 200), quick=(5, 2000), full=(5, 4000)))
+    finish(
+        {
+            "rules": rules,
+            "tokens": round(tokens, 1),
+            "lucky_found": round(lucky, 4),
+            "learned_rate_error": round(error, 4),
+        }
     )
-    summary = {
-        "rules": {
-            name: {
-                "first_error_accuracy": _rounded(row.first_error),
-                "where_there_is_one": _rounded(row.where),
-                "lucky_found": _rounded(row.lucky_found),
-                "tokens": round(tokens, 1),
-                "kept": round(row.kept, 4),
-            }
-            for name, row in measured.items()
-        },
-        "lucky_found": round(lucky, 4),
-        "symbolic": _symbolic(None if size is BenchmarkSize.SMOKE else args.data),
-        "learned_rate_error": round(error, 4),
-    }
-    print(json.dumps(summary))
 
 
-def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, float]:
+def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Any], float, float]:
     """Label, train, judge and combine, as far as that is not done yet.
 
     Returns:
@@ -113,17 +67,16 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, flo
         steps that are found.
     """
     problems = {
-        "train": size.pick(smoke=6, quick=150, full=1000),
+        "train": size.pick(smoke=3, quick=150, full=1000),
         "validation": size.pick(smoke=6, quick=60, full=300),
-        "test": size.pick(smoke=4, quick=100, full=1000),
+        "test": size.pick(smoke=3, quick=100, full=1000),
     }
+    keys = ["estimator.kind=posterior", f"completers=[{{model: policy}}, {STRONG}]"]
+    keys += size.pick(smoke=[CHEAP, "estimator.min_belief=0"], quick=[], full=[])
     for split, count in problems.items():
-        cheap = ["estimator.min_gain_per_token=0.001"] if size is BenchmarkSize.SMOKE else []
-        jobs.label(_label(work, split, count, cheap), lambda state: None)
-    keys = [f"labels=[{work / 'train'}]", f"out={work / 'prm'}"]
-    keys += size.pick(smoke=["max_steps=2"], quick=[], full=[])
-    train = load_config(TrainConfig, bundled_config("train/quickstart.yaml"), keys)
-    jobs.train(train, lambda step, total, loss: None)
+        label(work / split, f"problems.split={split}", f"problems.limit={count}", *keys)
+    steps = size.pick(smoke=["max_steps=1"], quick=[], full=[])
+    train([work / "train"], work / "prm", *steps)
     run = str(work / "test")
     prm = [f"judge.prm={work / 'prm'}", f"judge.held_out={work / 'validation'}"]
     judges = {"prm": ["judge=scorer", *prm], "symbolic": ["judge=symbolic"]}
@@ -131,12 +84,12 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, flo
         keys = [f"solutions={run}", f"out={work / 'judged' / name}", *keys]
         jobs.judge(load_config(JudgeConfig, None, keys))
     opinions = [f"{name}={work / 'judged' / name}" for name in judges]
-    rows = list(read_labels(Store(run)))
+    rows = read_rows(run)
     found = {"rollouts": _row(rows, rows)}
     for rule in (*RULES, "posterior"):
         out = str(work / f"by-{rule}")
         jobs.combine(run, opinions, out, rule=rule)
-        combined = list(read_labels(Store(out)))
+        combined = read_rows(out)
         kept = [row for row in combined if row.is_kept]
         found[rule] = _row(kept, rows)
         if rule == "same_location":
@@ -150,27 +103,14 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, flo
     return found, label_cost(rows).tokens_per_solution, _lucky(combined)
 
 
-def _label(work: Path, split: str, problems: int, more: Sequence[str]) -> LabelConfig:
-    return load_config(
-        LabelConfig,
-        bundled_config("label/quickstart.yaml"),
-        [
-            *(f"problems.split={split}", f"problems.limit={problems}", "ray.address=none"),
-            *("estimator.kind=posterior", f"completers=[{{model: policy}}, {STRONG}]"),
-            f"out={work / split}",
-            *more,
-        ],
-    )
-
-
-def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> Row:
+def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> dict[str, Any]:
     quality = label_quality(rows)
-    return Row(
-        first_error=quality.first_error_accuracy,
-        where=quality.first_error_accuracy_wrong,
-        lucky_found=quality.lucky_found,
-        kept=len(rows) / len(whole),
-    )
+    return {
+        "kept": round(len(rows) / len(whole), 4),
+        "first_error_accuracy": numbers(quality.first_error_accuracy),
+        "where_there_is_one": numbers(quality.first_error_accuracy_wrong),
+        "lucky_found": numbers(quality.lucky_found),
+    }
 
 
 def _lucky(rows: Sequence[LabeledSolution]) -> float:
@@ -184,13 +124,13 @@ def _lucky(rows: Sequence[LabeledSolution]) -> float:
     return float((suspicion[~is_sound] > bound).mean())
 
 
-def learned_rate_error(solutions: int) -> float:
-    """Mean error of the rates that the posterior learns of scripted judges, over five worlds.
+def learned_rate_error(worlds: int, solutions: int) -> float:
+    """Mean error of the rates that the posterior learns of scripted judges, over so many worlds.
 
     Of later steps only where a judge leaves errors to be found later.
     """
     errors = []
-    for seed in range(5):
+    for seed in range(worlds):
         rng = np.random.default_rng(seed)
         first, num_steps = _errors(rng, solutions)
         rollouts = _rollouts(rng, first, num_steps)
@@ -245,39 +185,6 @@ def _named(
     chance = np.where(step < error, rates[0], np.where(step == error, rates[1], rates[2]))
     finds = (rng.random(chance.shape) < chance) & (step < num_steps[:, None])
     return np.where(finds.any(1), np.argmax(finds, 1), num_steps)
-
-
-def _symbolic(data: Path | None) -> dict[str, Any]:
-    sets = SMOKE if data is None else read_sets(data, every=1)
-    names = ("at_or_after", "found", "false_alarms")
-    figures = {name: labelled_figures(check(sets[name])) for name in ("gsm8k", "math")}
-    return {name: {key: one[key] for key in names} for name, one in figures.items()}
-
-
-def _rounded(estimate: Estimate) -> float | None:
-    return None if estimate.value is None else round(estimate.value, 4)
-
-
-def _shown(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "-"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.3f}"
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-
-def _table(measured: dict[str, Row]) -> Table:
-    table = Table(title="First errors of test problems", title_justify="left")
-    columns = ("", "kept", "first error", "where there is one", "lucky found")
-    for column in columns:
-        table.add_column(column, justify="right" if column else "left")
-    for name, row in measured.items():
-        table.add_row(
-            name,
-            f"{row.kept:.2f}",
-            *(_shown(one) for one in (row.first_error, row.where, row.lucky_found)),
-        )
-    return table
 
 
 if __name__ == "__main__":

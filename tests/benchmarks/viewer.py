@@ -1,6 +1,6 @@
 """How fast the viewer answers over a large run, and how much memory it takes.
 
-    python -m tests.benchmarks.viewer [--smoke | --quick] [--run FOLDER]
+    python -m tests.benchmarks.viewer [--smoke | --quick]
 
 Makes a run of 100,000 solutions (`--quick`: 10,000) out of a small real one, starts `mclabel view`
 on it as a process of its own, waits for its index, and asks for everything the pages ask for, each
@@ -11,7 +11,6 @@ largest resident memory; the checker's worker processes are counted apart.
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 import threading
@@ -23,9 +22,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
-from mclabel.labeling.config import LabelConfig
+from tests.benchmarks.figures import finish
+from tests.benchmarks.runs import label
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.large_run import replicate
 from tests.support.viewer_process import ViewerProcess
@@ -37,20 +35,19 @@ WORDS = ("kites", "how many", "answer is", "apples", "boxed{12}", "* 8", "omar",
 
 
 def main() -> None:
-    parser = SizedParser(__doc__)
-    parser.add_argument("--run", type=Path, help="take the rows of this labelling run")
-    args = parser.read()
+    args = SizedParser(__doc__).read()
     size, repeats = args.size.pick(smoke=(100, 1), quick=(10_000, 40), full=(100_000, 200))
-    few = 4 if args.size is BenchmarkSize.SMOKE else NUM_PROBLEMS
+    few = 1 if args.size is BenchmarkSize.SMOKE else NUM_PROBLEMS
     with tempfile.TemporaryDirectory() as scratch:
-        source = args.run or _small_run(Path(scratch) / "small", few)
+        source = Path(scratch) / "small"
+        label(source, f"problems.limit={few}")
         run = Path(scratch) / "large"
         print(f"{replicate(source, run, size):,} solutions", flush=True)
         with ViewerProcess(str(run)) as server, _Memory(server) as memory:
             figures = _measure(server, size, repeats)
             figures["rss_mb"] = round(memory.server / 2**20)
             figures["workers_mb"] = round(memory.workers / 2**20)
-    print(json.dumps(figures))
+    finish(figures)
 
 
 def _measure(server: ViewerProcess, size: int, repeats: int) -> dict[str, Any]:
@@ -124,14 +121,6 @@ def _measure(server: ViewerProcess, size: int, repeats: int) -> dict[str, Any]:
         "cpu_ms": cpu,
         "worst_p99_ms": max(p99.values()),
     }
-
-
-def _small_run(out: Path, num_problems: int) -> Path:
-    """A real run with rollouts."""
-    overrides = [f"out={out}", f"problems.limit={num_problems}", "ray.address=none"]
-    config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), overrides)
-    jobs.label(config, lambda state: None)
-    return out
 
 
 class _Memory:

@@ -16,7 +16,7 @@ from mclabel.core.seeds import prefix_id
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
-from tests.benchmarks.long_cost import NUM_SOLUTIONS, verbs, viewer, write_given
+from tests.support.long_verbs import NUM_SOLUTIONS, verbs, viewer, write_given
 
 PROBLEM = Problem(id="p", text="P", answer="7")
 TOKENS_PER_STEP = 60

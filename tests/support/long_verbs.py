@@ -1,16 +1,12 @@
-"""What every verb costs on long traces: one problem, two solutions, any number of steps.
+"""Every verb on long traces: one problem, two solutions, any number of steps.
 
-`costs` is for a benchmark to call: it runs each verb as a process of its own on the scripted policy
-(whose tokens are characters), so that time and memory are those of that verb alone.
+The policy is the scripted one, whose tokens are characters.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,32 +16,10 @@ import numpy as np
 from tests.support.labelled import tiny_model
 from tests.support.viewer_process import ViewerProcess
 
-Cost = tuple[float, float]
-"""Seconds of CPU time, and largest resident memory in megabytes."""
 NUM_SOLUTIONS = 2
 FORMATS = ("parquet", "trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
 NUM_ASKED = 40
 """Requests to the viewer of each kind."""
-
-
-def costs(folder: Path, num_steps: int, tokens_per_step: int) -> dict[str, Cost]:
-    """What each verb costs on two traces of so many steps.
-
-    `viewer p99 ms` is the exception: milliseconds of its slowest answers but one in a hundred, and
-    kilobytes of its largest answer.
-
-    Args:
-        folder: made here; the runs are written there.
-        num_steps: of a solution.
-        tokens_per_step: characters, which are the scripted policy's tokens.
-
-    Raises:
-        RuntimeError: a verb failed; ends with what it printed.
-    """
-    write_given(folder, num_steps, tokens_per_step)
-    found = {name: run_verb(folder, *arguments) for name, arguments in verbs(folder)}
-    found["viewer p99 ms"] = viewer(folder / "fixed", num_steps)
-    return found
 
 
 def write_given(folder: Path, num_steps: int, tokens_per_step: int) -> None:
@@ -100,39 +74,8 @@ def verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "eval labels", ("eval", "labels", f"{folder}/posterior", "--truth", f"run:{fixed}")
 
 
-def run_verb(folder: Path, *arguments: str) -> Cost:
-    """Run `mclabel` with these arguments, in a process of its own.
-
-    Raises:
-        RuntimeError: it failed; ends with what it printed.
-    """
-    log, peak = folder / "log.txt", folder / "peak.txt"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _MEASURED, str(peak), *arguments],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"mclabel {' '.join(arguments)}: {log.read_text()[-2000:]}")
-    return round(used.ru_utime + used.ru_stime, 2), round(int(peak.read_text()) / 1024, 1)
-
-
-_MEASURED = """
-import atexit, pathlib, re, sys
-peak = pathlib.Path(sys.argv.pop(1))
-status = pathlib.Path("/proc/self/status")
-atexit.register(lambda: peak.write_text(re.search(r"VmHWM:\\s+(\\d+)", status.read_text())[1]))
-from mclabel.cli import main
-main(prog_name="mclabel")
-"""
-"""Runs `mclabel` and leaves its peak memory in kilobytes; `ru_maxrss` would count its parent's."""
-
-
-def viewer(run: Path, num_steps: int) -> Cost:
-    """How long the viewer takes to answer, and how large its answers are."""
+def viewer(run: Path, num_steps: int) -> tuple[float, float]:
+    """The 99th percentile of the viewer's times, in ms; kilobytes of its largest answer."""
     rng = random.Random(0)
     taken, largest = [], 0
     with ViewerProcess(str(run)) as server:

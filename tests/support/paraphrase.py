@@ -1,11 +1,9 @@
-"""Free-form wordings of arith's steps, to measure agreement that does not rest on exact texts."""
+"""Free-form wordings of arith's steps."""
 
 from __future__ import annotations
 
 import random
 import re
-
-from mclabel.labeling.prefixes import step_key
 
 _STEP = re.compile(
     r"(?P<lead>.*?)(?P<a>\d+) (?P<op>//|[-+*/]) (?P<b>\d+) = (?P<c>\d+)(?P<tail>.*?)\.?\s*$"
@@ -42,26 +40,3 @@ def paraphrase(step: str, rng: random.Random) -> str:
             f"- {lead}: {c} {tail} ({a} {op} {b})",
         ]
     )
-
-
-class FreeForm:
-    """Words every step anew, and tells what it says."""
-
-    def __init__(self, seed: int, *, by_text: bool = False) -> None:
-        """`by_text` compares wordings instead of what they say."""
-        self._rng, self._by_text = random.Random(seed), by_text
-
-    def __call__(self, step: str) -> str:
-        words = paraphrase(step, self._rng)
-        return " ".join(words.split()) if self._by_text else step_key(words)
-
-
-def canonical_key(step: str) -> str:
-    """What a step of arith says, exactly: its words and its equation, operands in either order."""
-    found = _STEP.match(step)
-    if found is None:
-        return step.strip()
-    a, b = int(found["a"]), int(found["b"])
-    if found["op"] in "+*":
-        a, b = sorted((a, b))
-    return f"{found['lead']}|{a} {found['op']} {b} = {found['c']}|{found['tail']}"
