@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.domains.arith import bundled_model
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import label_tables, read_labels
 from mclabel.run.shards.store import Store
 from tests.support.needs_vllm import NEEDS_VLLM
-from tests.support.serving import CPU, served_policy
+from tests.support.serving import CPU
 
 pytestmark = NEEDS_VLLM
 
@@ -86,7 +85,9 @@ def test_the_test_sees_a_policy_that_is_a_little_off() -> None:
     assert p_value(drawn(values), drawn(rng.permutation(values)), rng)[0] < ALARM
 
 
-def test_labels_of_three_engines_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_of_three_engines_agree(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     label(
         tmp_path / "sampled",
         *["ray.address=none", "solutions.per_problem=2", "estimator=outcome"],
@@ -111,12 +112,10 @@ def test_labels_of_three_engines_agree(tmp_path: Path, capsys: pytest.CaptureFix
             *same,
         ),
     }
-    with served_policy(str(bundled_model("policy")), tmp_path / "log") as url:
-        runs["openai"] = label(
-            tmp_path / "openai",
-            *["policy.engine=openai", f"policy.engine.endpoints=[{url}]", "ray.address=none"],
-            *same,
-        )
+    server = f"{{kind: openai, endpoints: [{url!r}], api_key_env: LOCAL_KEY}}"
+    runs["openai"] = label(
+        tmp_path / "openai", f"policy.engine={server}", "ray.address=none", *same
+    )
     rng = np.random.default_rng(1)
     figures = {name: p_value(hf, run, rng) for name, run in runs.items()}
     means = {name: np.mean([r / n for r, n in run.values()]) for name, run in runs.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,36 +17,14 @@ from tests.support.continuation import (
     NUM_SOLUTIONS,
     TEMPERATURE,
     Calls,
-    chat_model,
     count_exact,
     label_all,
     num_other_tokens,
 )
 from tests.support.needs_vllm import NEEDS_VLLM
-from tests.support.serving import served_policy
 from tests.vllm.test_search_vllm import search_all
 
 pytestmark = NEEDS_VLLM
-
-KEY = "sk-local-4711"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return chat_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def url(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    log = tmp_path_factory.mktemp("server") / "log"
-    with served_policy(model, log, key=KEY) as address:
-        yield address
-    assert KEY not in log.read_text()
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_KEY", KEY)
 
 
 def policy(

@@ -46,44 +46,56 @@ def engine(
     )
 
 
-def test_completions_end_as_they_should_and_follow_their_seeds() -> None:
+def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_start() -> None:
     """One engine, as loading one takes most of the time."""
+    from transformers import AutoModelForCausalLM
+
     problem = generate(1, seed=5, split="test")[0].text
 
     async def run() -> None:
         seeded = {**CPU, "per_request_seeds": True}
         policy = engine(seeded, temperature=1.5, max_tokens=100, stop=["\n"])
         await policy.start()
-        try:
-            prompt = policy.prompt_ids(problem)
+        prompt = policy.prompt_ids(problem)
 
-            async def many(seeds: range, prefix: tuple[int, ...] = ()) -> list[Completion]:
-                asked = [policy.sample(prompt, prefix, seed=2**62 + s) for s in seeds]
-                return await asyncio.gather(*asked)
+        async def many(seeds: range, prefix: tuple[int, ...] = ()) -> list[Completion]:
+            asked = [policy.sample(prompt, prefix, seed=2**62 + s) for s in seeds]
+            return await asyncio.gather(*asked)
 
-            lines = await many(range(40))
-            assert {c.finish_reason for c in lines} == {"stop"}
-            assert all(c.text.count("\n") == 1 and c.text.endswith("\n") for c in lines)
-            assert all(policy.decode(c.ids) == c.text for c in lines)
-            assert len({c.text for c in lines}) > 1
-            assert [c.ids for c in await many(range(40))] == [c.ids for c in lines]
+        lines = await many(range(40))
+        assert {c.finish_reason for c in lines} == {"stop"}
+        assert all(c.text.count("\n") == 1 and c.text.endswith("\n") for c in lines)
+        assert all(policy.decode(c.ids) == c.text for c in lines)
+        assert len({c.text for c in lines}) > 1
+        ids = [c.ids for c in lines]
+        assert [c.ids for c in await many(range(40))] == ids
 
-            prefix = policy.encode("1")[-1:] * 98
-            assert {len(c.ids) for c in await many(range(10), prefix)} <= {1, 2}
-            full = policy.encode("1")[-1:] * 100
-            assert await policy.sample(prompt, full, seed=1) == Completion(
-                ids=(), text="", finish_reason="length"
-            )
-            asked = asyncio.create_task(policy.sample(prompt, (), seed=3))
-            await asyncio.sleep(0.01)
-            asked.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asked
-            assert (await policy.sample(prompt, (), seed=3)).finish_reason == "stop"
-            assert policy.stats().num_live == 0
-            assert policy.stats().num_sampled_tokens >= sum(len(c.ids) for c in lines) * 2
-        finally:
-            await policy.close()
+        prefix = policy.encode("1")[-1:] * 98
+        assert {len(c.ids) for c in await many(range(10), prefix)} <= {1, 2}
+        full = policy.encode("1")[-1:] * 100
+        assert await policy.sample(prompt, full, seed=1) == Completion(
+            ids=(), text="", finish_reason="length"
+        )
+        asked = asyncio.create_task(policy.sample(prompt, (), seed=3))
+        await asyncio.sleep(0.01)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert (await policy.sample(prompt, (), seed=3)).finish_reason == "stop"
+        assert policy.stats().num_live == 0
+        assert policy.stats().num_sampled_tokens >= sum(map(len, ids)) * 2
+
+        for name in ("strong", "policy"):
+            model = AutoModelForCausalLM.from_pretrained(str(bundled_model(name)))
+            await policy.update_weights(model.state_dict())
+            assert ([c.ids for c in await many(range(40))] == ids) == (name == "policy")
+        num_sampled = policy.stats().num_sampled_tokens
+        await policy.close()
+        assert policy.room(100, 20) == 80 and policy.decode(policy.encode("3 pens")) == "3 pens"
+        await policy.start()  # as where engines take turns
+        assert [c.ids for c in await many(range(40))] == ids
+        assert policy.stats().num_sampled_tokens > num_sampled and policy.stats().num_live == 0
+        await policy.close()
 
     asyncio.run(run())
 
@@ -128,34 +140,3 @@ def test_an_engine_that_cannot_load_says_why(changes: dict[str, Any], message: s
     policy = engine(settings, max_model_len=max_model_len)
     with pytest.raises(EngineError, match=message):
         asyncio.run(policy.start())
-
-
-def test_new_weights_are_sampled_from_and_a_closed_engine_starts_again() -> None:
-    from transformers import AutoModelForCausalLM
-
-    prompts = [one.text for one in generate(4, seed=6, split="test")]
-
-    async def samples(one: VllmEngine) -> list[Completion]:
-        return list(
-            await asyncio.gather(
-                *(one.sample(one.prompt_ids(text), (), seed=i) for i, text in enumerate(prompts))
-            )
-        )
-
-    async def run() -> None:
-        one = engine(temperature=0, max_tokens=60)
-        await one.start()
-        before = await samples(one)
-        for name in ("strong", "policy"):
-            model = AutoModelForCausalLM.from_pretrained(str(bundled_model(name)))
-            await one.update_weights(model.state_dict())
-            assert (await samples(one) == before) == (name == "policy")
-        num_sampled = one.stats().num_sampled_tokens
-        await one.close()
-        assert one.room(100, 20) == 40 and one.decode(one.encode("3 pens")) == "3 pens"
-        await one.start()  # as where engines take turns
-        assert await samples(one) == before
-        assert one.stats().num_sampled_tokens > num_sampled and one.stats().num_live == 0
-        await one.close()
-
-    asyncio.run(run())
