@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.judge.verifier_chains import export_chains
+from tests.support.forked import Forked
 from tests.support.labelled import arith_rows, tiny_model, write_run
 from tests.support.verifier_chains import answer, chain, write_critic
 
@@ -39,15 +38,10 @@ def test_every_script_is_run_here() -> None:
 @pytest.mark.parametrize("name", PRINTED)
 def test_scripts_run(name: str, tmp_path: Path) -> None:
     """As a user runs them, from a folder of their own."""
-    ended = subprocess.run(
-        [sys.executable, EXAMPLES / name],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert re.search(PRINTED[name], ended.stdout), ended.stdout
+    script = Forked(EXAMPLES / name, folder=tmp_path, COLUMNS="200")
+    output, _ = script.communicate()
+    assert script.returncode == 0, output
+    assert re.search(PRINTED[name], output), output
 
 
 LAST_CELL = """

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import yaml
 from mclabel.core.config.load import load_config
 from mclabel.domains.arith.problems import generate
 from mclabel.labeling.config import LabelConfig
+from tests.support.forked import Forked
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "recipes"
@@ -138,19 +137,13 @@ def test_the_script_for_uv_labels_a_file_and_writes_a_data_set(tmp_path: Path) -
     problems = tmp_path / "problems.jsonl"
     rows = [{"problem": p.text, "answer": p.answer} for p in generate(2, seed=0, split="test")]
     problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = [sys.executable, str(RECIPES / "label_hub.py"), str(problems), "--out", "run"]
-    command += ["--model", "arith:policy", "--max-tokens", "200"]
-    command += ["--per-problem", "2", "--rollouts", "8"]
+    command = [RECIPES / "label_hub.py", problems, "--out", "run", "--model", "arith:policy"]
+    command += ["--max-tokens", "200", "--per-problem", "2", "--rollouts", "8"]
     for _ in range(2):  # the second time it resumes what is done
-        ended = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
-        assert ended.returncode == 0, ended.stderr
-        assert ended.stdout.endswith("4 solutions: datasets.load_dataset('run-parquet')\n")
+        script = Forked(*command, folder=tmp_path)
+        output, _ = script.communicate()
+        assert script.returncode == 0, output
+        assert output.endswith("4 solutions: datasets.load_dataset('run-parquet')\n")
     loaded = datasets.load_dataset(str(tmp_path / "run-parquet"), cache_dir=str(tmp_path / "cache"))
     assert loaded["train"].num_rows == 4
     assert {row["problem"] for row in loaded["train"]} == {row["problem"] for row in rows}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -27,6 +26,7 @@ from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
 from mclabel.select.job import SelectConfig, SelectReport
+from tests.support.forked import Forked
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 NUM_PROBLEMS, EACH = 6, 5
@@ -281,9 +281,10 @@ def test_a_selection_that_was_killed_while_it_scored_is_resumed(tmp_path: Path, 
     pool = write_run(tmp_path / "pool", arith_rows(260, per_problem=20, seed=1))  # two blocks
     options = ("--rule", "uncertain", "--prm", prm, "--budget", 30)
     out = tmp_path / "next.parquet"
-    command = [str(one) for one in ("select", pool, *options, "-o", out)]
-    ended = subprocess.run([sys.executable, "-c", KILLED_AFTER_A_BLOCK, *command], check=False)
-    assert ended.returncode == -signal.SIGKILL
+    (tmp_path / "killed.py").write_text(KILLED_AFTER_A_BLOCK)
+    ended = Forked(tmp_path / "killed.py", "select", pool, *options, "-o", out)
+    output, _ = ended.communicate()
+    assert ended.returncode == -signal.SIGKILL, output
     left = sorted(tmp_path.glob("next.parquet*"))
     assert [path.name for path in left] == ["next.parquet.scores.jsonl.partial"]
     assert list((left[0] / "opinions").glob("*.parquet"))

@@ -101,12 +101,15 @@ def act():
 """
 
 
-def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess[str]:
+def _command(
+    folder: Path, module: str, act: str, *, with_model: bool
+) -> subprocess.CompletedProcess[str]:
     """Label one problem, with something done in the process when a module is first imported."""
     (folder / "sitecustomize.py").write_text(HOOK.format(module=module) + act)
     (folder / "job.yaml").write_text("ray: {address: none}\n")
-    words = ["problems.source=arith", "problems.limit=1", "policy.model=arith:policy"]
-    words += ["estimator=outcome", "solutions.per_problem=1", "policy.max_tokens=8"]
+    words = ["problems.source=arith", "problems.limit=1", "policy.max_tokens=8"]
+    words += ["estimator=outcome", "solutions.per_problem=1"]
+    words.append("policy.model=arith:policy" if with_model else "policy.engine=scripted")
     paths = [str(folder), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [sys.executable, "-m", "mclabel", "label", "job.yaml", "out=run", *words],
@@ -160,7 +163,7 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
     ],
 )
 def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> None:
-    done = _command(tmp_path, module, act)
+    done = _command(tmp_path, module, act, with_model="engine" in module or act == WHILE_LOADING)
     assert done.returncode == 130, done.stderr
     said = [line for line in done.stderr.splitlines() if line]
     assert len(said) == 1, done.stderr
@@ -170,6 +173,6 @@ def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> No
 
 @pytest.mark.slow
 def test_without_a_signal_the_hook_changes_nothing(tmp_path: Path) -> None:
-    done = _command(tmp_path, "mclabel.core.config", "def act(): pass")
+    done = _command(tmp_path, "mclabel.core.config", "def act(): pass", with_model=False)
     assert done.returncode == 0, done.stderr
     assert "The labels are in" in done.stdout

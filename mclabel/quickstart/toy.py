@@ -331,6 +331,8 @@ def _say_what_next(console: Console, out: Path, run: Path) -> None:
 
 OnTraining = Callable[[str, int, int], None]
 """Called with the name of a training, its optimizer steps done and in all."""
+_IMPORTED = ["mclabel.prm.training.trainer", "transformers.models.llama.modeling_llama"]
+"""Modules that every training of a bundled model imports."""
 
 
 def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) -> None:
@@ -344,7 +346,8 @@ def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) ->
         MclabelError: of the first training that fails; the others are ended.
         TrainingError: a training failed in an unexpected way, or its process was ended.
     """
-    context = get_context("spawn")
+    context = get_context("forkserver")  # imports once for all
+    context.set_forkserver_preload(_IMPORTED)
     names: dict[Connection, str] = {}
     processes = {}
     try:

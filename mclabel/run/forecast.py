@@ -19,7 +19,6 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 from scipy.special import ndtri, stdtrit
 
 Floats = NDArray[np.float64]
@@ -122,6 +121,8 @@ def _terms(size: Size, cost: float) -> Floats:
 
 
 def _predicted(terms: Floats, row: Floats) -> float:
+    from scipy.optimize import nnls  # costs every command a quarter of a second
+
     k = NUM_COEFFICIENTS
     gram, right = terms[: k * k].reshape(k, k), terms[k * k : k * k + k]
     sums, cost = terms[-k - 1 : -1], terms[-1]

@@ -18,15 +18,12 @@ parts, `real_model` runs 135 million parameters, `checker_callers`, `scale`, `ch
 from __future__ import annotations
 
 import argparse
-import atexit
 import json
-import multiprocessing
 import os
 import runpy
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -36,6 +33,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.sizes import NOT_RUN
+from tests.support.forked import CONTEXT, run_to_end
 
 FOLDER = Path(__file__).parent
 KEYS = FOLDER / "keys.json"
@@ -44,14 +42,6 @@ PROGRAM = 'if __name__ == "__main__":'
 LONGEST_S = 600.0
 """A benchmark that has not ended by then is taken to hang."""
 SHOWN_LINES = 30
-CONTEXT = multiprocessing.get_context("forkserver")
-IMPORTED = [
-    "mclabel.cli",
-    "mclabel.jobs",
-    "mclabel.prm.training.trainer",
-    "transformers.models.llama.modeling_llama",
-]
-"""Modules that many benchmarks import."""
 
 
 class Verdict(StrEnum):
@@ -86,7 +76,6 @@ def main() -> None:
     if unknown := sorted({*args.names} - {*known}):
         parser.error(f"There is no benchmark {', '.join(unknown)}. Name one of {', '.join(known)}.")
     os.environ["OMP_NUM_THREADS"] = "1"
-    CONTEXT.set_forkserver_preload(IMPORTED)
     found: dict[str, Ended] = {}
     for name in dict.fromkeys(args.names or known):
         program = partial(_benchmark, name, "--smoke")
@@ -133,7 +122,7 @@ def run(
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdout", "stderr")]
-        process = CONTEXT.Process(target=_begin, args=(program, *map(str, files)))
+        process = CONTEXT.Process(target=run_to_end, args=(program, *map(str, files)))
         process.start()
         try:
             process.join(longest_s)
@@ -156,23 +145,6 @@ def run(
         output="\n".join(line for text in texts for line in text.splitlines()[-SHOWN_LINES:]),
         seconds=time.monotonic() - began,
     )
-
-
-def _begin(program: Callable[[], object], stdout: str, stderr: str) -> None:
-    """Run a program in this process: in a group and with output of its own, to its very end.
-
-    That is the end of an interpreter: threads first, above all those of pools, then what is left to
-    it. Multiprocessing would wait for a pool's processes before it tells them to end.
-    """
-    os.setsid()
-    for number, path in enumerate((stdout, stderr), 1):
-        with open(path, "w") as file:
-            os.dup2(file.fileno(), number)
-    try:
-        program()
-    finally:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
 
 
 def _benchmark(name: str, size: str) -> None:

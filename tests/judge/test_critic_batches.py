@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import time
 from collections.abc import Callable
@@ -17,10 +16,10 @@ from mclabel.engines.openai_batch import Batches
 from mclabel.engines.openai_batch_calls import Records
 from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_critic_hosted import hosted
-from tests.judge.test_judge_job import NUM_ROWS, TRANSFORMERS, answered, check, critic, run, write
+from tests.judge.test_judge_job import NUM_ROWS, answered, check, critic, run, write
 from tests.support.batch_server import BatchServer
+from tests.support.forked import Forked
 from tests.support.hosted_server import KEY, HostedServer
-from tests.support.in_child import run_command
 
 ENGINE = "judge.policy.engine"
 BATCH = (
@@ -214,27 +213,23 @@ def test_killed_ten_times_each_request_is_paid_once(
     source: Path, tmp_path: Path, either: tuple[BatchServer, Callable[..., list[str]]]
 ) -> None:
     server, asking = either
-    rng, out, shown = random.Random(0), tmp_path / "out", tmp_path / "shown.txt"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mclabel.jobs", "openai", *TRANSFORMERS])
+    rng, out = random.Random(0), tmp_path / "out"
     with server:
         more = (f"{ENGINE}.batch_requests=4", "journal_s=0.05", f"{ENGINE}.batch_poll_s=0.05")
-        command = (asking(server, source, out, *BATCH, *more), str(shown))
+        command = asking(server, source, out, *BATCH, *more)
         num_kills = 0
         for _ in range(10):
             seen = server.num_calls
-            key = {"HOSTED_KEY": KEY}
-            job = context.Process(target=run_command, args=command, kwargs=key)
-            job.start()
+            job = Forked(*command, HOSTED_KEY=KEY)
             deadline = time.monotonic() + 240
             last = seen + rng.randint(2, 8)
-            while job.is_alive() and server.num_calls < last:
+            while job.poll() is None and server.num_calls < last:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
-            num_kills += job.is_alive()
+            num_kills += job.poll() is None
             job.kill()
-            job.join()
-        done = run(*command[0])
+            job.communicate()
+        done = run(*command)
         assert done.exit_code == 0, done.output
         assert num_kills == 10 and is_paid_once(server)
     check(out)

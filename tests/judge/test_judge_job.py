@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import re
 import time
@@ -19,7 +18,7 @@ from mclabel.judge.base import UNKNOWN_VOTE
 from mclabel.judge.opinions import OpinionRun
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
-from tests.support.in_child import run_command
+from tests.support.forked import Forked
 from tests.support.openai_server import Server
 
 NUM_ROWS = 24
@@ -28,13 +27,6 @@ CRITIC = (
     *("judge.max_tokens=60", "judge.least_votes=2"),
     *("judge.most_votes=4", "block_solutions=2", "judge.policy.engine.retry_s=0"),
 )
-
-TRANSFORMERS = [
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.llama.configuration_llama",
-    "transformers.tokenization_utils_tokenizers",
-]
-"""Modules of transformers that the critic's tokenizer imports."""
 
 
 def first_error(number: int) -> int | None:
@@ -131,26 +123,21 @@ def test_killed_again_and_again_every_vote_is_asked_once(tmp_path: Path) -> None
     """The jobs run in processes that share their imports, which cost ten times the work."""
     kills, count = 3, 12
     rng, source, out = random.Random(0), write(tmp_path / "in.jsonl", count), tmp_path / "out"
-    shown = tmp_path / "shown.txt"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mclabel.jobs", "openai", *TRANSFORMERS])
     with Server(answer=answered, max_model_len=2000, delay_s=0.15) as server:
         more = ("judge.policy.engine.max_live=2", "journal_s=0.05")
-        command = (critic(server, source, out, *more), str(shown))
+        command = critic(server, source, out, *more)
         for _ in range(kills):
             seen = len(server.bodies)
-            job = context.Process(target=run_command, args=command)
-            job.start()
+            job = Forked(*command)
             deadline = time.monotonic() + 240
-            while job.is_alive() and len(server.bodies) < seen + 1 + rng.randint(1, 5):
+            while job.poll() is None and len(server.bodies) < seen + 1 + rng.randint(1, 5):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             job.kill()
-            job.join()
-        last = context.Process(target=run_command, args=command)
-        last.start()
-        last.join(240)
-        assert last.exitcode == 0, shown.read_text()
+            job.communicate()
+        last = Forked(*command)
+        output, _ = last.communicate(timeout=240)
+        assert last.returncode == 0, output
         asked = len(server.bodies)
     check(out, count)
     # What was under way at a kill, or not in a journal yet, is asked again; the rest is not.

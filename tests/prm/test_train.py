@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +28,7 @@ from mclabel.prm.training.callbacks import validate
 from mclabel.prm.training.checkpoint import last_checkpoint
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.trainer import train_step_model
+from tests.support.forked import Forked
 from tests.support.labelled import arith_rows, arith_text, write_run
 
 
@@ -141,14 +139,13 @@ def test_killed_and_resumed_the_weights_are_the_same(
     changes = [f"labels=[{labels}]", f"base={base}", "max_steps=60", "batch_size=4", *how]
     changes.append("save_steps=5")
     train(tmp_path / "whole", *changes)
-    command = [sys.executable, "-m", "mclabel", "train", "/dev/null", *changes]
-    command += [f"out={tmp_path / 'killed'}"]
     for enough in kills:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        process = Forked("train", "/dev/null", *changes, f"out={tmp_path / 'killed'}")
         folder = tmp_path / "killed" / "checkpoints"
         wait_for(lambda: _newest(folder) >= 5 * enough or process.poll() is not None)  # noqa: B023
-        os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
         assert not (tmp_path / "killed" / "model").exists()
     with pytest.raises(DataError, match="has not finished"):
         PRM.load(tmp_path / "killed")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -29,6 +27,7 @@ from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Crediting, per_token
 from mclabel.rl.training.rollouts import step_figures
 from mclabel.rl.training.trainer import kl_divergence
+from tests.support.forked import Forked
 from tests.support.serving import trained_prm
 
 pytest.importorskip("trl")
@@ -298,18 +297,17 @@ def test_a_training_that_is_killed_again_and_again_comes_to_the_same_policy(
 ) -> None:
     """Real processes, killed at moments of their own."""
     out = tmp_path / "killed"
-    command = [sys.executable, "-m", "mclabel", "rl", str(_written(tmp_path)), f"out={out}"]
-    command += [*KEYS, "save_steps=1"]
+    command = ("rl", "/dev/null", f"out={out}", *KEYS, "save_steps=1")
     rng = random.Random(5)
     for _ in range(2):
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            began = _num_lines(out)
-            while process.poll() is None and _num_lines(out) <= began:
-                time.sleep(0.02)
-            time.sleep(rng.random())  # into the next step, or into a checkpoint
-            process.kill()
+        process, began = Forked(*command), _num_lines(out)
+        while process.poll() is None and _num_lines(out) <= began:
+            time.sleep(0.02)
+        time.sleep(rng.random())  # into the next step, or into a checkpoint
+        process.kill()
+        process.communicate()
     assert not (out / "model").exists()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    jobs.rl(config(out, "save_steps=1"))
     assert [row["step"] for row in log(out)] == [1, 2, 3, 4]
     for one, other in zip(log(whole), log(out), strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
@@ -324,9 +322,3 @@ def test_a_training_that_is_killed_again_and_again_comes_to_the_same_policy(
 def _num_lines(out: Path) -> int:
     path = out / "log.jsonl"
     return len(path.read_text().splitlines()) if path.is_file() else 0
-
-
-def _written(folder: Path) -> Path:
-    path = folder / "rl.yaml"
-    path.write_text("seed: 0\n")
-    return path

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+import psutil
 import pytest
 
 from mclabel.run import job
@@ -22,14 +23,15 @@ from mclabel.run.job import STALE_S, DriverSign
 from mclabel.run.shards.digest import with_digest
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
-from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+from tests.support.forked import Forked
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 NUM_PROBLEMS = 24
 HANGS_S = 300.0
 SAYS = "another process runs a job on this output"
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path) -> Forked:
     """A driver whose texts differ from those of every other."""
     more = [
         "ray.address=none",
@@ -37,15 +39,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
         "policy.engine={kind: scripted, repeatable: false, delay_s: 0.1}",
     ]
     source = folder / "problems.jsonl"
-    return subprocess.Popen(
-        [
-            *[sys.executable, "-m", "mclabel", "label", str(folder / "empty.yaml")],
-            *scripted_overrides(source, folder / "out", *more),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return Forked("label", "/dev/null", *scripted_overrides(source, folder / "out", *more))
 
 
 def journals(out: Path) -> dict[Path, int]:
@@ -57,7 +51,7 @@ def journals(out: Path) -> dict[Path, int]:
     return sizes
 
 
-def wait_until(is_so: Callable[[], bool], *drivers: subprocess.Popen[str]) -> None:
+def wait_until(is_so: Callable[[], bool], *drivers: Forked) -> None:
     """Wait for a condition that comes while these drivers run."""
     deadline = time.monotonic() + HANGS_S
     while not is_so():
@@ -70,12 +64,11 @@ def wait_until(is_so: Callable[[], bool], *drivers: subprocess.Popen[str]) -> No
 @pytest.mark.parametrize("killed", [False, True])
 def test_two_drivers_at_the_same_time(tmp_path: Path, killed: bool) -> None:
     write_problems(tmp_path, NUM_PROBLEMS)
-    write_config(tmp_path)
     out = tmp_path / "out"
     first = start(tmp_path)
     wait_until(lambda: bool(journals(out)), first)
     first.send_signal(signal.SIGSTOP)  # else it may have ended before the second one begins
-    os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+    wait_until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, first)
     of_first = journals(out)
     (sign,) = out.glob("drivers/*.json")
     second = start(tmp_path)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Collection
 from dataclasses import replace
@@ -20,6 +18,7 @@ from mclabel.run.shards.journal import BlockJournal, delete_journal, read_journa
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
+from tests.support.forked import Forked
 
 NUM_PROBLEMS = 6
 
@@ -171,7 +170,7 @@ def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Pat
     assert solutions_in(store, "b") == {("p", 3): SOLUTION}
 
 
-def start(out: Path, kind: str, *more: str) -> subprocess.Popen[str]:
+def start(out: Path, kind: str, *more: str) -> Forked:
     """A job of one long block whose texts differ in every attempt."""
     problems = out.parent / "problems.jsonl"
     rows = [
@@ -179,18 +178,11 @@ def start(out: Path, kind: str, *more: str) -> subprocess.Popen[str]:
         for i in range(NUM_PROBLEMS)
     ]
     problems.write_text("\n".join(map(json.dumps, rows)))
-    config = out.parent / "empty.yaml"
-    config.write_text("seed: 1\n")
-    return subprocess.Popen(
-        [
-            *[sys.executable, "-m", "mclabel", "label", str(config), f"out={out}"],
-            *["policy.engine=scripted", "ray.address=none", f"problems.source={problems}"],
-            *["block_problems=6", f"estimator.kind={kind}", "estimator.rollouts=12"],
-            *["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}", *more],
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    return Forked(
+        *("label", "/dev/null", f"out={out}", "seed=1", f"problems.source={problems}"),
+        *("ray.address=none", "block_problems=6", f"estimator.kind={kind}"),
+        *("estimator.rollouts=12", *more),
+        "policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}",
     )
 
 
@@ -220,7 +212,7 @@ def journaled_solutions(out: Path) -> dict[str, Solution]:
     return {one.id: one for one in solutions_in(Store(str(out)), block).values()}
 
 
-def wait_for_more(out: Path, known: Collection[object], job: subprocess.Popen[str]) -> None:
+def wait_for_more(out: Path, known: Collection[object], job: Forked) -> None:
     """Until the journals hold more rollouts than those."""
     deadline = time.monotonic() + 60
     while len(journaled(out)) <= len(known):

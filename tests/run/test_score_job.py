@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -35,6 +33,7 @@ from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from mclabel.run.worker import Worker
 from tests.support import poison_scorers
+from tests.support.forked import Forked
 from tests.support.labelled import arith_rows, train_tiny_prm, write_run
 from tests.support.poison_scorers import POISON, DyingJudge
 
@@ -56,24 +55,16 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def start(prm: str, source: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+def start(prm: str, source: Path, out: Path, *more: str) -> Forked:
     """A job in small blocks."""
-    return subprocess.Popen(
-        [
-            *[sys.executable, "-m", "mclabel", "score", prm, str(source), "-o", str(out)],
-            *["block_solutions=2", *more],
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return Forked("score", prm, source, "-o", out, "block_solutions=2", *more)
 
 
 def shards(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (run / "opinions").glob("*.parquet")}
 
 
-def wait_for_shards(run: Path, count: int, job: subprocess.Popen[str]) -> None:
+def wait_for_shards(run: Path, count: int, job: Forked) -> None:
     deadline = time.monotonic() + 240
     while len(list((run / "opinions").glob("*.parquet"))) < count:
         assert job.poll() is None, job.communicate()[0]

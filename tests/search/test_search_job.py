@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import re
-import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +23,7 @@ from mclabel.search import SEARCHES
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.scorers import make_scorer
+from tests.support.forked import Forked
 from tests.support.scripted_jobs import write_problems
 from tests.support.searches import check_trees
 
@@ -148,14 +146,12 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
 def test_killed_four_times_every_problem_is_searched_once(tmp_path: Path) -> None:
     rng, out, count = random.Random(1), tmp_path / "out", 12
     source = write_problems(tmp_path, count)
-    config = tmp_path / "search.yaml"
-    config.write_text(json.dumps({"scorer": {"kind": "constant"}, "seed": 1}))
     keys = [f"problems.source={source}", f"out={out}", "block_problems=3", "journal_s=0.05"]
+    keys += ["scorer=constant", "seed=1"]
     keys += ["search=beam", "search.n=4", "search.width=2", "policy.max_tokens=1000"]
     keys += ["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"]
-    command = [sys.executable, "-m", "mclabel", "search", str(config), *keys]
     for _ in range(4):
-        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        job = Forked("search", "/dev/null", *keys)
         wait_s = rng.uniform(0.5, 3)
         seen = len(list(out.glob("journals/**/*"))) if out.exists() else 0
         deadline = time.monotonic() + 120
@@ -167,14 +163,14 @@ def test_killed_four_times_every_problem_is_searched_once(tmp_path: Path) -> Non
             time.sleep(0.02)
         job.kill()
         job.communicate()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run("search", "/dev/null", *keys)
+    assert done.exit_code == 0, done.output
     store = Store(str(out))
     check_trees(read_trees(store), [f"p{i}" for i in range(count)])
     assert len(store.names("trees")) == len(store.names("labels")) == count // 3
     num_replayed = sum(tree.cost.num_replayed for tree in read_trees(store))
     assert num_replayed > 0
-    assert f"Interruptions: {num_replayed:,} of the sampled tokens were taken over" in done.stdout
+    assert f"Interruptions: {num_replayed:,} of the sampled tokens were taken over" in done.output
     assert verify(store).is_sound
 
 
