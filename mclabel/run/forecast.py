@@ -19,8 +19,6 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import ndtri, stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -122,6 +120,8 @@ def _terms(size: Size, cost: float) -> Floats:
 
 
 def _predicted(terms: Floats, row: Floats) -> float:
+    from scipy.optimize import nnls  # whose import would cost each worker a fifth of its start
+
     k = NUM_COEFFICIENTS
     gram, right = terms[: k * k].reshape(k, k), terms[k * k : k * k + k]
     sums, cost = terms[-k - 1 : -1], terms[-1]
@@ -167,6 +167,8 @@ def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) ->
     rng = np.random.default_rng(seed)
     draws = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     totals = [_predicted(drawn, row) for drawn in draws @ terms]
+    from scipy.special import ndtri, stdtrit
+
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(totals, [tail, 1 - tail])
     wider = float(stdtrit(count - 1, 1 - tail) / ndtri(1 - tail))
