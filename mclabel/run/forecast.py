@@ -120,7 +120,7 @@ def _terms(size: Size, cost: float) -> Floats:
 
 
 def _predicted(terms: Floats, row: Floats) -> float:
-    from scipy.optimize import nnls  # whose import would cost each worker a fifth of its start
+    from scipy.optimize import nnls  # slow to import, and workers forecast nothing
 
     k = NUM_COEFFICIENTS
     gram, right = terms[: k * k].reshape(k, k), terms[k * k : k * k + k]

@@ -270,14 +270,14 @@ def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path, how: list
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("by_ray", "more", "in_two_after"),
+    ("by_ray", "more"),
     [
-        pytest.param(True, ["head=token"], True, marks=pytest.mark.ray),
-        (False, ["head=likelihood", "lora_rank=2", "target=beta"], False),
+        pytest.param(True, ["head=token"], marks=pytest.mark.ray),
+        (False, ["head=likelihood", "lora_rank=2", "target=beta"]),
     ],
 )
 def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
-    base: str, labels: str, tmp_path: Path, by_ray: bool, more: list[str], in_two_after: bool
+    base: str, labels: str, tmp_path: Path, by_ray: bool, more: list[str]
 ) -> None:
     common = [f"labels=[{labels}]", f"base={base}"]
     common += ["epochs=1.5", "batch_size=8", *more]
@@ -290,10 +290,10 @@ def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
     for folder in (tmp_path / "split/checkpoints").glob("checkpoint-*"):
         if folder.name != "checkpoint-7":
             shutil.rmtree(folder)
-    if in_two_after:
-        train_in_two(tmp_path / "split", *common, "shard=true")
-    else:
+    if by_ray:  # each goes on in the other way
         train(tmp_path / "split", *common)
+    else:
+        train_in_two(tmp_path / "split", *common, "shard=true")
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
 
 

@@ -115,7 +115,8 @@ def test_no_label_configuration_goes_unplanned() -> None:
 @pytest.mark.usefixtures("own_cluster")
 def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
     """Nodes that say they have two GPUs each; nothing computes on them."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 2})
+    head = {"num_cpus": 2, "num_gpus": 2, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         cluster.add_node(num_cpus=2, num_gpus=2)
         ray.init(address=cluster.address)

@@ -35,5 +35,8 @@ class DyingScorer:
 class DyingJudge(ScorerJudge):
     """The judge that has such a PRM."""
 
+    class Settings(ScorerJudge.Settings):
+        """By which it is chosen."""
+
     def load(self, threads: int) -> Any:
         return DyingScorer(self.settings.prm)

@@ -27,7 +27,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.stats.values import TruncatedPolicy, estimate_anytime
@@ -235,6 +234,8 @@ def fit_curve(beliefs: Floats, shifts: Floats, right: NDArray[np.bool_]) -> Curv
         shifts: [n, 2], `covariates`.
         right: [n], whether they were right.
     """
+    from scipy.optimize import isotonic_regression  # slow to import, and seldom needed
+
     found = log_odds(beliefs)
     hats = [np.interp(found, KNOTS, row) for row in np.eye(len(KNOTS))]
     design = np.stack([*hats, *shifts.T], axis=1)
