@@ -95,6 +95,17 @@ def no_cluster_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
+def shared_cluster() -> str:
+    """Address of the cluster of this process, for tasks, and for jobs in other processes."""
+    from mclabel.run.ray_cluster import connect
+
+    connect("local")
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+@pytest.fixture
 def own_cluster() -> Iterator[None]:
     """Give a test a cluster of its own, as it starts one itself or spoils it for others."""
     _leave_cluster()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -251,29 +250,6 @@ def test_a_component_that_ends_the_process_leaves_its_exit_code(tmp_path: Path) 
     (tmp_path / "own.py").write_text(table.ESTIMATOR)
     done = mclabel(tmp_path, *job)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.ray
-def test_a_component_that_ends_a_worker_is_named_by_the_driver(tmp_path: Path) -> None:
-    ending = Case("", "start", "os._exit(7)", ())
-    (tmp_path / "own.py").write_text(broken(table.ENGINE, ending))
-    more = ("ray.address=local", "ray.max_engines=1")
-    done = mclabel(tmp_path, *label(tmp_path, "policy.engine=own:Own", *more))
-    assert done.returncode == 2, done.stderr
-    assert "failed to load 3 times" in done.stderr and "ended without a word" in done.stderr
-    assert "It ran own:Own from outside mclabel, which may have called os._exit" in done.stderr
-
-
-@pytest.mark.ray
-def test_what_a_component_kills_is_set_aside_with_its_name(tmp_path: Path) -> None:
-    ending = Case("", "sample", "self.decode(prompt).startswith('P1 ') and os._exit(7)", ())
-    (tmp_path / "own.py").write_text(broken(table.ENGINE, ending))
-    more = ("ray.address=local", "ray.max_engines=2")
-    done = mclabel(tmp_path, *label(tmp_path, "policy.engine=own:Own", *more))
-    assert done.returncode == 0, done.stderr
-    (row,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
-    assert (row["problem_id"], row["reason"]) == ("p1", "kills_engine")
-    assert row["detail"].startswith("It ran own:Own from outside mclabel")
 
 
 @pytest.mark.slow

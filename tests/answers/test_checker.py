@@ -176,7 +176,7 @@ def test_unparsed_golds(gold: str, reason: str | None, checker: Checker) -> None
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("own_cluster")
+@pytest.mark.usefixtures("shared_cluster")
 def test_from_ray_actors() -> None:
     import ray
 
@@ -189,15 +189,11 @@ def test_from_ray_actors() -> None:
             found = [graded(default_checker(), *pair) for pair in pairs]
             return [one.verdict.value for one in await asyncio.gather(*found)]
 
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        actors: list[Any] = [
-            ray.remote(Sync).options(num_cpus=0).remote(),
-            ray.remote(Sync).options(num_cpus=0, max_concurrency=4).remote(),
-            ray.remote(Async).options(num_cpus=0, max_concurrency=4).remote(),
-        ]
-        calls = [actor.grades.remote(hard_pairs(4)) for actor in actors for _ in range(2)]
-        for verdicts in ray.get(calls, timeout=120):  # a pair may time out on a busy machine
-            assert "right" in verdicts and set(verdicts) <= {"right", "unknown"}
-    finally:
-        ray.shutdown()
+    actors: list[Any] = [
+        ray.remote(Sync).options(num_cpus=0).remote(),
+        ray.remote(Sync).options(num_cpus=0, max_concurrency=4).remote(),
+        ray.remote(Async).options(num_cpus=0, max_concurrency=4).remote(),
+    ]
+    calls = [actor.grades.remote(hard_pairs(4)) for actor in actors for _ in range(2)]
+    for verdicts in ray.get(calls, timeout=120):  # a pair may time out on a busy machine
+        assert "right" in verdicts and set(verdicts) <= {"right", "unknown"}

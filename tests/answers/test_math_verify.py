@@ -149,7 +149,7 @@ def test_hostile_golds_end_too() -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("own_cluster")
+@pytest.mark.usefixtures("shared_cluster")
 def test_the_reward_of_trl_in_an_actor() -> None:
     import ray
 
@@ -157,9 +157,5 @@ def test_the_reward_of_trl_in_an_actor() -> None:
         def rewards(self) -> list[float | None]:
             return rewards_of(reward_of_trl())
 
-    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        actor = ray.remote(Worker).remote()
-        assert ray.get(actor.rewards.remote(), timeout=300) == EXPECTED
-    finally:
-        ray.shutdown()
+    actor = ray.remote(Worker).remote()
+    assert ray.get(actor.rewards.remote(), timeout=300) == EXPECTED

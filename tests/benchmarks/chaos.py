@@ -104,17 +104,19 @@ def main() -> None:
     finish(result)
 
 
-def run_seed(seed: int, *, num_faults: int) -> Figures:
+def run_seed(seed: int, *, num_faults: int, whole_s: float | None = None) -> Figures:
     """Label under random faults, resume, and check.
 
     Args:
         seed: chooses the world, the faults and their moments.
         num_faults: to happen; an output that is whole before that is followed by another one.
+        whole_s: of an undisturbed run; None runs it.
     """
     rng = random.Random(seed)
     found = Figures()
     with open_world(WORLDS[seed % len(WORLDS)], rng) as world:
-        whole_s = _run_to_end(world, "calibration")
+        if whole_s is None:
+            whole_s = _run_to_end(world, "calibration")
         extra_s = 0.0
         for number in range(MAX_OUTPUTS):
             out = f"out{number}"

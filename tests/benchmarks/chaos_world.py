@@ -22,6 +22,7 @@ import psutil
 
 from mclabel.run.shards.store import Store
 from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
+from tests.support.job_processes import worker_actors
 
 FLUSH_S = 2.0
 NUM_SCRIPTED, NUM_BUNDLED = 32, 8
@@ -259,12 +260,7 @@ class Nodes:
 
     def actors(self) -> list[psutil.Process]:
         """Processes of the engines."""
-        found = []
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if child.pid not in self._before and "WorkerActor" in " ".join(child.cmdline()):
-                    found.append(child)
-        return found
+        return [actor for actor in worker_actors() if actor.pid not in self._before]
 
     def kill_actor(self, rng: random.Random) -> None:
         if actors := self.actors():

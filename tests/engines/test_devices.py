@@ -87,16 +87,16 @@ def test_a_gpu_is_reserved_where_there_is_one(
 def test_a_worker_takes_only_a_gpu_that_is_reserved_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a node that says it has a GPU; Ray does not hide it from a worker without one."""
     ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False)
-    worker = ray.remote(_found_where_torch_sees_a_gpu)
+
+    def devices() -> tuple[str, ...]:  # pickled whole: a worker imports nothing else of this file
+        torch.cuda.is_available = lambda: True
+        with ThreadPoolExecutor(1) as thread:  # in one, engines load their models
+            return tuple(thread.map(resolve_device, ("auto", "cuda")))
+
+    worker = ray.remote(devices)
     found = {
         num_gpus: ray.get(worker.options(num_gpus=num_gpus).remote()) for num_gpus in (0, 0.5, 1)
     }
     assert found == {0: ("cpu", "cuda"), 0.5: ("cuda", "cuda"), 1: ("cuda", "cuda")}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolve_device("auto") == "cuda"  # the driver has what its machine has
-
-
-def _found_where_torch_sees_a_gpu() -> tuple[str, ...]:
-    torch.cuda.is_available = lambda: True
-    with ThreadPoolExecutor(1) as thread:  # in one, engines load their models
-        return tuple(thread.map(resolve_device, ("auto", "cuda")))

@@ -23,7 +23,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.own_engine import ConstantEngine
-from tests.support.own_package import install_package, mclabel
+from tests.support.own_package import install_package, mclabel, mclabel_here
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 OWN = "tests.support.own_engine:ConstantEngine"
@@ -86,25 +86,21 @@ def test_what_an_engine_without_statistics_samples_is_counted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_an_installed_package_adds_an_engine_by_its_entry_point(tmp_path: Path) -> None:
+def test_an_installed_package_adds_an_engine_by_its_entry_point(
+    tmp_path: Path, shared_cluster: str
+) -> None:
     """Which actors find, too."""
     modules = {"outside_engine.py": MODULE.read_text(encoding="utf-8")}
     points = "[mclabel.engines]\nconstant = outside_engine:ConstantEngine\n"
     path = install_package(tmp_path, "outside_engine", modules, points)
-    more = ["ray.address=local", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
-
-    def run(*changes: str) -> subprocess.CompletedProcess[str]:
-        job = overrides(tmp_path, "constant", *more, *changes)
-        return mclabel(path, "label", str(write_config(tmp_path)), *job)
-
-    done = run()
+    more = [f"ray.address={shared_cluster}", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
+    job = ["label", str(write_config(tmp_path)), *overrides(tmp_path, "constant", *more)]
+    done = mclabel(path, *job)
     assert done.returncode == 0, done.stdout + done.stderr
     check(list(read_labels(Store(str(tmp_path / "out")))))
-    refused = run("policy.engine.solutions=x")
-    assert refused.returncode == 2
-    assert "not a setting of kind=constant; did you mean policy.engine.solution?" in (
-        " ".join((refused.stdout + refused.stderr).split())
-    )
+    refused = mclabel_here(path, *job, "policy.engine.solutions=x")
+    assert refused.exit_code == 2
+    assert "not a setting of kind=constant; did you mean policy.engine.solution?" in refused.output
 
 
 def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:

@@ -252,10 +252,7 @@ def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> No
     assert prm.encoder.labeled(row).ids.count(identity) == len(row.steps)
 
 
-BY_RAY = pytest.mark.ray
-
-
-def train_in_two(out: Path, *overrides: str, by_ray: bool) -> TrainReport:
+def train_in_two(out: Path, *overrides: str, by_ray: bool = False) -> TrainReport:
     """Train in two workers that Ray starts, or that are forked: the same group either way."""
     if by_ray:
         return train(out, *overrides, "workers=2", "ray.num_cpus=1")
@@ -264,34 +261,26 @@ def train_in_two(out: Path, *overrides: str, by_ray: bool) -> TrainReport:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("by_ray", "how"),
-    [
-        pytest.param(True, ["backbone_lr=1.0e-3"], marks=BY_RAY),
-        (False, ["head=likelihood", "backbone_lr=0"]),
-    ],
-)
-def test_two_workers_equal_one(
-    base: str, labels: str, tmp_path: Path, by_ray: bool, how: list[str]
-) -> None:
+@pytest.mark.parametrize("how", [["backbone_lr=1.0e-3"], ["head=likelihood", "backbone_lr=0"]])
+def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path, how: list[str]) -> None:
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=4", "batch_size=8", *how]
     common += ["head_lr=1.0e-3", "save_steps=3"]
     train(tmp_path / "one", *common)
-    report = train_in_two(tmp_path / "two", *common, by_ray=by_ray)
+    report = train_in_two(tmp_path / "two", *common)
     assert report == replace(train(tmp_path / "two", *common), model=str(tmp_path / "two/model"))
     assert_close(tmp_path / "one", tmp_path / "two", 1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("by_ray", "more", "in_two_after"),
+    ("by_ray", "more"),
     [
-        pytest.param(True, ["head=token"], True, marks=BY_RAY),
-        (False, ["head=likelihood", "lora_rank=2", "target=beta"], False),
+        pytest.param(True, ["head=token"], marks=pytest.mark.ray),
+        (False, ["head=likelihood", "lora_rank=2", "target=beta"]),
     ],
 )
 def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
-    base: str, labels: str, tmp_path: Path, by_ray: bool, more: list[str], in_two_after: bool
+    base: str, labels: str, tmp_path: Path, by_ray: bool, more: list[str]
 ) -> None:
     common = [f"labels=[{labels}]", f"base={base}"]
     common += ["epochs=1.5", "batch_size=8", *more]
@@ -304,10 +293,10 @@ def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
     for folder in (tmp_path / "split/checkpoints").glob("checkpoint-*"):
         if folder.name != "checkpoint-7":
             shutil.rmtree(folder)
-    if in_two_after:
-        train_in_two(tmp_path / "split", *common, "shard=true", by_ray=False)
-    else:
+    if by_ray:  # each goes on in the other way
         train(tmp_path / "split", *common)
+    else:
+        train_in_two(tmp_path / "split", *common, "shard=true")
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import multiprocessing
 import os
 import secrets
 import shutil
@@ -25,12 +25,13 @@ from mclabel.cli import main
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
+from tests.support.in_child import run_command
+from tests.support.job_processes import last_state
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 pytestmark = pytest.mark.ray
 
 ROOT = Path(__file__).parents[2]
-SLOWLY = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.5}"
 TIMEOUT_S = 240
 
 
@@ -94,6 +95,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         environment={
             **os.environ,
             "RAY_AUTH_MODE": "token",
+            "RAY_metrics_report_interval_ms": "1000",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         },
@@ -114,23 +116,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         shutil.rmtree(one.temporary, ignore_errors=True)
 
 
-def test_submitted_by_mclabel_and_seen_by_prometheus(cluster: Cluster, tmp_path: Path) -> None:
-    source, out = write_problems(tmp_path, 12), tmp_path / "out"
-    job = cluster.start(
-        *cluster.submit(tmp_path, *scripted_overrides(source, out, "ray.max_engines=4", SLOWLY))
-    )
-    seen: set[str] = set()
-    while job.poll() is None:
-        seen |= metrics(cluster.metrics)
-        time.sleep(1)
-    output, _ = job.communicate()
-    assert job.returncode == 0, output
-    assert "12 problems, 48 solutions" in output
-    check_exact(out, 12)
-    assert {"mclabel_num_live", "mclabel_num_tokens_total"} <= seen
-    assert Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text() not in output
-
-
 def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
     """`ray job submit -- python jobs/label.py`, as the script says."""
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
@@ -144,26 +129,17 @@ def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
     check_exact(out, 8)
 
 
-def test_the_exit_code_and_the_message_of_a_job_that_fails(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    source, out = write_problems(tmp_path, 1), tmp_path / "out"
-    more = scripted_overrides(source, out, "ray.num_gpus=1", "ray.wait_s=3")
-    code, output = cluster.run(*cluster.submit(tmp_path, *more))
-    assert code == 2
-    assert "room for 0 of ray.min_engines=1 engines after ray.wait_s=3" in output
-    assert "2 CPUs and 0 GPUs, 2 CPUs and 0 GPUs" in output
-
-
 def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
     cluster: Cluster, tmp_path: Path
 ) -> None:
+    """And a job that fails there ends the command with its message and its code."""
     submit = cluster.submit(
         tmp_path, *scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
     )
     write_config(tmp_path).write_text("checker: shlex:quote")
-    code, output = cluster.run(*submit)
-    assert code == 2 and "checker: shlex:quote is code that is named only in a file" in output
+    refused = CliRunner(env={"COLUMNS": "300"}).invoke(main, submit[3:])
+    assert refused.exit_code == 2
+    assert "checker: shlex:quote is code that is named only in a file" in refused.output
     code, output = cluster.run(*submit, "--allow=shlex")
     assert code == 2 and "checker=shlex:quote: its parameter s gets no value" in output
 
@@ -174,8 +150,13 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
     wrong.write_text("0123456789abcdef0123456789abcdef")
     right = Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text()
     mine = scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
-    submit = cluster.submit(tmp_path, *mine)
-    label = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *mine]
+    submit = cluster.submit(tmp_path, *mine)[3:]
+    label = ["label", str(write_config(tmp_path)), *mine, f"--address=127.0.0.1:{cluster.port}"]
+    shown = tmp_path / "shown.txt"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mclabel.jobs"])
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+    right_ones = {name: cluster.environment[name] for name in names}
     nothing = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN_PATH": "", "HOME": str(tmp_path)}
     missing = {"RAY_AUTH_TOKEN_PATH": "none"}
     for command, changes, said in [
@@ -191,21 +172,26 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
             {"RAY_AUTH_MODE": "disabled"},
             "has one, which RAY_AUTH_MODE='disabled' keeps from being sent",
         ),
-        ([*label, f"--address=127.0.0.1:{cluster.port}"], nothing, "this command has none. Ray"),
+        ([*label, f"--address=127.0.0.1:{free_port()}"], {}, "cannot connect"),
+        (label, nothing, "this command has none. Ray"),
         (
-            [*label, f"--address=127.0.0.1:{cluster.port}"],
+            label,
             {"RAY_AUTH_TOKEN_PATH": str(wrong)},
             "requires an authentication token: this command sends one",
         ),
     ]:
-        code, output = cluster.run(*command, **changes)
-        assert code == 2, output
+        variables = {**right_ones, **changes}
+        process = context.Process(target=run_command, args=(command, shown), kwargs=variables)
+        process.start()
+        process.join(TIMEOUT_S)
+        output = shown.read_text()
+        assert process.exitcode == 2, output
         assert said in " ".join(output.split())
         assert "Traceback" not in output
         assert right not in output and wrong.read_text() not in output
 
 
-def test_wrong_addresses_and_paths_are_named(tmp_path: Path, own_cluster: None) -> None:
+def test_wrong_addresses_and_paths_are_named(tmp_path: Path) -> None:
     mine = [str(write_config(tmp_path))]
     mine += scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
     nowhere = f"127.0.0.1:{free_port()}"
@@ -215,7 +201,6 @@ def test_wrong_addresses_and_paths_are_named(tmp_path: Path, own_cluster: None) 
         ([*submit, "--address=ray://x:1"], "must be the address of the job server"),
         ([*submit, "out=here"], "out='here': the cluster has another working folder"),
         ([*submit, "--runtime-env=none.yaml"], "none.yaml: not a readable YAML file"),
-        (["label", *mine, f"--address={nowhere}"], "cannot connect"),
     ]:
         result = CliRunner(env={"COLUMNS": "300"}).invoke(main, command)
         assert result.exit_code == 2, result.output
@@ -225,7 +210,10 @@ def test_wrong_addresses_and_paths_are_named(tmp_path: Path, own_cluster: None) 
 def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """The last test of this cluster: its worker node is killed in it."""
+    """Of a job that is submitted by mclabel, and seen by Prometheus.
+
+    The last test of this cluster: its worker node is killed in it.
+    """
     source, out = write_problems(tmp_path, 24), tmp_path / "out"
     address = f"127.0.0.1:{cluster.port}"
     code, worker = cluster.run(sys.executable, "-c", WORKER_NODE.format(address=address))
@@ -244,8 +232,15 @@ def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     until(lambda: any((out / "journals").rglob("*.gz")), job)
     assert not committed_blocks(Store(str(out)))
     kill_tree(cluster.nodes[1])
-    output, _ = job.communicate(timeout=TIMEOUT_S)
+    seen: set[str] = set()
+    while job.poll() is None:
+        seen |= metrics(cluster.metrics)
+        time.sleep(1)
+    output, _ = job.communicate()
     assert job.returncode == 0, output
+    assert "24 problems, 96 solutions" in output
+    assert {"mclabel_num_live", "mclabel_num_tokens_total"} <= seen
+    assert Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text() not in output
     check_exact(out, 24)
     assert last_state(out)["num_replayed"] > 0
     assert last_state(out)["num_failures"] == 1
@@ -270,14 +265,6 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
     for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
-
-
-def last_state(out: Path) -> dict[str, int]:
-    """The last row of a run's progress, if it has any yet."""
-    file = out / "progress.jsonl"
-    lines = file.read_text().splitlines() if file.is_file() else []
-    state: dict[str, int] = json.loads(lines[-1]) if lines else {}
-    return state
 
 
 def until(condition: Callable[[], bool], job: subprocess.Popen[str]) -> None:

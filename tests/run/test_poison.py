@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import label_tables
@@ -18,17 +20,16 @@ from mclabel.run.tally import JobReport
 from tests.support.exactness import check_solutions
 from tests.support.scripted_jobs import scripted_overrides, write_config
 
-POISON = {3, 13}
 NUM_PROBLEMS = 16
 
 
-def label(folder: Path, *overrides: str) -> JobReport:
-    """A job of blocks of four, two problems of which kill their engine."""
+def label(folder: Path, *overrides: str, poison: Collection[int] = (3, 13)) -> JobReport:
+    """A job of blocks of four, some problems of which kill their engine."""
     source = folder / "problems.jsonl"
     rows = [
         {
             "id": f"p{i}",
-            "problem": f"P{i} [answer {i}]{' [poison]' if i in POISON else ''}",
+            "problem": f"P{i} [answer {i}]{' [poison]' if i in poison else ''}",
             "answer": str(i),
         }
         for i in range(NUM_PROBLEMS)
@@ -42,54 +43,62 @@ def rejects(out: Path) -> list[dict[str, str | None]]:
     return [json.loads(line) for line in (out / FILE).read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("address", "hard"),
-    [
-        ("none", False),
-        pytest.param("local", True, marks=pytest.mark.ray),
-    ],
-)
-def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, hard: bool) -> None:
-    """Hard: the engine's process is killed, as when memory runs out.
+class OutsideEngine(ScriptedEngine):
+    """Named as what may have ended the process of an actor."""
+
+
+IN_ACTORS = pytest.param("local", {3}, marks=pytest.mark.ray)  # each kill costs seconds
+
+
+@pytest.mark.parametrize(("address", "poison"), [("none", {3, 13}), IN_ACTORS])
+def test_poison_is_set_aside_and_the_rest_goes_on(
+    tmp_path: Path, address: str, poison: set[int]
+) -> None:
+    """Of actors the process is killed, as when memory runs out.
 
     An engine in an actor that fails by itself is that of the completer below.
     """
-    scripted = (
-        f"policy.engine={{kind: scripted, poison: true, repeatable: false, crash_hard: {hard}}}"
-    )
+    hard = address == "local"
+    kind = f"{__name__}:OutsideEngine" if hard else "scripted"
+    scripted = f"kind: {kind!r}, poison: true, repeatable: false, crash_hard: {hard}"
+    scripted = f"policy.engine={{{scripted}}}"
     more = [scripted, f"ray.address={address}", "ray.max_engines=2", "journal_s=0.2"]
     more.append("estimator.kind=fixed")
-    report = label(tmp_path, *more)
-    assert report.num_rejected == 2
+    report = label(tmp_path, *more, poison=poison)
+    assert report.num_rejected == len(poison)
     out = tmp_path / "out"
-    rest = sorted(set(range(NUM_PROBLEMS)) - POISON)
-    check_solutions(Store(str(out)), rest)
+    check_solutions(Store(str(out)), sorted(set(range(NUM_PROBLEMS)) - poison))
     found = rejects(out)
-    assert [row["problem_id"] for row in found] == ["p13", "p3"]
+    names = sorted(f"p{number}" for number in poison)
+    assert [row["problem_id"] for row in found] == names
     for row in found:
         assert row["reason"] == "kills_engine" and row["row"] is row["source"] is None
         assert row["detail"] and len(row["detail"]) <= 500
-        assert hard or "the engine died, as its settings want" in row["detail"]
+        outside = f"{__name__}:OutsideEngine from outside mclabel"
+        assert (outside if hard else "the engine died, as its settings want") in row["detail"]
     told = [metadata["set_aside"] for metadata, _ in label_tables(Store(str(out)))]
-    assert sorted(name for one in told for name in one) == ["p13", "p3"]
+    assert sorted(name for one in told for name in one) == names
     assert not list((out / "journals").rglob("*.gz"))
     # Again: nothing is left to do, and nothing is said twice.
-    again = label(tmp_path, *more)
-    assert (again.num_items, again.num_rejected) == (0, 2)
+    again = label(tmp_path, *more, poison=poison)
+    assert (again.num_items, again.num_rejected) == (0, len(poison))
     assert rejects(out) == found
 
 
-@pytest.mark.parametrize("address", ["none", pytest.param("local", marks=pytest.mark.ray)])
-def test_what_kills_a_completer_is_set_aside_by_its_name(tmp_path: Path, address: str) -> None:
-    poison = "{kind: scripted, poison: true, repeatable: false}"
+@pytest.mark.parametrize(("address", "poison"), [("none", {3, 13}), IN_ACTORS])
+def test_what_kills_a_completer_is_set_aside_by_its_name(
+    tmp_path: Path, address: str, poison: set[int]
+) -> None:
+    poisoned = "{kind: scripted, poison: true, repeatable: false}"
     report = label(
         tmp_path,
         *("policy.engine={kind: scripted, repeatable: false}", f"ray.address={address}"),
         *("ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed"),
-        f"completers=[{{model: policy, cost: 1}}, {{model: other, cost: 2, engine: {poison}}}]",
+        f"completers=[{{model: policy, cost: 1}}, {{model: other, cost: 2, engine: {poisoned}}}]",
+        poison=poison,
     )
-    assert report.num_rejected == 2
-    check_solutions(Store(str(tmp_path / "out")), sorted(set(range(NUM_PROBLEMS)) - POISON))
+    assert report.num_rejected == len(poison)
+    check_solutions(Store(str(tmp_path / "out")), sorted(set(range(NUM_PROBLEMS)) - poison))
     for row in rejects(tmp_path / "out"):
         assert row["reason"] == "kills_engine" and row["detail"] is not None
         assert "completer other: " in row["detail"]

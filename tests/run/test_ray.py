@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mclabel import jobs
@@ -31,6 +28,12 @@ from mclabel.run.verify.run import verify
 from mclabel.run.worker import Worker
 from mclabel.search.config import SearchConfig
 from tests.support.exactness import check_exact
+from tests.support.job_processes import (
+    last_state,
+    wait_for_journals,
+    wait_for_work,
+    worker_actors,
+)
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 from tests.support.searches import check_trees
 
@@ -42,7 +45,6 @@ TWO = "ray.max_engines=2"
 @pytest.mark.parametrize(
     ("kind", "more"),
     [
-        ("fixed", ()),
         ("bisect", ()),
         (
             "fixed",
@@ -86,9 +88,11 @@ def test_trees_through_ray_equal_those_in_process(tmp_path: Path) -> None:
     check_trees(trees["local"].values(), [f"p{i}" for i in range(12)])
 
 
-def test_a_search_whose_engine_is_killed_searches_every_problem_once(tmp_path: Path) -> None:
+def test_a_search_whose_engine_is_killed_searches_every_problem_once(
+    tmp_path: Path, shared_cluster: str
+) -> None:
     source, out = write_problems(tmp_path, 12), tmp_path / "out"
-    more = ["ray.address=local", "journal_s=0.05"]
+    more = [f"ray.address={shared_cluster}", "journal_s=0.05"]
     more += ["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"]
     config = tmp_path / "search.yaml"
     config.write_text("seed: 1\n")
@@ -96,12 +100,10 @@ def test_a_search_whose_engine_is_killed_searches_every_problem_once(tmp_path: P
         [sys.executable, "-m", "mclabel", "search", str(config), *_search(source, out, *more)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        text=True,
     )
-    actor = wait_for_actors(driver)[0]
-    while not any((out / "journals").rglob("*.gz")):
-        assert driver.poll() is None
-        time.sleep(0.05)
-    actor.kill()
+    wait_for_journals(out, driver)
+    worker_actors()[0].kill()
     output, _ = driver.communicate(timeout=240)
     assert driver.returncode == 0, output
     store = Store(str(out))
@@ -117,26 +119,43 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
         jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
 
 
+def test_a_job_without_room_says_what_the_nodes_have(tmp_path: Path, shared_cluster: str) -> None:
+    source = write_problems(tmp_path, 1)
+    more = [f"ray.address={shared_cluster}", "ray.num_gpus=1", "ray.wait_s=0.1"]
+    changes = scripted_overrides(source, tmp_path / "out", *more)
+    reason = r"room for 0 of ray.min_engines=1 engines after ray.wait_s=0.1.*\d+ CPUs and 0 GPUs"
+    with pytest.raises(EngineError, match=reason):
+        jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+
+
+OWN = "tests.support.own_engine:ConstantEngine"
+ENDED = (
+    f"ended without a word.*It ran .*{OWN}.* from outside mclabel, which may have called os._exit"
+)
+
+
 @pytest.mark.parametrize(
     ("make_policy", "reason"),
-    [(partial(os._exit, 3), "ended without a word"), (partial(int, "no weights"), "'no weights'")],
+    [(partial(os._exit, 3), ENDED), (partial(int, "no weights"), "'no weights'")],
 )
 def test_three_failed_loads_stop_the_job(
     tmp_path: Path, make_policy: Callable[[], Policy], reason: str
 ) -> None:
-    config = LabelConfig(out=str(tmp_path))
+    config = load_config(LabelConfig, None, [f"out={tmp_path}", f"policy.engine={OWN}"])
     task = LabelTask(make_policy=make_policy, settings=config, provenance={})
     make_worker = partial(Worker, task, out=str(tmp_path))
     fleet = RayFleet(make_worker, RayConfig(address="local", max_engines=1))
     book = LeaseBook([Block(id="b", items=(), priority=0)], num_blocks=1)
-    with pytest.raises(EngineError, match="failed to load 3 times") as caught:
+    with pytest.raises(EngineError, match=f"(?s)failed to load 3 times.*{reason}.*latest/logs"):
         list(fleet.run(book, lambda progress: None))
-    assert reason in str(caught.value) and "session_latest/logs" in str(caught.value)
 
 
-def test_an_engine_that_is_asked_to_go_leaves_its_journal(tmp_path: Path) -> None:
+def test_an_engine_that_is_asked_to_go_leaves_its_journal(
+    tmp_path: Path, shared_cluster: str
+) -> None:
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
-    more = ["ray.max_engines=1", "journal_s=1000", "block_problems=8"]
+    more = [f"ray.address={shared_cluster}", "ray.max_engines=1", "journal_s=1000"]
+    more += ["block_problems=8"]
     more += ["policy.engine={kind: scripted, repeatable: false, delay_s: 1.0}"]
     driver = subprocess.Popen(
         [
@@ -145,11 +164,10 @@ def test_an_engine_that_is_asked_to_go_leaves_its_journal(tmp_path: Path) -> Non
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        text=True,
     )
-    (actor,) = wait_for_actors(driver)
-    while not (out / "progress.jsonl").is_file() or last_state(out)["num_completions"] == 0:
-        assert driver.poll() is None
-        time.sleep(0.05)
+    wait_for_work(out, driver)
+    (actor,) = worker_actors()
     actor.terminate()
     actor.wait(timeout=60)
     assert list((out / "journals").rglob("*.gz"))
@@ -157,33 +175,3 @@ def test_an_engine_that_is_asked_to_go_leaves_its_journal(tmp_path: Path) -> Non
     assert driver.returncode == 0, output
     check_exact(out, 8)
     assert last_state(out)["num_replayed"] > 0 and last_state(out)["num_failures"] == 1
-
-
-def last_state(out: Path) -> dict[str, int]:
-    state: dict[str, int] = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
-    return state
-
-
-def wait_for_actors(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and driver.poll() is None:
-        if actors := worker_actors(driver.pid):
-            return actors
-        time.sleep(0.1)
-    raise TimeoutError("the driver started no actors")
-
-
-def worker_actors(driver: int) -> list[psutil.Process]:
-    """Processes of the driver's label actors."""
-    try:
-        children = psutil.Process(driver).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    found = []
-    for child in children:
-        try:
-            if "WorkerActor" in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found

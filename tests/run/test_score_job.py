@@ -6,12 +6,10 @@ import json
 import random
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from click.testing import CliRunner, Result
 
@@ -30,10 +28,9 @@ from mclabel.run.job import run_job
 from mclabel.run.run import make_fleet
 from mclabel.run.settings import RayConfig
 from mclabel.run.shards.store import Store
-from mclabel.run.tally import JobReport
 from mclabel.run.worker import Worker
-from tests.support import poison_scorers
 from tests.support.forked import Forked
+from tests.support.job_processes import last_state, worker_actors
 from tests.support.labelled import arith_rows, train_tiny_prm, write_run
 from tests.support.poison_scorers import POISON, DyingJudge
 
@@ -151,8 +148,7 @@ def test_a_budget_stops_in_order_and_a_larger_one_goes_on(prm: str, tmp_path: Pa
     assert again.exit_code == 0, again.output
     assert json.loads((out / "spent.json").read_text())["num_tokens"] >= spent
     check_scores(prm, scored(out), rows)
-    progress = (out / "progress.jsonl").read_text().splitlines()
-    assert json.loads(progress[-1])["num_solutions_done"] == 40
+    assert last_state(out)["num_solutions_done"] == 40
 
 
 def test_a_grown_input_costs_its_new_rows_and_a_changed_one_is_refused(
@@ -209,77 +205,41 @@ def test_damaged_shards_are_named(prm: str, tmp_path: Path) -> None:
     assert second.exists()
 
 
-def run_poisoned(
-    prm: str, folder: Path, address: str, poison: Collection[int], *, hard: bool
-) -> JobReport:
-    """A job of blocks of four, some solutions of which kill the model."""
+def test_solutions_that_kill_the_model_are_set_aside(prm: str, tmp_path: Path) -> None:
+    """A job of blocks of four."""
+    poison = (3, 9)
     rows = [row(i, POISON if i in poison else "") for i in range(16)]
-    source = write(folder / "in.jsonl", rows)
-    store = Store(str(folder / "run"), create=True)
-    settings = DyingJudge.Settings(prm=prm, threshold=0.5, hard=hard)
+    source, run = write(tmp_path / "in.jsonl", rows), tmp_path / "run"
+    store = Store(str(run), create=True)
+    settings = DyingJudge.Settings(prm=prm, threshold=0.5)
     make = partial(make_judge, settings, seed=0)
     task = JudgeTask(make=make, source=str(source), provenance={})
     solutions = read_judged_input(str(source))
     blocks = plan_blocks(store, solutions, task.outputs, identity={}, block_items=4)
-    ray = RayConfig(address=address, max_engines=1)
+    ray = RayConfig(address="none")
     fleet = make_fleet(ray, ONE_CPU, partial(Worker, task, out=store.location))
-    return run_job(blocks, task.outputs, fleet, store)
-
-
-@pytest.mark.parametrize(
-    ("address", "poison", "hard"),
-    [
-        ("none", (3, 9), False),
-        pytest.param("local", (9,), True, marks=pytest.mark.ray),  # each kill costs seconds
-    ],
-)
-def test_solutions_that_kill_the_model_are_set_aside(
-    prm: str,
-    tmp_path: Path,
-    address: str,
-    poison: tuple[int, ...],
-    hard: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(poison_scorers.__file__).parents[2]))  # of the actors
-    report = run_poisoned(prm, tmp_path, address, poison, hard=hard)
+    report = run_job(blocks, task.outputs, fleet, store)
     assert (report.num_rejected, report.counts["num_judged"]) == (len(poison), 16 - len(poison))
-    run = tmp_path / "run"
     assert [one["number"] for one in scored(run)] == [i for i in range(16) if i not in poison]
     rejects = [json.loads(line) for line in (run / "rejects.jsonl").read_text().splitlines()]
     assert sorted(one["row"] for one in rejects) == [i + 1 for i in poison]
     assert {one["reason"] for one in rejects} == {"kills_engine"}
 
 
-@pytest.fixture
-def actors() -> Callable[[int], list[psutil.Process]]:
-    def found(driver: int) -> Iterator[psutil.Process]:
-        for child in psutil.Process(driver).children(recursive=True):
-            try:
-                if "WorkerActor" in " ".join(child.cmdline()):
-                    yield child
-            except psutil.Error:
-                continue
-
-    return lambda driver: list(found(driver))
-
-
 @pytest.mark.ray
 def test_an_actor_that_is_killed_costs_no_row(
-    prm: str, tmp_path: Path, actors: Callable[[int], list[psutil.Process]]
+    prm: str, tmp_path: Path, shared_cluster: str
 ) -> None:
     rows = [row(i) for i in range(400)]
     source, run = write(tmp_path / "in.jsonl", rows), tmp_path / "run"
-    more = ["ray.address=local", "ray.max_engines=1"]
-    job = start(prm, source, run, *more)
+    job = start(prm, source, run, f"ray.address={shared_cluster}", "ray.max_engines=1")
     wait_for_shards(run, 5, job)
-    (actor,) = actors(job.pid)
+    (actor,) = worker_actors()
     actor.kill()
     output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output
     check_scores(prm, scored(run), rows)
-    progress = (run / "progress.jsonl").read_text().splitlines()
-    assert json.loads(progress[-1])["num_failures"] == 1
+    assert last_state(run)["num_failures"] == 1
 
 
 def test_a_folder_of_labels_is_no_place_for_scores(prm: str, tmp_path: Path) -> None:

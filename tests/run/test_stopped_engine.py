@@ -7,10 +7,8 @@ import logging
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mclabel import jobs
@@ -19,34 +17,19 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.rejects import FILE
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact, check_solutions
+from tests.support.job_processes import last_state, wait_for_journals, worker_actors
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 FLOOR = "ray.stall_s=1"
 
 
-def last_state(out: Path) -> dict[str, int]:
-    lines = (out / "progress.jsonl").read_text().splitlines() if out.is_dir() else []
-    state: dict[str, int] = json.loads(lines[-1]) if lines else {"num_completions": 0}
-    return state
-
-
-def actors_of(driver: int) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process(driver).children(recursive=True):
-        try:
-            if "WorkerActor" in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found
-
-
 @pytest.mark.ray
-def test_a_stopped_process_is_replaced(tmp_path: Path) -> None:
+def test_a_stopped_process_is_replaced(tmp_path: Path, shared_cluster: str) -> None:
     """SIGSTOP: neither the engine nor anything else in its process goes on."""
     source, out = write_problems(tmp_path, 24), tmp_path / "out"
     scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 2.0}"
     more = ["ray.min_engines=2", "ray.max_engines=2"]  # so that both have blocks
+    more.append(f"ray.address={shared_cluster}")
     more += ["journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
     driver = subprocess.Popen(
         [
@@ -57,10 +40,8 @@ def test_a_stopped_process_is_replaced(tmp_path: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    while not list(out.rglob("journals/**/*.gz")):
-        assert driver.poll() is None, driver.communicate()[0]
-        time.sleep(0.05)
-    stopped = actors_of(driver.pid)[0]
+    wait_for_journals(out, driver)
+    stopped = worker_actors()[0]
     stopped.send_signal(signal.SIGSTOP)
     output, _ = driver.communicate(timeout=400)
     assert driver.returncode == 0, output
@@ -102,7 +83,6 @@ def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("own_cluster")
 def test_an_actor_that_survives_every_kill_is_left_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

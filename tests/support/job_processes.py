@@ -13,7 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from click.testing import CliRunner
 
+from mclabel.cli import main
+from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 TOKEN = "MCLABEL_TEST_TOKEN"
@@ -49,11 +52,23 @@ class Job(subprocess.Popen[str]):
 
 
 def start(folder: Path, address: str, *more: str) -> Job:
-    source = write_problems(folder, NUM_PROBLEMS)
     scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"
     changes = [f"ray.address={address}", "ray.max_engines=2", "journal_s=1000", scripted, *more]
-    command = [sys.executable, "-m", "mclabel", "label", str(write_config(folder))]
-    return Job([*command, *scripted_overrides(source, folder / "out", *changes)], folder)
+    return Job([sys.executable, "-m", "mclabel", *_label(folder, *changes)], folder)
+
+
+def go_on(folder: Path) -> None:
+    """The same job to its end, in this process."""
+    scripted = "policy.engine={kind: scripted, repeatable: false}"
+    ended = CliRunner().invoke(main, _label(folder, "ray.address=none", scripted))
+    assert ended.exit_code == 0, ended.output
+    check_exact(folder / "out", NUM_PROBLEMS)
+
+
+def _label(folder: Path, *changes: str) -> list[str]:
+    source = write_problems(folder, NUM_PROBLEMS)
+    overrides = scripted_overrides(source, folder / "out", *changes)
+    return ["label", str(write_config(folder)), *overrides]
 
 
 def started_by(job: Job) -> list[psutil.Process]:
@@ -91,17 +106,29 @@ def vllm_engine(job: Job) -> psutil.Process | None:
     return None
 
 
-def wait_for_work(out: Path, job: subprocess.Popen[str]) -> None:
+def worker_actors() -> list[psutil.Process]:
+    """Engines on the clusters that this process, or one that it started, has started."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            if "WorkerActor" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def last_state(out: Path) -> dict[str, int]:
+    """The last row of a run's progress, if it has any yet."""
     file = out / "progress.jsonl"
-
-    def has_begun() -> bool:
-        lines = file.read_text().splitlines() if file.is_file() else []
-        return bool(lines) and json.loads(lines[-1])["num_completions"] > 0
-
-    _wait_until(has_begun, job)
+    lines = file.read_text().splitlines() if file.is_file() else []
+    state: dict[str, int] = json.loads(lines[-1]) if lines else {}
+    return state
 
 
-def wait_for_journals(out: Path, job: Job) -> None:
+def wait_for_work(out: Path, job: subprocess.Popen[str]) -> None:
+    _wait_until(lambda: last_state(out).get("num_completions", 0) > 0, job)
+
+
+def wait_for_journals(out: Path, job: subprocess.Popen[str]) -> None:
     """Until the job has kept what it sampled for a block that is not yet done."""
     _wait_until(lambda: bool(list(out.rglob("journals/**/*.gz"))), job)
 

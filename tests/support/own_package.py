@@ -56,6 +56,7 @@ def mclabel(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mclabel", *arguments],
         env=os.environ | {"PYTHONPATH": path},
+        cwd=home,  # where actors of a cluster that runs already look
         capture_output=True,
         text=True,
         timeout=300,

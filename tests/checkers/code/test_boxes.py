@@ -128,7 +128,7 @@ def _is_alive(pid: int) -> bool:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("own_cluster")
+@pytest.mark.usefixtures("shared_cluster")
 def test_from_a_ray_actor() -> None:
     import ray
 
@@ -138,13 +138,9 @@ def test_from_a_ray_actor() -> None:
             programs = ["def f(x): return x", "def f(x): return 2"]
             return [one.verdict.value for one in grades(checker, "assert f(1) == 1", programs)]
 
-    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        actor: Any = ray.remote(Grader).options(num_cpus=0, max_concurrency=2).remote()
-        calls = [actor.verdicts.remote() for _ in range(2)]
-        assert ray.get(calls, timeout=120) == 2 * [["right", "wrong"]]
-    finally:
-        ray.shutdown()
+    actor: Any = ray.remote(Grader).options(num_cpus=0, max_concurrency=2).remote()
+    calls = [actor.verdicts.remote() for _ in range(2)]
+    assert ray.get(calls, timeout=120) == 2 * [["right", "wrong"]]
 
 
 def test_the_filter_is_there_for_two_architectures_alone() -> None:
