@@ -62,7 +62,7 @@ def test_two_processes_make_one_folder_and_the_adapter_works_out_more_than_the_m
     for model in ("smollm2:135m", "smollm2:words"):
         out = tmp_path / model.partition(":")[2]
         changes = [f"out={out}", f"policy.model={model}", "ray.address=none"]
-        changes += ["problems.limit=4", "solutions.per_problem=1", "estimator.kind=outcome"]
+        changes += ["problems.limit=6", "solutions.per_problem=2", "estimator.kind=outcome"]
         path = bundled_config("label/quickstart-smollm2.yaml")
         jobs.label(load_config(LabelConfig, path, changes), lambda state: None)
         rows = list(read_labels(Store(str(out))))
