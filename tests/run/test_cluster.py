@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import secrets
 import shutil
@@ -25,7 +24,7 @@ from mclabel.cli import main
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
-from tests.support.in_child import run_command
+from tests.support.forked import Forked
 from tests.support.job_processes import last_state
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
@@ -152,9 +151,6 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
     mine = scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
     submit = cluster.submit(tmp_path, *mine)[3:]
     label = ["label", str(write_config(tmp_path)), *mine, f"--address=127.0.0.1:{cluster.port}"]
-    shown = tmp_path / "shown.txt"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mclabel.jobs"])
     names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
     right_ones = {name: cluster.environment[name] for name in names}
     nothing = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN_PATH": "", "HOME": str(tmp_path)}
@@ -180,12 +176,9 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
             "requires an authentication token: this command sends one",
         ),
     ]:
-        variables = {**right_ones, **changes}
-        process = context.Process(target=run_command, args=(command, shown), kwargs=variables)
-        process.start()
-        process.join(TIMEOUT_S)
-        output = shown.read_text()
-        assert process.exitcode == 2, output
+        job = Forked(*command, **{**right_ones, **changes})
+        output, _ = job.communicate(TIMEOUT_S)
+        assert job.returncode == 2, output
         assert said in " ".join(output.split())
         assert "Traceback" not in output
         assert right not in output and wrong.read_text() not in output
