@@ -16,7 +16,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.records import Outcome
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.prefixes import step_key
-from mclabel.labeling.simulation.measure import measure, reliability
+from mclabel.labeling.simulation.measure import measure
 from mclabel.labeling.simulation.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.labeling.simulation.replay import read_pool, replay
 from mclabel.run.shards.labels import read_labels
@@ -111,11 +111,6 @@ def test_cases_side_by_side_are_measured_as_one_by_one() -> None:
     one, many = run(1), run(11)
     assert one == many
     assert one[1] == [p for p in PROFILES for _ in range(6)]
-
-
-def test_reliability_by_hand() -> None:
-    beliefs = [(0.95, True), (0.91, False), (0.25, True)]
-    assert reliability(beliefs) == [(0.25, 1.0, 1), (pytest.approx(0.93), 0.5, 2)]
 
 
 @pytest.mark.parametrize(

@@ -246,19 +246,6 @@ def _add_value(tally: SourceTally, error: float) -> None:
     tally.squared_error += error * error
 
 
-def reliability(
-    beliefs: Sequence[tuple[float, bool]], *, bins: int = 10
-) -> list[tuple[float, float, int]]:
-    """Compute the mean belief, the share that was right, and the number, in bins of belief."""
-    table = np.array(beliefs, dtype=np.float64).reshape(-1, 2)
-    at = np.minimum((table[:, 0] * bins).astype(int), bins - 1)
-    return [
-        (float(table[at == i, 0].mean()), float(table[at == i, 1].mean()), int((at == i).sum()))
-        for i in range(bins)
-        if (at == i).any()
-    ]
-
-
 LEARNED_PROBLEMS = 100
 """Problems of the profile that an estimator with a learner labels before it is measured."""
 
