@@ -18,6 +18,7 @@ policy. The last line is JSON.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,10 @@ def _arms(
     policies = {"before": "arith:policy"} | (models if size is not BenchmarkSize.SMOKE else {})
     return {
         "pass_at_1": {name: compared(found, None) for name, found in runs.items()},
+        "minus_before": {
+            name: compared(found, [replace(one, measured={0: one.measured[0]}) for one in found])
+            for name, found in runs.items()
+        },
         "by_step": {name: _by_step(found) for name, found in runs.items()},
         "signs_of_hacking": {name: _signs(found) for name, found in runs.items()},
         "held_out": {name: held_out(policy, size) for name, policy in policies.items()},
