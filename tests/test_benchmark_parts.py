@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from functools import partial
 from itertools import combinations
@@ -18,7 +19,7 @@ from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.verify import first_wrong_step
 from mclabel.judge.critic.parse import parse_output
-from tests.benchmarks.figures import finish, numbers
+from tests.benchmarks.figures import LEGEND, finish, numbers
 from tests.benchmarks.generative_training import Form, chain, sentences_of
 from tests.benchmarks.pieces import Piece, Pieces, write_json
 from tests.benchmarks.scorer_figures import Comparison, choose, location_f1
@@ -49,15 +50,25 @@ def test_pieces_that_are_done_are_skipped(tmp_path: Path, workers: int) -> None:
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_figures_are_rows_and_then_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_tables_and_then_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     nothing = Estimate(value=None, low=None, high=None)
     assert numbers(Estimate(value=0.33333, low=0.1, high=float("nan"))) == [0.3333, 0.1, None]
-    finish({"a": {"x": {"right": [0.5, 0.25, 0.75], "tokens": 1234.5}}, "b": numbers(nothing)})
+    rows = {"x": {"right": [0.5, 0.25, 0.75], "tokens": 1234.5}, "the rule": {"right": 0.25}}
+    finish(figures := {"a": rows, "b": numbers(nothing), "c": {"d": 1, "e": {"f": {"g": 2}}}})
     assert capsys.readouterr().out.splitlines() == [
-        "a",
-        "  x: right 0.5 [0.25, 0.75], tokens 1,234",
-        "b: - [-, -]",
-        '{"a": {"x": {"right": [0.5, 0.25, 0.75], "tokens": 1234.5}}, "b": [null, null, null]}',
+        LEGEND,
+        "b  - [-, -]",
+        "",
+        "a                    right  tokens",
+        "x         0.5 [0.25, 0.75]   1,234",
+        "the rule              0.25",
+        "",
+        "c",
+        "d  1",
+        "",
+        "c, e  g",
+        "f     2",
+        json.dumps(figures),
     ]
 
 

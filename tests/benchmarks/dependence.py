@@ -36,7 +36,7 @@ def main() -> None:
             before = multiplied(shown, models).chances
             now = fuse(world.chances, world.num_steps, models, labels=world.labels).chances
             rows[name].append([*_figures(world, before), *_figures(world, now)])
-    names = ("right", "belief", "told apart: right", "told apart: belief")
+    names = ("independent: right", "belief", "told apart: right", "told apart: belief")
     judges = {
         name: dict(zip(names, np.mean(found, 0).round(4).tolist(), strict=True))
         for name, found in rows.items()

@@ -114,6 +114,11 @@ def _report(
             for k in (4, 16, 64)
             if k <= cap and (k > 4 or size is BenchmarkSize.SMOKE)
         },
+        "trace_less_posterior": {
+            label: difference(one, found["posterior+agreement", label], "hit", "solutions", weights)
+            for (name, label), one in found.items()
+            if name == TRACE
+        },
         **simulate_intervals(size, test, priors["posterior"]),
         "soft": soft_values(truth, priors, cap),
         "coverage_real": real_intervals(truth, priors["posterior"]),

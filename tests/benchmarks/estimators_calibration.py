@@ -225,7 +225,7 @@ def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 "tokens": float(np.mean([r["tokens"] for r in these])),
                 "accuracy": float(np.mean([r["right"] for r in these])),
                 "worst": worst,
-                "bins": bins,
+                "bins": {f"bin {n}": one for n, one in enumerate(bins)},
             }
     return found
 

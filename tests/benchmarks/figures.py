@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 Numbers = list[float | None]
@@ -30,23 +30,42 @@ def numbers(figure: Ranged) -> Numbers:
     ]
 
 
+LEGEND = "Brackets: 95% interval of a share or difference, least and most of repeated speeds."
+
+
 def finish(figures: Mapping[str, Any]) -> None:
-    """Print figures a row a line, and then all of them as one line of JSON, which is the last."""
-    for line in _lines(figures, ""):
+    """Print figures as tables, and then all of them as one line of JSON, which is the last."""
+    print(LEGEND)
+    for line in _lines("", figures):
         print(line)
     print(json.dumps(figures))
 
 
-def _lines(figures: Mapping[str, Any], indent: str) -> Iterator[str]:
-    for name, one in figures.items():
-        if isinstance(one, Mapping) and any(isinstance(each, Mapping) for each in one.values()):
-            yield f"{indent}{name}"
-            yield from _lines(one, f"{indent}  ")
-        elif isinstance(one, Mapping):
-            row = ", ".join(f"{key} {_text(value)}" for key, value in one.items())
-            yield f"{indent}{name}: {row}"
-        else:
-            yield f"{indent}{name}: {_text(one)}"
+def _lines(title: str, figures: Mapping[str, Any]) -> Iterator[str]:
+    """Single figures, then rows of one table, then what holds tables itself."""
+    rows = {str(name): one for name, one in figures.items() if isinstance(one, Mapping)}
+    flat = {
+        name: one
+        for name, one in rows.items()
+        if title and not any(isinstance(each, Mapping) for each in one.values())
+    }
+    single = [[str(name), _text(one)] for name, one in figures.items() if str(name) not in rows]
+    yield from _aligned([[title, ""], *single] if title and single else single)
+    if flat:
+        columns = list(dict.fromkeys(key for row in flat.values() for key in row))
+        cells = [[_text(row.get(key, "")) for key in columns] for row in flat.values()]
+        texts = [[name, *row] for name, row in zip(flat, cells, strict=True)]
+        yield from _aligned([[title, *map(str, columns)], *texts])
+    for name, one in rows.items():
+        if name not in flat:
+            yield from ("", *_lines(f"{title}, {name}" if title else name, one))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *cells]).rstrip()
 
 
 def _text(figure: Any) -> str:
@@ -54,6 +73,8 @@ def _text(figure: Any) -> str:
     if isinstance(figure, float):
         return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.3g}"
     if isinstance(figure, list | tuple):
-        value, *others = map(_text, figure) if figure else ("",)
-        return f"{value} [{', '.join(others)}]" if others else value
+        texts = [*map(_text, figure)]
+        if len(texts) == 3 and not isinstance(figure[0], list):
+            return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+        return "; ".join(texts)
     return "-" if figure is None else str(figure)

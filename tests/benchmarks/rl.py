@@ -18,11 +18,12 @@ policy. The last line is JSON.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mclabel.rl.measure import changes
-from tests.benchmarks.figures import finish
+from tests.benchmarks.figures import Numbers, finish, numbers
 from tests.benchmarks.rl_arms import ARMS, Arm, compared, trained
 from tests.benchmarks.rl_server import server_speed
 from tests.benchmarks.rl_values import compare
@@ -71,9 +72,12 @@ def _arms(
     models = {name: str(work / f"{name}-{seeds[0]}" / "model") for name in names}
     policies = {"before": "arith:policy"} | (models if size is not BenchmarkSize.SMOKE else {})
     return {
-        "before": runs[first][0].first,
         "pass_at_1": {name: compared(found, None) for name, found in runs.items()},
-        "last": {name: _mean(found) for name, found in runs.items()},
+        "minus_before": {
+            name: compared(found, [replace(one, measured={0: one.measured[0]}) for one in found])
+            for name, found in runs.items()
+        },
+        "by_step": {name: _by_step(found) for name, found in runs.items()},
         "signs_of_hacking": {name: _signs(found) for name, found in runs.items()},
         "held_out": {name: held_out(policy, size) for name, policy in policies.items()},
         "drift": None if prm is None else drift(work, prm, models[first], size),
@@ -84,16 +88,25 @@ def _arms(
     }
 
 
-def _mean(arms: list[Arm]) -> dict[str, float]:
-    """Figures at the end, mean over seeds; tokens in all, and minutes."""
-    rows = [one.last | {"tokens": one.tokens, "minutes": one.seconds / 60} for one in arms]
-    return {key: round(sum(row[key] for row in rows) / len(rows), 4) for key in rows[0]}
+def _by_step(arms: list[Arm]) -> dict[str, dict[str, float]]:
+    """Figures before, half-way and at the end, and tokens up to there; means over seeds."""
+    found = {}
+    for step in sorted(arms[0].measured):
+        rows = [one.measured[step].summary() | {"tokens": one.tokens_by_step[step]} for one in arms]
+        found[f"step {step}"] = {
+            key: round(sum(row[key] for row in rows) / len(rows), 4) for key in rows[0]
+        }
+    return found
 
 
-def _signs(arms: list[Arm]) -> list[str]:
-    """Signs of a hacked reward in any of the seeds."""
-    found = [changes(arm.measured[0], arm.measured[max(arm.measured)]) for arm in arms]
-    return sorted({name for one in found for name, change in one.items() if change.is_bad})
+def _signs(arms: list[Arm]) -> dict[str, Numbers]:
+    """Signs of a hacked reward, by seed, and how far the figure moved."""
+    return {
+        f"{name}, seed {number}": numbers(change.change)
+        for number, arm in enumerate(arms)
+        for name, change in changes(arm.measured[0], arm.measured[max(arm.measured)]).items()
+        if change.is_bad
+    }
 
 
 if __name__ == "__main__":

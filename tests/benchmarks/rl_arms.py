@@ -57,18 +57,6 @@ class Arm:
     """By step, on test problems."""
     tokens_by_step: dict[int, float]
     """Sampled up to each step, values included."""
-    seconds: float
-    """Of sampling and credit, as the log has them."""
-
-    @property
-    def first(self) -> dict[str, float]:
-        """Figures before."""
-        return self.measured[min(self.measured)].summary()
-
-    @property
-    def last(self) -> dict[str, float]:
-        """Figures at the end."""
-        return self.measured[max(self.measured)].summary()
 
     @property
     def tokens(self) -> float:
@@ -112,12 +100,11 @@ def trained(
             print(f"{name}-{seed}: {step}/{total} {line}", flush=True)
 
     jobs.rl(config, say)
-    total, seconds, tokens = 0.0, 0.0, {0: 0.0}
+    total, tokens = 0.0, {0: 0.0}
     for line in read_log(out):
         total += line["num_tokens"] + line["num_value_tokens"]
-        seconds += line["seconds_sampling"] + line["seconds_credit"]
         tokens[int(line["step"])] = total
-    return Arm(measured=read_measured(out), tokens_by_step=tokens, seconds=seconds)
+    return Arm(measured=read_measured(out), tokens_by_step=tokens)
 
 
 def compared(

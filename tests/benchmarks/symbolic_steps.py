@@ -101,7 +101,7 @@ def labelled_figures(measured: Measured) -> dict[str, Any]:
     Returns:
         at_or_after: share of the flagged solutions whose first error is not behind the first
             flag; found: share of the wrong solutions whose first flag is the first error;
-            false_alarms: share of the sound solutions that are flagged; flagged: their number.
+            false_alarms: share of the sound solutions that are flagged; and their numbers.
             A share of nothing is None.
     """
     flagged = measured.flagged()
@@ -115,6 +115,8 @@ def labelled_figures(measured: Measured) -> dict[str, Any]:
         "at_or_after": _share(right, len(flagged)),
         "found": _share(exact, len(wrong)),
         "false_alarms": _share(alarms, len(measured.solutions) - len(wrong)),
+        "solutions": len(measured.solutions),
+        "wrong": len(wrong),
         "flagged": len(flagged),
     }
 
