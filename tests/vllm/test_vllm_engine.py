@@ -52,9 +52,7 @@ def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_st
 
     problem = generate(1, seed=5, split="test")[0].text
 
-    async def run() -> None:
-        seeded = {**CPU, "per_request_seeds": True}
-        policy = engine(seeded, temperature=1.5, max_tokens=100, stop=["\n"])
+    async def use(policy: VllmEngine) -> None:
         await policy.start()
         prompt = policy.prompt_ids(problem)
 
@@ -95,7 +93,14 @@ def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_st
         await policy.start()  # as where engines take turns
         assert [c.ids for c in await many(range(40))] == ids
         assert policy.stats().num_sampled_tokens > num_sampled and policy.stats().num_live == 0
-        await policy.close()
+
+    async def run() -> None:
+        seeded = {**CPU, "per_request_seeds": True}
+        policy = engine(seeded, temperature=1.5, max_tokens=100, stop=["\n"])
+        try:
+            await use(policy)
+        finally:
+            await policy.close()
 
     asyncio.run(run())
 
