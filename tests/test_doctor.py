@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from importlib.metadata import version
 from pathlib import Path
@@ -12,13 +11,14 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from tests.test_import import base_alone
+from tests.test_json_results import check_result
 
 
 def test_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
         result = CliRunner().invoke(main, ["doctor", "--json"])
-    found = json.loads(result.stdout)
+    found = check_result("doctor", result.stdout)
     assert found["packages"]["torch"] == version("torch")
     assert found["checker"] is None
     assert found["ray"]["answers"] is True

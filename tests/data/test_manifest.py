@@ -51,8 +51,7 @@ def replace(run: Path) -> None:
     shutil.copy(run.parent / "other" / "run.json", run / "run.json")
 
 
-@pytest.mark.parametrize("spoil", [remove, replace])
-@pytest.mark.parametrize("blocks", [None, 0], ids=["finished", "nothing but a plan"])
+@pytest.mark.parametrize(("spoil", "blocks"), [(remove, None), (remove, 0), (replace, None)])
 def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
     tmp_path: Path, spoil: Callable[[Path], None], blocks: int | None
 ) -> None:
@@ -90,8 +89,7 @@ def test_the_job_that_began_a_run_writes_its_manifest_again(
     assert verify(Store(str(run))).is_sound
 
 
-@pytest.mark.parametrize("spoil", [remove, replace])
-@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize(("spoil", "merged"), [(remove, False), (replace, True)])
 def test_verify_writes_a_manifest_again_from_the_shards(
     tmp_path: Path, spoil: Callable[[Path], None], merged: bool
 ) -> None:

@@ -69,7 +69,6 @@ def faults(found: Verification) -> list[str]:
         ["estimator.kind=first_error"],
         ["estimator.kind=bisect"],
         ["estimator.kind=sequential"],
-        ["estimator.kind=posterior"],
         ["estimator.kind=tree"],
         ["keep_rollouts=false"],
         ["solutions.balance=1", "solutions.max_samples=4"],

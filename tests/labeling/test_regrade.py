@@ -53,7 +53,7 @@ def write_golds(folder: Path, golds: dict[str, str]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", ["fixed", "posterior"])
 def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, kind: str) -> None:
     cut = "policy.engine={kind: scripted, truncate_rate: 0.05}"
     run = label(tmp_path, f"estimator={SETTINGS[kind]}", cut, count=6)

@@ -154,52 +154,38 @@ def assign(group: Sequence[StepEvidence], kind: str, **keys: Any) -> Found:
     return CheckedCredit(settings(kind, **keys)).assign(group)
 
 
-@pytest.mark.parametrize("kind", ["mc", "prm_min"])
 @given(group=groups(), data=st.data())
 def test_the_order_of_a_group_does_not_count(
-    kind: str, group: list[StepEvidence], data: st.DataObject
+    group: list[StepEvidence], data: st.DataObject
 ) -> None:
     order = data.draw(st.permutations(range(len(group))))
-    found = assign(group, kind)
-    again = assign([group[i] for i in order], kind)
-    for i, own in zip(order, again, strict=True):
-        assert [part.end for part in own] == [part.end for part in found[i]]
-        credits = [part.credit for part in found[i]]
-        assert [part.credit for part in own] == pytest.approx(credits, abs=1e-9)
+    for kind in ("mc", "prm_min"):
+        found = assign(group, kind)
+        again = assign([group[i] for i in order], kind)
+        for i, own in zip(order, again, strict=True):
+            assert [part.end for part in own] == [part.end for part in found[i]]
+            credits = [part.credit for part in found[i]]
+            assert [part.credit for part in own] == pytest.approx(credits, abs=1e-9)
 
 
 @given(groups())
-def test_outcomes_of_a_group_add_up_to_nothing(group: list[StepEvidence]) -> None:
-    group = [one for one in group if one.num_steps] or [StepEvidence(num_steps=1, reward=1)]
+def test_what_holds_of_every_group(group: list[StepEvidence]) -> None:
+    """Outcomes add up to nothing, and credits by values to the reward less the root's value. An
+    error moves blame and makes none, and a PRM never overturns an outcome.
+    """
+    graded = [one for one in group if one.num_steps] or [StepEvidence(num_steps=1, reward=1)]
     for leave_one_out in (False, True):
-        found = assign(group, "outcome", leave_one_out=leave_one_out)
+        found = assign(graded, "outcome", leave_one_out=leave_one_out)
         assert fsum(part.credit for own in found for part in own) == pytest.approx(0, abs=1e-9)
-
-
-@given(groups())
-def test_credits_by_values_add_up_to_the_reward_less_the_roots_value(
-    group: list[StepEvidence],
-) -> None:
     for one, own in zip(group, assign(group, "mc"), strict=True):
         assert one.values is not None
         if one.values[0] is not None and one.num_steps:
             expected = one.reward - one.values[0]
             assert fsum(part.credit for part in own) == pytest.approx(expected, abs=1e-9)
-
-
-@given(groups(), share, st.floats(0.01, 1))
-def test_changes_of_scores_add_up(group: list[StepEvidence], start: float, clip: float) -> None:
-    found = assign(group, "prm_delta", outcome_weight=0, start=start)
-    clipped = assign(group, "prm_delta", outcome_weight=0, start=start, clip=clip)
-    for one, own, less in zip(group, found, clipped, strict=True):
-        if one.scores:
-            gained = fsum(part.credit for part in own)
-            assert gained == pytest.approx(one.scores[-1] - start, abs=1e-9)
-            assert fsum(part.credit for part in less) <= gained + 1e-9
-
-
-@given(groups())
-def test_a_prm_never_overturns_an_outcome(group: list[StepEvidence]) -> None:
+    outcomes, placed = assign(group, "outcome"), assign(group, "first_error")
+    for whole, own in zip(outcomes, placed, strict=True):
+        assert [part.credit for part in own[-1:]] == [part.credit for part in whole]
+        assert all(part.credit == 0 for part in own[:-1])
     ranked = [
         (one.reward, fsum(part.credit for part in own) / one.num_steps)
         for one, own in zip(group, assign(group, "prm_centred"), strict=True)
@@ -211,12 +197,15 @@ def test_a_prm_never_overturns_an_outcome(group: list[StepEvidence]) -> None:
                 assert credit > other
 
 
-@given(groups())
-def test_an_error_moves_blame_and_makes_none(group: list[StepEvidence]) -> None:
-    outcomes, placed = assign(group, "outcome"), assign(group, "first_error")
-    for whole, own in zip(outcomes, placed, strict=True):
-        assert [part.credit for part in own[-1:]] == [part.credit for part in whole]
-        assert all(part.credit == 0 for part in own[:-1])
+@given(groups(), share, st.floats(0.01, 1))
+def test_changes_of_scores_add_up(group: list[StepEvidence], start: float, clip: float) -> None:
+    found = assign(group, "prm_delta", outcome_weight=0, start=start)
+    clipped = assign(group, "prm_delta", outcome_weight=0, start=start, clip=clip)
+    for one, own, less in zip(group, found, clipped, strict=True):
+        if one.scores:
+            gained = fsum(part.credit for part in own)
+            assert gained == pytest.approx(one.scores[-1] - start, abs=1e-9)
+            assert fsum(part.credit for part in less) <= gained + 1e-9
 
 
 @pytest.mark.parametrize(

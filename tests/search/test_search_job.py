@@ -44,7 +44,8 @@ def found_by(settings: SearchSettings, num_problems: int = 2, **policy: object) 
         await engine.start()
         await scorer.start()
         shared = Searching(policy=engine, scorer=scorer, settings=settings)
-        problems = [p for _, p in ArithReader(ArithReader.Settings(limit=num_problems)).rows()]
+        reader = ArithReader(ArithReader.Settings(limit=num_problems, num_steps=(3, 4)))
+        problems = [problem for _, problem in reader.rows()]
         found = await asyncio.gather(*(search_problem(one, shared) for one in problems))
         stats = engine.stats()
         assert sum(one.cost.num_sampled for one in found) == stats.num_sampled_tokens
@@ -97,7 +98,8 @@ def test_long_steps_are_cut() -> None:
 
 
 def arith(out: Path, *more: str) -> list[str]:
-    keys = ["problems.limit=5", "policy.max_tokens=160", "search.n=4", "scorer=exact"]
+    keys = ["problems.limit=4", "problems.num_steps=[3,4]", "policy.max_tokens=160"]
+    keys += ["search.n=4", "scorer=exact"]
     return ["search", "configs/search/arith-beam.yaml", *keys, f"out={out}", *more]
 
 
@@ -105,7 +107,7 @@ def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run(*arith(out))
     assert result.exit_code == 0, result.output
-    assert "of 5 problems" in " ".join(result.output.split())
+    assert "of 4 problems" in " ".join(result.output.split())
     rows, trees = list(read_labels(Store(str(out)))), list(read_trees(Store(str(out))))
     check_trees(trees, {row.problem.id for row in rows})
     for tree in trees:
@@ -222,7 +224,7 @@ def test_damaged_trees_are_found_and_searched_again(tmp_path: Path) -> None:
 def test_a_dry_run_checks_and_forecasts_and_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     keys = ["configs/search/arith-beam.yaml", f"out={out}", "scorer=exact", "search.n=4"]
-    keys += ["problems.limit=6", "block_problems=2"]
+    keys += ["problems.limit=6", "problems.num_steps=[3,4]", "block_problems=2"]
     fresh = run("search", *keys, "--dry-run")
     assert fresh.exit_code == 0, fresh.output
     assert "search: beam, n=4" in fresh.output and f"{out}: not begun" in fresh.output

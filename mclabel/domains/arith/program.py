@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 Operation = Literal["+", "-", "*", "/", "//"]
@@ -59,7 +59,7 @@ class Program:
 
     def to_json(self) -> str:
         return json.dumps(
-            {"nodes": [asdict(n) for n in self.nodes], "target": self.target},
+            {"nodes": [vars(node) for node in self.nodes], "target": self.target},
             separators=(",", ":"),
         )
 
