@@ -68,6 +68,7 @@ def test_the_runner_knows_every_file_and_the_keys_of_every_benchmark() -> None:
     assert list(recorded_keys()) == benchmarks()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "verdict", "reason"),
     [

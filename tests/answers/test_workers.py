@@ -78,6 +78,7 @@ def test_nothing_starts_before_it_is_needed_and_close_ends_it(fresh: Checker) ->
     assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
 
 
+@pytest.mark.slow
 def test_a_stuck_pair_costs_only_itself(checker: Checker) -> None:
     pairs = hard_pairs(4)
     pairs[2:2] = [STUCK]
@@ -86,6 +87,7 @@ def test_a_stuck_pair_costs_only_itself(checker: Checker) -> None:
     assert (grades[2].verdict, grades[2].reason) == (Verdict.UNKNOWN, "too_many_steps")
 
 
+@pytest.mark.slow
 def test_workers_killed_from_outside_lose_nothing(checker: Checker) -> None:
     """Their questions are asked again, alone, and what they left undecided is not remembered."""
     checker.grade(*HARD)

@@ -36,6 +36,7 @@ async def samples(one: Engine) -> list[Completion]:
     return list(await asyncio.gather(*asked))
 
 
+@pytest.mark.slow
 def test_new_weights_leave_nothing_of_the_old_ones() -> None:
     async def run() -> None:
         changed, other = engine("policy"), engine("strong")

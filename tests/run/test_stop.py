@@ -58,6 +58,7 @@ def test_once_keeps_what_is_whole_and_says_how_to_resume(
     assert last_state(out)["num_replayed"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["none", RAY])
 def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     """While the first is being answered: a store that hangs holds the flush of the journals."""
