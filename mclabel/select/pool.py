@@ -219,9 +219,11 @@ def choose(
     """
     num_random = num_drawn(budget, uniform_share)
     wanted = budget - num_random
-    ties = np.array([_hash(seed, "tie", one) for one in ids], dtype=np.uint64)
     ranked = np.flatnonzero(~np.isnan(keys))
-    ranked = ranked[np.lexsort((ties[ranked], -keys[ranked]))]
+    _, place, counts = np.unique(keys[ranked], return_inverse=True, return_counts=True)
+    is_tied, ties = counts[place] > 1, np.zeros(len(ranked), dtype=np.uint64)
+    ties[is_tied] = _hashes(seed, "tie", ids, ranked[is_tied])
+    ranked = ranked[np.lexsort((ties, -keys[ranked]))]
     certain = _certain(ranked, problems, is_wrong, wanted, wrong_share, per_problem)
     if len(certain) < wanted:
         limit = f", {per_problem} of a problem at most" if per_problem is not None else ""
@@ -231,7 +233,7 @@ def choose(
             "budget, or raise uniform_share or per_problem"
         )
     others = np.setdiff1d(np.arange(len(ids)), certain)
-    hashes = np.array([_hash(seed, "draw", ids[one]) for one in others], dtype=np.uint64)
+    hashes = _hashes(seed, "draw", ids, others)
     drawn = np.sort(others[np.argsort(hashes, kind="stable")[:num_random]])
     return Chosen(
         certain=certain,
@@ -285,9 +287,10 @@ def _in_turns(
     return taken
 
 
-def _hash(seed: int, what: str, name: str) -> int:
-    digest = hashlib.sha256(f"select:{seed}:{what}:{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big")
+def _hashes(seed: int, what: str, ids: Sequence[str], places: Ints) -> NDArray[np.uint64]:
+    start = f"select:{seed}:{what}:"
+    digests = (hashlib.sha256((start + ids[one]).encode()).digest() for one in places.tolist())
+    return np.frombuffer(b"".join(one[:8] for one in digests), dtype=">u8").astype(np.uint64)
 
 
 KIND = "selections"
