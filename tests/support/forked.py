@@ -18,7 +18,9 @@ from pathlib import Path
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *("mclabel.jobs", "mclabel.prm.training.trainer", "openai"),
+        *("mclabel.jobs", "mclabel.prm.training.trainer", "mclabel.judge.critic"),
+        *("mclabel.engines.openai", "openai.resources.batches", "anyio._backends._asyncio"),
+        *("click", "rich.progress"),
         *("transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"),
         "transformers.tokenization_utils_tokenizers",
     ]
