@@ -275,10 +275,10 @@ def _in_turns(
         count: to take at most.
         per_problem: most of a problem, with those that were taken before.
     """
-    turns, next_turn = np.empty(len(ranked), dtype=np.int64), used.copy()
-    for place, problem in enumerate(problems[ranked].tolist()):
-        turns[place] = next_turn[problem]
-        next_turn[problem] += 1
+    together = np.argsort(problems[ranked], kind="stable")
+    own = problems[ranked[together]]
+    turns = np.empty(len(ranked), dtype=np.int64)
+    turns[together] = used[own] + np.arange(len(own)) - np.searchsorted(own, own)
     order = np.argsort(turns, kind="stable")
     if per_problem is not None:
         order = order[turns[order] < per_problem]
