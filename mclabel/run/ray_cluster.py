@@ -6,7 +6,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ def connect(address: str) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     host, _, port = address.rpartition(":")
-    try:
+    with explained(address):
         if port.isdigit():  # Ray itself would try for a minute
             socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
         ray.init(
@@ -42,16 +43,36 @@ def connect(address: str) -> None:
             logging_level=logging.WARNING,
             include_dashboard=False if address == "local" else None,
         )
-    except ray.exceptions.AuthenticationError as error:
+
+
+@contextmanager
+def explained(address: str) -> Iterator[None]:
+    """Say what to do where `ray.init` fails.
+
+    Raises:
+        EngineError: it failed.
+    """
+    from ray.exceptions import AuthenticationError, RayError
+
+    try:
+        yield
+    except AuthenticationError as error:
         raise EngineError(
             f"ray.address={address!r}: the cluster requires an authentication token: "
             f"{token_advice()}"
         ) from error
-    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+    except (OSError, ValueError, RuntimeError, RayError) as error:
         raise EngineError(
             f"ray.address={address!r}: cannot connect: {error}. Give the address of a running "
             "cluster (`auto` on one of its nodes), or ray.address=local to start Ray on this "
             f"machine. If the cluster requires an authentication token: {token_advice()}"
+        ) from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise EngineError(  # Ray gives a node 30 s to start
+            f"ray.address={address!r}: Ray did not start: {error} The machine may be too busy: run "
+            "the same command again when it is less so, or with ray.address=none"
         ) from error
 
 

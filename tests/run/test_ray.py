@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mclabel import jobs
@@ -28,6 +30,7 @@ from mclabel.run.verify.run import verify
 from mclabel.run.worker import Worker
 from mclabel.search.config import SearchConfig
 from tests.support.exactness import check_exact
+from tests.support.forked import Forked
 from tests.support.job_processes import (
     last_state,
     wait_for_journals,
@@ -117,6 +120,24 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
     changes = [f"out={tmp_path / 'out'}", "problems.limit=1", f"policy.model={tmp_path / 'model'}"]
     with pytest.raises(EngineError, match="its tokenizer cannot be loaded"):
         jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+
+
+def test_a_node_that_does_not_start_is_one_message(tmp_path: Path) -> None:
+    """Ray gives it half a minute, which a very busy machine may take."""
+    source = write_problems(tmp_path, 1)
+    keys = scripted_overrides(source, tmp_path / "out", "ray.address=local", "ray.max_engines=1")
+    job = Forked("label", write_config(tmp_path), *keys)
+    while not (started := [one for one in psutil.Process(job.pid).children(recursive=True)
+                           if one.name() == "raylet"]):  # fmt: skip
+        assert job.poll() is None
+        time.sleep(0.01)
+    started[0].suspend()
+    output, _ = job.communicate(240)
+    assert job.returncode == 2, output
+    assert "Ray did not start" in output and "with ray.address=none" in " ".join(output.split())
+    assert "Traceback" not in output
+    psutil.wait_procs(started, 60)
+    assert not started[0].is_running()
 
 
 def test_a_job_without_room_says_what_the_nodes_have(tmp_path: Path, shared_cluster: str) -> None:

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from mclabel.core.errors import TrainingError
 from mclabel.prm.model.network import StepModel
-from mclabel.run.ray_cluster import ask_for_tokens
+from mclabel.run.ray_cluster import ask_for_tokens, explained
 
 T = TypeVar("T")
 
@@ -53,12 +53,13 @@ def run_workers(
 
     started = not ray.is_initialized()
     if started:
-        ray.init(
-            address=None if address == "local" else address,
-            include_dashboard=False,
-            log_to_driver=False,
-            runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}},
-        )
+        with explained(address):
+            ray.init(
+                address=None if address == "local" else address,
+                include_dashboard=False,
+                log_to_driver=False,
+                runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}},
+            )
     try:
         TorchTrainer(
             _loop,
