@@ -101,15 +101,12 @@ def act():
 """
 
 
-def _command(
-    folder: Path, module: str, act: str, *, with_model: bool
-) -> subprocess.CompletedProcess[str]:
+def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess[str]:
     """Label one problem, with something done in the process when a module is first imported."""
     (folder / "sitecustomize.py").write_text(HOOK.format(module=module) + act)
     (folder / "job.yaml").write_text("ray: {address: none}\n")
-    words = ["problems.source=arith", "problems.limit=1", "policy.max_tokens=8"]
-    words += ["estimator=outcome", "solutions.per_problem=1"]
-    words.append("policy.model=arith:policy" if with_model else "policy.engine=scripted")
+    words = ["problems.source=arith", "problems.limit=1", "policy.model=arith:policy"]
+    words += ["estimator=outcome", "solutions.per_problem=1", "policy.max_tokens=8"]
     paths = [str(folder), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [sys.executable, "-m", "mclabel", "label", "job.yaml", "out=run", *words],
@@ -125,45 +122,32 @@ def _command(
 @pytest.mark.parametrize(
     ("module", "act"),
     [
-        pytest.param(
-            "mclabel.cli", PLAIN, id="before the command is imported", marks=pytest.mark.slow
-        ),
+        pytest.param("mclabel.cli", PLAIN, id="before the command is imported"),
         pytest.param("pyarrow", PLAIN, id="while libraries are imported"),
-        pytest.param("pyarrow", RAISED_INSIDE, id="not inside an import", marks=pytest.mark.slow),
-        pytest.param(
-            "pyarrow", WITHOUT_END, id="in an import that does not end", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "mclabel.cli.label", AT_CALL + PLAIN_CALL, id="between imports", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "mclabel.cli.label", AT_CALL + IN_A_CALLBACK, id="in a callback", marks=pytest.mark.slow
-        ),
+        pytest.param("pyarrow", RAISED_INSIDE, id="not inside an import"),
+        pytest.param("pyarrow", WITHOUT_END, id="in an import that does not end"),
+        pytest.param("mclabel.cli.label", AT_CALL + PLAIN_CALL, id="between imports"),
+        pytest.param("mclabel.cli.label", AT_CALL + IN_A_CALLBACK, id="in a callback"),
         pytest.param(
             "mclabel.cli.label",
             AT_CALL + AS_ANOTHER_ERROR,
             id="made another error",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
-            "mclabel.cli.label", AT_CALL + CAUGHT, id="caught by a library", marks=pytest.mark.slow
-        ),
+        pytest.param("mclabel.cli.label", AT_CALL + CAUGHT, id="caught by a library"),
         pytest.param(
             "mclabel.engines.decoder",
             PLAIN,
             id="while the engine's code is imported",
-            marks=pytest.mark.slow,
         ),
         pytest.param(
             "mclabel.run.fleets",
             WHILE_LOADING,
             id="while the engine loads",
-            marks=pytest.mark.slow,
         ),
     ],
 )
 def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> None:
-    done = _command(tmp_path, module, act, with_model="engine" in module or act == WHILE_LOADING)
+    done = _command(tmp_path, module, act)
     assert done.returncode == 130, done.stderr
     said = [line for line in done.stderr.splitlines() if line]
     assert len(said) == 1, done.stderr
@@ -173,6 +157,6 @@ def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> No
 
 @pytest.mark.slow
 def test_without_a_signal_the_hook_changes_nothing(tmp_path: Path) -> None:
-    done = _command(tmp_path, "mclabel.core.config", "def act(): pass", with_model=False)
+    done = _command(tmp_path, "mclabel.core.config", "def act(): pass")
     assert done.returncode == 0, done.stderr
     assert "The labels are in" in done.stdout

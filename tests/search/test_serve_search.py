@@ -31,8 +31,11 @@ from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
 SEARCH = {"kind": "beam", "n": 4, "width": 2}
 HANGING = {"engine": {"kind": "scripted", "hang_after": 0}, "max_tokens": 1000}
-PROBLEM = next(iter(ArithReader(ArithReader.Settings(limit=1, num_steps=(4, 4))).rows()))[1].text
-USER = [{"role": "user", "content": PROBLEM}]
+SHORT, LONG = (
+    next(iter(ArithReader(ArithReader.Settings(limit=1, num_steps=(n, n))).rows()))[1].text
+    for n in (4, 8)
+)
+USER = [{"role": "user", "content": SHORT}]
 
 
 class Running(InThread[Searcher]):
@@ -141,13 +144,16 @@ def test_a_stream_holds_the_same_solution(server: Running) -> None:
 
 @pytest.mark.slow
 def test_several_solutions_differ_and_the_chosen_one_is_first(server: Running) -> None:
+    """Of a longer problem: samples of a short one are alike."""
     extra = {"search": {"kind": "best_of_n", "n": 4}, "choose": "majority"}
-    one, two = server.ask(extra_body=extra), server.ask(n=2, extra_body=extra)
+    messages = [{"role": "user", "content": LONG}]
+    one = server.ask(messages=messages, extra_body=extra)
+    two = server.ask(messages=messages, n=2, extra_body=extra)
     texts = [choice.message.content for choice in two.choices]
     assert len(set(texts)) == 2 and texts[0] == one.choices[0].message.content
     assert [choice.index for choice in two.choices] == [0, 1]
     streamed: dict[int, str] = {}
-    for chunk in server.ask(n=2, stream=True, extra_body=extra):
+    for chunk in server.ask(messages=messages, n=2, stream=True, extra_body=extra):
         for choice in chunk.choices:
             found = streamed.get(choice.index, "") + (choice.delta.content or "")
             streamed[choice.index] = found
@@ -212,7 +218,7 @@ def test_what_cannot_be_heeded_is_refused(
 
 
 def test_what_is_equal_to_the_servers_own_is_heeded(server: Running) -> None:
-    parts = [{"role": "user", "content": [{"type": "text", "text": PROBLEM}]}]
+    parts = [{"role": "user", "content": [{"type": "text", "text": SHORT}]}]
     same = {"temperature": 0.8, "top_p": 1, "presence_penalty": 0, "stop": None, "user": "me"}
     answer = server.ask(messages=parts, **same, max_completion_tokens=4096)
     assert answer.choices[0].message.content == server.ask().choices[0].message.content
