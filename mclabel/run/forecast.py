@@ -121,7 +121,7 @@ def _terms(size: Size, cost: float) -> Floats:
 
 
 def _predicted(terms: Floats, row: Floats) -> float:
-    from scipy.optimize import nnls  # costs every command a quarter of a second
+    from scipy.optimize import nnls  # at the top it would delay every command
 
     k = NUM_COEFFICIENTS
     gram, right = terms[: k * k].reshape(k, k), terms[k * k : k * k + k]

@@ -49,6 +49,9 @@ def connect(address: str) -> None:
 def explained(address: str) -> Iterator[None]:
     """Say what to do where `ray.init` fails.
 
+    Args:
+        address: that it is given.
+
     Raises:
         EngineError: it failed.
     """
@@ -72,7 +75,8 @@ def explained(address: str) -> Iterator[None]:
             raise
         raise EngineError(  # Ray gives a node 30 s to start
             f"ray.address={address!r}: Ray did not start: {error} The machine may be too busy: run "
-            "the same command again when it is less so, or with ray.address=none"
+            "the same command again when it is less so. A job of one process needs no Ray: "
+            "ray.address=none"
         ) from error
 
 

@@ -43,6 +43,7 @@ def run_workers(
         storage: folder for what Ray Train itself writes.
 
     Raises:
+        EngineError: Ray cannot be reached, or does not start.
         TrainingError: a worker failed; its error is named.
     """
     if address == "local" and "RAY_ADDRESS" not in os.environ:

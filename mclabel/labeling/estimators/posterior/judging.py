@@ -234,7 +234,7 @@ def fit_curve(beliefs: Floats, shifts: Floats, right: NDArray[np.bool_]) -> Curv
         shifts: [n, 2], `covariates`.
         right: [n], whether they were right.
     """
-    from scipy.optimize import isotonic_regression  # costs every command a quarter of a second
+    from scipy.optimize import isotonic_regression  # at the top it would delay every command
 
     found = log_odds(beliefs)
     hats = [np.interp(found, KNOTS, row) for row in np.eye(len(KNOTS))]
