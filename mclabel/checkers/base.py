@@ -19,8 +19,8 @@ from mclabel.core.records import Problem, Verdict
 from mclabel.core.settings import Chosen, ComponentSettings, Settings
 
 T = TypeVar("T")
-INSIDE = "inside: "
-"""How the reason of a verdict begins if the tests ran in the process of the program they test."""
+WEAK_PREFIX = "weak: "
+"""How the reason of a verdict begins if the program that was tested could have forged it."""
 
 
 class Aside(Protocol):
@@ -71,7 +71,7 @@ class Grade:
     reason: str = ""
     """Machine-readable reason for the verdict, such as `equal`, `different`, `no_answer`,
     `timeout`. It begins with `guess` if the completion does not say which of its values is the
-    answer, and with `INSIDE` if a program could have forged it: such a verdict is weak."""
+    answer, and with `WEAK_PREFIX` if a program could have forged it: either is a weak verdict."""
     layer: str = ""
     """The part of the checker that decided."""
     failure: str | None = None

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mclabel.answers import GUESS
-from mclabel.checkers.base import INSIDE, Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers.base import (
+    WEAK_PREFIX,
+    Aside,
+    Checker,
+    CheckerSettings,
+    Grade,
+    GradeItem,
+    here,
+)
 from mclabel.core import boundary
 from mclabel.core.boundary import Boundary, Guard, Rule, clipped, miscounted, shown
 from mclabel.core.errors import CheckerError, ComponentError, MclabelError
@@ -202,7 +210,7 @@ def is_weak(reason: str) -> bool:
     """Whether the reason of a grade says that its verdict is weak: the answer was only guessed, or
     the tests ran in the program's own process.
     """
-    return reason.startswith((GUESS, INSIDE))
+    return reason.startswith((GUESS, WEAK_PREFIX))
 
 
 def common_reason(reason: str) -> str:

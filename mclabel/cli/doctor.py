@@ -110,7 +110,7 @@ def _sandbox() -> str | None:
     from mclabel.checkers.code.boxes import probe
 
     try:
-        probe(is_fenced=True, disk_mib=1)
+        probe(is_fenced=True)
     except CheckerError as error:
         return str(error)
     return None

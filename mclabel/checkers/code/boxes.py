@@ -28,7 +28,7 @@ from mclabel.core.errors import CheckerError
 START_S = 60
 """Seconds in which a box must have started."""
 _HEADER = struct.Struct(">cI")
-_INSIDE = ("codec", "fence", "programs", "runner")
+_INSIDE = ("codec", "fence", "remote", "testing", "programs", "runner")
 """Modules that run in the box, in the order in which they import each other."""
 _BOOT = """
 import json, socket, sys, types
@@ -44,7 +44,7 @@ boot = json.loads(exactly(int.from_bytes(exactly(4), "big")))
 for name, source in boot["modules"]:
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, name, "exec"), module.__dict__)
-sys.modules[name].main(channel, boot["folder"], boot["fenced"])
+sys.modules[name].main(channel, boot["fenced"])
 """
 _FLAGS = ("-s", "-S", "-P", "-B")  # -I would ignore PYTHONHASHSEED, too
 _AS_NOBODY = """
@@ -91,20 +91,18 @@ class BoxFailed(Exception):
 class Box:
     """One box, or without a sandbox one process, that runs a program at a time."""
 
-    def __init__(self, *, is_fenced: bool, disk_mib: int) -> None:
+    def __init__(self, *, is_fenced: bool) -> None:
         """Start it.
 
         Args:
             is_fenced: whether in a sandbox.
-            disk_mib: size of the folder that programs write to.
 
         Raises:
             BoxFailed: it does not start.
         """
-        self._folder = None if is_fenced else tempfile.mkdtemp(prefix="mclabel-code-")
         ours, theirs = socket.socketpair()
         self._channel = ours
-        command = box_command(disk_mib) if is_fenced else [_python(), *_FLAGS, "-c", _BOOT]
+        command = box_command() if is_fenced else [_python(), *_FLAGS, "-c", _BOOT]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             with theirs:
@@ -112,7 +110,6 @@ class Box:
                 self._process = _starter().submit(_start, command, theirs, self._errors).result()
             boot = {
                 "modules": [(f"{__package__}.{name}", _source(name)) for name in _INSIDE],
-                "folder": self._folder or "/tmp",
                 "fenced": is_fenced,
             }
             text = json.dumps(boot).encode()
@@ -177,15 +174,14 @@ class Box:
         if (process := getattr(self, "_process", None)) is not None:
             process.kill()
             process.wait()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def box_command(disk_mib: int) -> list[str]:
+def box_command() -> list[str]:
     """The command that starts a box.
 
-    The system's root user starts it as nobody: root's processes are not counted, and files that
-    only root reads would be open to programs.
+    Its first process may mount and make namespaces, for the worlds of programs (`Fence`), which
+    have no such right. The system's root user starts it as nobody: root's processes are not
+    counted, and files that only root reads would be open to programs.
 
     Raises:
         BoxFailed: there is no `bwrap`.
@@ -193,11 +189,12 @@ def box_command(disk_mib: int) -> list[str]:
     bwrap = find_bwrap()
     seen = _visible()
     box = [
-        *(bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
+        *(bwrap, "--unshare-all", "--unshare-user", "--cap-drop", "ALL"),
+        *("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_RESOURCE"),
         *("--clearenv", "--setenv", "PYTHONHASHSEED", "0", "--setenv", "HOME", "/tmp"),
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LANG", "C.UTF-8"),
         *("--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "box", *seen),
-        *("--proc", "/proc", "--size", str(disk_mib << 20), "--perms", "0700", "--tmpfs", "/tmp"),
+        *("--proc", "/proc", "--dir", "/tmp"),
         *("--remount-ro", "/", "--chdir", "/", "--", _python(), *_FLAGS, "-c", _BOOT),
     ]
     if os.geteuid() != 0:
@@ -224,14 +221,14 @@ def find_bwrap() -> str:
     raise BoxFailed("there is no program bwrap")
 
 
-def probe(*, is_fenced: bool, disk_mib: int) -> None:
+def probe(*, is_fenced: bool) -> None:
     """Start a box and end it.
 
     Raises:
         CheckerError: it does not start; with the remedy.
     """
     try:
-        Box(is_fenced=is_fenced, disk_mib=disk_mib).close()
+        Box(is_fenced=is_fenced).close()
     except BoxFailed as error:
         raise CheckerError(
             f"checker=code: the sandbox cannot be started ({error}). {REMEDY}"

@@ -5,25 +5,39 @@ Programs of models run in boxes of their own (`boxes`), apart from the tests (`t
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import os
 import queue
-import re
-import textwrap
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mclabel.checkers.base import INSIDE, Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers.base import (
+    WEAK_PREFIX,
+    Aside,
+    Checker,
+    CheckerSettings,
+    Grade,
+    GradeItem,
+    here,
+)
 from mclabel.checkers.code.boxes import Box, BoxFailed, probe
+from mclabel.checkers.code.completions import NoCode, program_in
 from mclabel.checkers.code.golds import BadGold, Gold, read_gold
-from mclabel.checkers.code.trials import GoldFails, Limits, Pair
-from mclabel.core.boundary import clipped
+from mclabel.checkers.code.trials import (
+    CLAIMED,
+    PASSED,
+    WEAK,
+    GoldFails,
+    Limits,
+    Pair,
+    null_programs,
+)
 from mclabel.core.records import Problem, Verdict
 from mclabel.core.settings import MAX_CORES, OPERATIONAL, Harmless
 
@@ -31,8 +45,12 @@ VERSION = "1"
 ATTEMPTS = 2
 """Runs of a program before a failure of the machine leaves it without a verdict."""
 MAX_BEHAVIOUR = 500
-"""Characters of what a program gives for the examples of its problem."""
+"""Characters of what a program gives for its problem's examples; a digest stands for more."""
+MAX_GOLDS = 10_000
+"""Golds whose faults are remembered."""
 _SANDBOX = "sandbox: "
+_OWN_COMPARISON = "own_comparison"
+"""Code of the program has compared an object of its own with a value of the tests."""
 _RISK = "runs programs of models without a sandbox"
 
 
@@ -51,6 +69,9 @@ class CodeChecker(Checker):
         """Size in MiB of the only folder that a program can write to, which is in memory."""
         output_kib: int = Field(1_024, ge=1, le=1 << 18)
         """Largest result of a function and largest output of a program, in KiB."""
+        tolerance: float = Field(1e-6, ge=0, lt=1)
+        """Largest difference, absolute or relative, of a number that is no integer from the one
+        in a list of outputs."""
         processes: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
         """Programs that run at once; null for one per core."""
         sandbox: Annotated[
@@ -74,10 +95,12 @@ class CodeChecker(Checker):
             memory_mib=settings.memory_mib,
             disk_mib=settings.disk_mib,
             output_kib=settings.output_kib,
+            tolerance=settings.tolerance,
         )
         self._num = settings.processes or _num_cores()
         self._pools: dict[int, queue.LifoQueue[Pair]] = {}
-        probe(is_fenced=self._is_fenced, disk_mib=settings.disk_mib)
+        self._faults: dict[tuple[str, bool], str | None] = {}
+        probe(is_fenced=self._is_fenced)
         weakref.finalize(self, _close, self._pools)
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
@@ -89,12 +112,36 @@ class CodeChecker(Checker):
             gold = _gold(problem.answer, problem.answer_is_json)
         except BadGold as error:
             return str(error)
-        if gold.solution is None:
-            return None
+        if (fault := self._fault(problem, gold)) is not None or gold.solution is None:
+            return fault
         found = self._graded(gold, gold.solution)
         if found.verdict is Verdict.RIGHT or found.reason.startswith(_SANDBOX):
             return None  # of the latter nothing is known
         return f"the gold's own solution does not pass its tests: {found.reason}"
+
+    def _fault(self, problem: Problem, gold: Gold) -> str | None:
+        """Say why tests cannot tell programs apart; None if they can, as far as is known.
+
+        They cannot if they end before they call the program, whatever it is, or if they pass both
+        a program whose every call raises and one whose every call returns nothing of use.
+        """
+        if gold.scripts:
+            return None
+        key = (problem.answer, problem.answer_is_json)
+        if key not in self._faults:
+            try:
+                with self._pair() as pair:
+                    found = [pair.run(gold, null) for null in null_programs(gold)]
+                passed = all(one in (PASSED, WEAK, CLAIMED) for one in found)
+                fault = "the tests pass programs that compute nothing" if passed else None
+            except GoldFails as error:
+                fault = str(error)
+            except BoxFailed:
+                return None
+            if len(self._faults) >= MAX_GOLDS:
+                self._faults.clear()
+            self._faults[key] = fault
+        return self._faults[key]
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
         """Grade completions, several at once; see `Checker`."""
@@ -107,8 +154,10 @@ class CodeChecker(Checker):
             gold = _gold(problem.answer, problem.answer_is_json)
         except BadGold as error:
             return Grade(verdict=Verdict.UNKNOWN, reason=f"gold: {error}", layer="none")
+        if (fault := self._fault(problem, gold)) is not None:
+            return Grade(verdict=Verdict.UNKNOWN, reason=f"gold: {fault}", layer="none")
         try:
-            code = program_in(item.completion, prompt=gold.prompt, name=gold.check)
+            code = program_in(item.completion, gold)
         except NoCode as error:
             return Grade(verdict=Verdict.WRONG, reason=str(error), layer="text")
         return self._graded(gold, code)
@@ -122,15 +171,19 @@ class CodeChecker(Checker):
                     found = pair.run(gold, code)
                     answer = code
                     if gold.examples:
-                        answer = clipped(pair.behaviour(gold, code), MAX_BEHAVIOUR)
+                        answer = _bounded(pair.behaviour(gold, code))
             except BoxFailed as error:
                 reason = f"{_SANDBOX}{error}"
             except GoldFails as error:
                 return grade(answer=code, verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
             else:
-                verdict = Verdict.RIGHT if found == "passed" else Verdict.WRONG
-                found = INSIDE + found if gold.inside else found
-                return grade(answer=answer, verdict=verdict, reason=found)
+                is_weak = gold.inside or found == WEAK
+                verdict = Verdict.RIGHT if found in (PASSED, WEAK) else Verdict.WRONG
+                if found == CLAIMED:
+                    verdict, found = Verdict.UNKNOWN, _OWN_COMPARISON
+                found = PASSED if found == WEAK else found
+                reason = f"{WEAK_PREFIX}{found}" if is_weak else found
+                return grade(answer=answer, verdict=verdict, reason=reason)
         return grade(answer=code, verdict=Verdict.UNKNOWN, reason=reason)
 
     @contextmanager
@@ -151,7 +204,7 @@ class CodeChecker(Checker):
 
     @property
     def _box(self) -> Any:
-        return partial(Box, is_fenced=self._is_fenced, disk_mib=self._limits.disk_mib)
+        return partial(Box, is_fenced=self._is_fenced)
 
 
 def _num_cores() -> int:
@@ -164,99 +217,15 @@ def _gold(answer: str, is_json: bool) -> Gold:
     return read_gold(Problem(id="", text="", answer=answer, answer_is_json=is_json).gold)
 
 
+def _bounded(text: str) -> str:
+    """A text, or its beginning with a digest of the whole."""
+    if len(text) <= MAX_BEHAVIOUR:
+        return text
+    return f"{text[: MAX_BEHAVIOUR - 20]}… {sha256(text.encode()).hexdigest()[:16]}"
+
+
 def _close(pools: dict[int, queue.LifoQueue[Pair]]) -> None:
     """End the boxes of a checker that is gone."""
     pool = pools.get(os.getpid())
     while pool is not None and not pool.empty():
         pool.get().close()
-
-
-MAX_CHARACTERS = 1 << 18
-"""Of a program."""
-_FENCE = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)([^`]*+)")
-_LANGUAGES = ("python", "python3", "py", "")
-
-
-class NoCode(Exception):
-    """A completion without a program that can be run; its text is the reason."""
-
-
-def program_in(completion: str, *, prompt: str = "", name: str | None = None) -> str:
-    """The program of a completion: its last block of Python, or all of it.
-
-    A body that continues the prompt is put behind it. A whole program is too where the two parse
-    together: it may rely on what the prompt imports and defines.
-
-    Args:
-        completion: text of a model.
-        prompt: start of a file.
-        name: of the function that the program must define.
-
-    Raises:
-        NoCode: there is none (`no_code`), it is too long, or it does not parse (`syntax_error`).
-    """
-    blocks = [code for language, code in _blocks(completion) if language in _LANGUAGES]
-    found = blocks[-1] if blocks else completion
-    if not found.strip():
-        raise NoCode("no_code")
-    if len(found) > MAX_CHARACTERS:
-        raise NoCode("too_long")
-    if prompt and (name is None or not _defines(found, name)):
-        bodies = (found, textwrap.indent(textwrap.dedent(found), "    "))
-        if (joined := _first([prompt + body for body in bodies])) is not None:
-            return joined
-    wholes = [f"{prompt}\n\n{textwrap.dedent(found)}"] if prompt else [textwrap.dedent(found)]
-    if (whole := _first([*wholes, found])) is not None:
-        return whole
-    raise NoCode("syntax_error" if blocks or prompt else "no_code")
-
-
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Language and code of each fenced block; the last may be open."""
-    mark, language, lines = "", "", list[str]()
-    for line in text.splitlines(keepends=True):
-        fence = _FENCE.fullmatch(line.rstrip())
-        if not mark and fence:
-            mark, language, lines = fence[1], fence[2].strip().lower(), []
-        elif mark and line.lstrip(" \t").startswith(mark):
-            yield language, "".join(lines)
-            mark = ""
-        else:
-            lines.append(line)
-    if mark:
-        yield language, "".join(lines)
-
-
-def _first(sources: list[str]) -> str | None:
-    return next((one for one in sources if _tree(one) is not None), None)
-
-
-def _defines(source: str, name: str) -> bool:
-    tree = _tree(textwrap.dedent(source))
-    return tree is not None and any(name in _names(node) for node in tree.body)
-
-
-def _names(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return [one.id for one in targets if isinstance(one, ast.Name)]
-
-
-def _tree(source: str) -> ast.Module | None:
-    """The syntax tree of a whole module: None if it is none, as a body that stands alone."""
-    try:
-        tree = ast.parse(source)
-        return None if _returns(tree) else tree
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _returns(node: ast.AST) -> bool:
-    """Whether there is a `return` outside of functions, which the parser does not mind."""
-    return any(
-        isinstance(one, ast.Return)
-        or (not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and _returns(one))
-        for one in ast.iter_child_nodes(node)
-        if isinstance(one, ast.stmt | ast.ExceptHandler | ast.match_case)
-    )

@@ -1,13 +1,14 @@
-"""What a process in the box may not ask of the kernel: a seccomp filter, and limits of resources.
+"""What a program in the box may see of it, and what it may not ask of the kernel.
 
-The box has no file, network or process of the machine's to begin with; this is the second wall: it
-closes the kernel's doors which honest programs never use, and those by which a program could end
-with SIGKILL, so that such an end can only have come from outside. Standard library only.
+The box has no file, network or process of the machine to begin with. In it each program has its own
+processes, mounts and empty folder, no capability, and a seccomp filter: the second wall, which
+closes doors of the kernel that honest programs never use. Standard library only.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import resource
 import struct
@@ -36,6 +37,7 @@ _NUMBERS: Mapping[str, Mapping[str, int]] = {
         fanotify_init 300 262
         fcntl 72 25
         finit_module 313 273
+        flock 73 32
         fsconfig 431 431
         fsmount 432 432
         fsopen 430 430
@@ -195,19 +197,81 @@ def _unless(number: int, code: list[bytes]) -> list[bytes]:
     return [_if_equal(number, 0, len(code) + 1), *code, _load(0)]
 
 
-def prepare() -> ctypes.CDLL:
-    """The C library; this process cannot be looked into, and gains no privilege, from here on."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    _asked(libc, 38, 1)  # PR_SET_NO_NEW_PRIVS
-    _asked(libc, 4, 0)  # PR_SET_DUMPABLE
-    return libc
+class Fence:
+    """Gives each program a world of its own, without rights; of the first process in a box."""
 
+    def __init__(self) -> None:
+        """Close this process to others, and see that it can make such worlds.
 
-def install(libc: ctypes.CDLL, instructions: bytes) -> None:
-    """Put this process, and all that it starts, behind a filter for ever."""
-    buffer = ctypes.create_string_buffer(instructions, len(instructions))
-    header = struct.pack("HxxxxxxQ", len(instructions) // 8, ctypes.addressof(buffer))
-    _asked(libc, 22, 2, ctypes.create_string_buffer(header, len(header)))  # PR_SET_SECCOMP
+        Raises:
+            OSError: it cannot.
+            UnknownMachine: there is no filter for this processor.
+        """
+        self._filter = program_filter()
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        _asked(self._libc, 38, 1)  # PR_SET_NO_NEW_PRIVS
+        _asked(self._libc, 4, 0)  # PR_SET_DUMPABLE
+        if (pid := os.fork()) == 0:
+            try:
+                self.leave()
+                if (inner := os.fork()) == 0:
+                    self.enter(1 << 20)
+                    self.shut()
+                    os._exit(0)
+                os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]))
+            except OSError as error:
+                os.write(2, f"{error}\n".encode())
+            finally:
+                os._exit(1)
+        if os.waitpid(pid, 0)[1] != 0:
+            raise OSError("no namespaces of processes and mounts can be made in the box")
+
+    def leave(self) -> None:
+        """Make the next child of this process the first of new namespaces.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        if self._libc.unshare(0x20000000 | 0x08000000) != 0:  # CLONE_NEWPID, CLONE_NEWIPC
+            raise OSError(ctypes.get_errno(), "unshare")
+
+    def enter(self, num_bytes: int) -> None:
+        """Give this process mounts of its own: an empty /tmp, and a /proc that shows it alone.
+
+        Args:
+            num_bytes: of what /tmp may hold.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        if self._libc.unshare(0x00020000) != 0:  # CLONE_NEWNS
+            raise OSError(ctypes.get_errno(), "unshare")
+        self._mount(b"tmpfs", b"/tmp", 0x6, f"size={num_bytes},mode=700".encode())
+        self._mount(b"proc", b"/proc", 0xE, None)  # nosuid, nodev, noexec
+        with open("/proc/sys/user/max_user_namespaces", "w") as file:
+            file.write("0")
+        self._mount(None, b"/proc", 0x102F, None)  # from now on read-only
+
+    def _mount(self, kind: bytes | None, place: bytes, flags: int, data: bytes | None) -> None:
+        if self._libc.mount(kind, place, kind, flags, data) != 0:
+            raise OSError(ctypes.get_errno(), "mount", place.decode())
+
+    def shut(self) -> None:
+        """Drop all capabilities for ever, and put this process behind the filter.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        for capability in range(64):
+            if self._libc.prctl(24, capability, 0, 0, 0) != 0:  # PR_CAPBSET_DROP
+                break  # there are no more
+        _asked(self._libc, 47, 4)  # PR_CAP_AMBIENT, all
+        header = struct.pack("Ii", 0x20080522, 0)
+        if self._libc.capset(header, bytes(24)) != 0:
+            raise OSError(ctypes.get_errno(), "capset")
+        buffer = ctypes.create_string_buffer(self._filter, len(self._filter))
+        program = struct.pack("HxxxxxxQ", len(self._filter) // 8, ctypes.addressof(buffer))
+        _asked(self._libc, 22, 2, ctypes.create_string_buffer(program, len(program)))  # seccomp
 
 
 def _asked(libc: ctypes.CDLL, *arguments: object) -> None:

@@ -1,34 +1,47 @@
-"""What a child in the box does: it runs a solution and answers calls, or runs tests and makes them.
+"""What a child in the box does: it runs a program and answers requests, or runs tests.
 
-The two are in different boxes. Where a test calls the solution, the name stands for a proxy: the
-arguments go to the caller of both, who hands them on, and what comes back is a value, or an
-exception of Python's own. Standard library only.
+The two are in different boxes. What the tests use of the program is a stand-in (`remote`), whose
+requests the caller of both carries. Standard library only: the module runs in the box.
 
-Frames of a solution: `R` it is loaded, `X` it raised while it was loaded, `V` value, `E` exception,
-`O` a value that is no data, `B` one that is too large, `M` there is no such function. Frames of
-tests: `C` a call, `P` passed, `F` failed, `U` an argument that cannot be sent.
+Frames of a program: `R` it is loaded, `X` it raised while it was loaded, `V` value, `E` exception,
+`C` and `G` its own requests, `O` a value that cannot be referred to, `B` one that is too large, `M`
+it does not define a name. It is sent `D` for the text of what a function gives. Frames of tests:
+`C` a request that runs the program's code, `G` one that looks up a name, `P` passed, `F` failed,
+`U` they cannot be run.
 """
 
 from __future__ import annotations
 
-import ast
 import builtins
-import importlib
+import collections
+import functools
+import heapq
+import itertools
 import json
 import linecache
-import os
+import math
+import operator
 import random
-import struct
+import re
 import sys
-from collections import deque
-from collections.abc import Callable
-from typing import Any, NoReturn
+import threading
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, decode, encode
+from mclabel.checkers.code.codec import decode, encode
+from mclabel.checkers.code.remote import Peer, read_frame, write_frame
+from mclabel.checkers.code.testing import (
+    CannotRun,
+    TestFailed,
+    allow_missing_modules,
+    run_tests,
+)
 
-_HEADER = struct.Struct(">cI")
-_READ, _WRITE = 3, 4
-_TESTS = "<tests>"
+MAX_DESCRIPTION = 10_000
+"""Characters of the text that says what a function gives."""
+_SITE_MODULES = (collections, functools, heapq, itertools, math, operator, typing)
 
 
 def run_program(job: dict[str, Any]) -> int:
@@ -42,71 +55,92 @@ def run_program(job: dict[str, Any]) -> int:
     return _KINDS[job["kind"]](job)
 
 
-def _answer_calls(job: dict[str, Any]) -> int:
-    """Load a solution, and call its functions as asked until nobody asks."""
+def _answer_requests(job: dict[str, Any]) -> int:
+    """Load a program, and answer requests until there are none."""
     names, limit = _loaded(job), job["limits"]["output_bytes"]
     if names is None:
         return 1
-    _write(b"R", b"")
-    while (message := _read()) is not None:
-        name, args, kwargs = decode(message[1], limit)
-        function = _function(names, name)
-        if function is None:
-            _write(b"M", b"")
-            return 1
-        try:
-            found = ["V", function(*args, **kwargs)]
-        except BaseException as error:
-            found = ["E", *_described(error)]
-        try:
-            content = encode(found[1:], limit)
-            if encode([name, args, kwargs], limit) != message[1]:
-                content = encode([*found[1:], [args, kwargs]], limit)
-        except Opaque as opaque:
-            _write(b"O", str(opaque).encode("utf-8", "replace")[:40])
-            return 1
-        except (TooLarge, MemoryError, RecursionError):
-            _write(b"B", b"")
-            return 1
-        except BaseException as error:  # of an iterator that is read only now
-            content, found[0] = encode(_described(error), limit), "E"
-        _write(found[0].encode(), content)
+    peer = Peer(limit, find_global=lambda name: _global(names, name))
+    write_frame(b"R", b"")
+    while (frame := read_frame()) is not None:
+        if frame[0] == b"D":
+            name, arguments = decode(frame[1], limit)
+            write_frame(b"V", encode(_behaviour(names, name, arguments), limit))
+        else:
+            peer.serve(frame[1])
     return 0
 
 
-def _function(names: dict[str, Any], name: str) -> Any:
-    """A function of a solution, or a method of its class `Solution`, as some sites ask for."""
-    if name in names or "Solution" not in names:
-        return names.get(name)
-    try:
-        return getattr(names["Solution"](), name, None)
-    except BaseException:
-        return None
+def _global(names: dict[str, Any], name: str) -> Any:
+    """A global name of a program, or a method of its class `Solution`, as some sites ask for."""
+    if name not in names and hasattr(names.get("Solution"), name):
+        return lambda *args, **kwargs: getattr(names["Solution"](), name)(*args, **kwargs)
+    return names[name]
 
 
 def _loaded(job: dict[str, Any]) -> dict[str, Any] | None:
-    """Run a solution's module; its names, or None if it raised."""
-    names: dict[str, Any] = {"__name__": job["name"], "__builtins__": builtins}
+    """Run a program's module; its names, or None if it raised."""
+    module = types.ModuleType("solution")
+    names = vars(module)
+    names["__builtins__"] = vars(builtins)
+    if job["is_site"]:
+        known = {name: value for one in _SITE_MODULES for name, value in _public(one)}
+        names["__builtins__"] = {**known, **vars(builtins)}
     linecache.cache["<solution>"] = (len(job["code"]), None, job["code"].splitlines(True), "")
+    sys.modules["solution"] = module
     try:
         exec(compile(job["code"], "<solution>", "exec"), names)
     except BaseException as error:
-        _write(b"X", type(error).__name__.encode("utf-8", "replace")[:40])
+        write_frame(b"X", type(error).__name__.encode("utf-8", "replace")[:40])
         return None
     return names
 
 
-def _described(error: BaseException) -> list[Any]:
-    """The names of an exception's classes that are Python's own, and its arguments as data."""
-    classes = [
-        one.__name__ for one in type(error).__mro__ if vars(builtins).get(one.__name__) is one
-    ]
+def _public(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """What `from module import *` and `import module` define."""
+    for name in getattr(module, "__all__", dir(module)):
+        if not name.startswith("_"):
+            yield name, getattr(module, name)
+    yield module.__name__, module
+
+
+def _behaviour(names: dict[str, Any], name: str, arguments: list[Any]) -> str:
+    """What a function gives for arguments, as text that is equal where it behaves alike."""
     try:
-        arguments = list(error.args)
-        encode(arguments, 10_000)
-    except Exception:
-        arguments = []
-    return [classes, arguments]
+        function = _global(names, name)
+    except KeyError:
+        return "no_function"
+    try:
+        text = _described(function(*arguments))
+    except BaseException as error:
+        text = type(error).__name__
+    return text[:MAX_DESCRIPTION]
+
+
+def _described(value: Any, depth: int = 0) -> str:
+    if depth > 50:
+        return "…"
+    kind = type(value)
+    if kind is int:
+        return str(value) if value.bit_length() < 10_000 else hex(value)
+    if kind in (str, float, bool, bytes, complex, type(None)):
+        return repr(value)
+    if isinstance(value, dict):
+        items = value.items()
+        inner = [f"{_described(k, depth + 1)}: {_described(v, depth + 1)}" for k, v in items]
+        return "{" + ", ".join(inner) + "}"
+    if isinstance(value, set | frozenset):
+        return "{" + ", ".join(sorted(_described(one, depth + 1) for one in value)) + "}"
+    if isinstance(value, list | tuple | collections.deque | Iterator):
+        first = itertools.islice(value, 2_000)
+        opening, closing = ("(", ")") if isinstance(value, tuple) else ("[", "]")
+        text = opening + ", ".join(_described(one, depth + 1) for one in first) + closing
+        return text if isinstance(value, list | tuple) else f"{kind.__name__} {text}"
+    return (
+        kind.__name__
+        if kind.__module__ == "solution"
+        else re.sub(" at 0x[0-9a-f]+", "", repr(value))
+    )
 
 
 def _run_script(job: dict[str, Any]) -> int:
@@ -114,200 +148,84 @@ def _run_script(job: dict[str, Any]) -> int:
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     try:
         exec(compile(job["code"], "<solution>", "exec"), names)
-        sys.stdout.flush()
+        _finish()
     except SystemExit as error:
-        sys.stdout.flush()
+        _finish()
         return 0 if error.code in (None, 0) else 1
     except BaseException as error:
-        _write(b"X", type(error).__name__.encode("utf-8", "replace")[:40])
+        write_frame(b"X", type(error).__name__.encode("utf-8", "replace")[:40])
         return 1
     return 0
 
 
-def _run_tests(job: dict[str, Any]) -> int:
-    """Run tests whose calls of the solution are sent out."""
-    calls = _Calls(job["limits"]["output_bytes"])
-    names: dict[str, Any] = {"__name__": "tests"}
-    proxies = {name: calls.proxy(name) for name in job["names"]}
-    return _tested(job, names, proxies, calls)
+def _finish() -> None:
+    """Wait for the threads that an interpreter waits for at its end, and write what is buffered."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    sys.stdout.flush()
 
 
-def _run_inside(job: dict[str, Any]) -> int:
-    """Run a solution, then its tests on it in the same process."""
+def _test_from_afar(job: dict[str, Any]) -> int:
+    """Run tests whose requests of the program are sent out."""
+    peer = Peer(job["limits"]["output_bytes"], find_global=None)
+    names: dict[str, Any] = {}
+    exec(compile(job["before"], "<before>", "exec"), names)
+    for name in job["names"]:
+        names[name] = peer.fetch(name)
+    for module in job["own_modules"]:
+        sys.modules[module] = _FarModule(module, peer)
+    allow_missing_modules()
+    return _tested(job, names, peer)
+
+
+class _FarModule(types.ModuleType):
+    """The module of a program, as its tests import it."""
+
+    def __init__(self, name: str, peer: Peer) -> None:
+        super().__init__(name)
+        self._peer = peer
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._peer.fetch(name)
+
+
+def _test_inside(job: dict[str, Any]) -> int:
+    """Run a program, then its tests in the same process."""
     names = _loaded(job)
     if names is None:
         return 1
-    return _tested(job, names, {}, None)
+    for module in job["own_modules"]:
+        sys.modules[module] = sys.modules["solution"]
+    return _tested(job, {**names, "__builtins__": builtins}, None)
 
 
-def _tested(
-    job: dict[str, Any], names: dict[str, Any], proxies: dict[str, Any], calls: _Calls | None
-) -> int:
-    index: int | None = None
+def _tested(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
     try:
-        for module in job["modules"]:
-            names.setdefault(module, importlib.import_module(module))
-        if calls is not None:
-            exec(compile(job["before"], "<before>", "exec"), names)
-        names.update(proxies)
-        exec(compile(job["setup"], "<setup>", "exec"), names)
-        for number, test in enumerate(job["tests"]):
-            index = number
-            exec(compile(test, _TESTS, "exec"), names)
-        if job["check"]:
-            index = None
-            names["check"](names[job["check"]])
-    except BaseException as error:
-        _write(b"F", json.dumps(_failure(error, index, job, calls)).encode())
+        run_tests(job, names, peer.handled if peer is not None else lambda error: None)
+    except CannotRun as error:
+        write_frame(b"U", str(error).encode())
         return 1
-    _write(b"P", b"")
+    except TestFailed as failure:
+        is_assertion = isinstance(failure.error, AssertionError)
+        is_own = peer is not None and any(one is failure.error for one in peer.unhandled)
+        kind = type(failure.error).__name__
+        found = {"failed": failure.label} if is_assertion and not is_own else {"raised": kind}
+        write_frame(b"F", json.dumps(found).encode())
+        return 1
+    if peer is not None and peer.unhandled:
+        write_frame(b"F", json.dumps({"raised": type(peer.unhandled[0]).__name__}).encode())
+        return 1
+    claims = b"" if peer is None else b"claimed" if peer.is_claimed else b"weak" * peer.is_weak
+    write_frame(b"P", claims)
     return 0
 
 
-def _failure(
-    error: BaseException, index: int | None, job: dict[str, Any], calls: _Calls | None
-) -> dict[str, Any]:
-    """What a failed test says: which it was, or what was raised, and whether it was called yet."""
-    kind = type(error).__name__
-    if calls is not None and calls.raised is error:
-        return {"raised": kind, "called": True}
-    called = calls is None or calls.number > 0
-    if not isinstance(error, AssertionError):
-        return {"raised": kind, "called": called}
-    if index is None:
-        lines = [
-            node.lineno
-            for node in ast.walk(ast.parse(job["setup"]))
-            if isinstance(node, ast.Assert)
-        ]
-        place, trace = 0, error.__traceback__
-        while trace is not None:
-            place = trace.tb_lineno if trace.tb_frame.f_code.co_filename == "<setup>" else place
-            trace = trace.tb_next
-        index = sum(line < place for line in sorted(lines))
-    return {"failed": index, "called": called}
-
-
-class _Calls:
-    """Calls of the solution, which is elsewhere."""
-
-    def __init__(self, limit: int) -> None:
-        self.number = 0
-        self.raised: BaseException | None = None
-        self._limit = limit
-
-    def proxy(self, name: str) -> Callable[..., Any]:
-        """A function that stands for one of the solution's."""
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return self._call(name, list(args), kwargs)
-
-        call.__name__ = call.__qualname__ = name
-        return call
-
-    def _call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        self.number += 1
-        try:
-            _write(b"C", encode([name, args, kwargs], self._limit))
-        except Opaque as opaque:
-            _end(b"U", str(opaque)[:40])
-        except TooLarge:
-            _end(b"U", "too large")
-        message = _read()
-        if message is None:
-            os._exit(1)
-        kind, content = message
-        try:
-            found = decode(content, self._limit)
-            if kind == b"E":
-                classes, arguments, *changed = found
-                error = _exception(classes, arguments)
-            else:
-                value, *changed = found
-            if changed:
-                ((new_args, new_kwargs),) = changed
-                _update(args, new_args)
-                _update(kwargs, new_kwargs)
-        except (Malformed, ValueError, TypeError):
-            _end(b"F", json.dumps({"raised": "Malformed", "called": True}))
-        if kind == b"E":
-            self.raised = error
-            raise error
-        return value
-
-
-def _exception(classes: list[str], arguments: list[Any]) -> BaseException:
-    for name in classes:
-        kind = vars(builtins).get(name)
-        if isinstance(kind, type) and issubclass(kind, BaseException):
-            try:
-                return kind(*arguments)
-            except TypeError:
-                continue
-    return RuntimeError()
-
-
-def _update(old: Any, new: Any) -> None:
-    """Make containers what the solution has made of them, in place."""
-    if type(old) is not type(new):
-        return
-    if isinstance(old, list):
-        merged = [_merged(*pair) for pair in zip(old, new, strict=False)] + list(new[len(old) :])
-        old[:] = merged
-    elif isinstance(old, dict):
-        merged_items = {key: _merged(old.get(key), value) for key, value in new.items()}
-        old.clear()
-        old.update(merged_items)
-    elif isinstance(old, tuple):
-        for pair in zip(old, new, strict=False):
-            _update(*pair)
-    elif isinstance(old, set):
-        old.clear()
-        old |= new
-    elif isinstance(old, deque | bytearray):
-        old.clear()
-        old.extend(new)
-
-
-def _merged(old: Any, new: Any) -> Any:
-    if type(old) is type(new) and isinstance(old, list | dict | set | deque | bytearray):
-        _update(old, new)
-        return old
-    return new
-
-
-def _end(kind: bytes, text: str) -> NoReturn:
-    _write(kind, text.encode("utf-8", "replace"))
-    os._exit(1)
-
-
-def _write(kind: bytes, content: bytes) -> None:
-    left = memoryview(_HEADER.pack(kind, len(content)) + content)
-    while left:
-        left = left[os.write(_WRITE, left) :]
-
-
-def _read() -> tuple[bytes, bytes] | None:
-    header = _exactly(_HEADER.size)
-    if header is None:
-        return None
-    kind, size = _HEADER.unpack(header)
-    content = _exactly(size)
-    return None if content is None else (kind, content)
-
-
-def _exactly(size: int) -> bytes | None:
-    found = bytearray()
-    while len(found) < size:
-        if not (part := os.read(_READ, size - len(found))):
-            return None
-        found += part
-    return bytes(found)
-
-
 _KINDS: dict[str, Callable[[dict[str, Any]], int]] = {
-    "calls": _answer_calls,
+    "calls": _answer_requests,
     "script": _run_script,
-    "tests": _run_tests,
-    "inside": _run_inside,
+    "tests": _test_from_afar,
+    "inside": _test_inside,
 }

@@ -1,10 +1,11 @@
-"""The first process in the box: it runs one program after another, each in a fresh child.
+"""The first process in the box: it runs one program after another, each in a world of its own.
 
-It holds no tests and no expected values, runs no program itself, and cannot be looked into. A
-child has its own pipes and nothing else. After each, everything else in the box is killed and the
-folder emptied; the box reports `clean: false` where that failed, and is thrown away.
+For each program it forks a keeper, which makes new namespaces of processes and mounts, with an
+empty folder, and starts the program there as their first process. So a program sees no process,
+file, limit or priority but its own, and everything is gone when it ends. Neither of the two runs
+code of the program, and neither can be looked into.
 
-On the socket to the caller, and between a child and this process: a kind (one byte), a length
+On the socket to the caller, and between a program and its keeper: a kind (one byte), a length
 (four), and the content. Standard library only.
 """
 
@@ -16,123 +17,120 @@ import select
 import shutil
 import signal
 import socket
-import stat
 import struct
+import tempfile
 import time
+from contextlib import suppress
 from typing import Any, NoReturn
 
-from mclabel.checkers.code.fence import install, limit, prepare, program_filter
+from mclabel.checkers.code.fence import Fence, limit
 from mclabel.checkers.code.programs import run_program
 
 _HEADER = struct.Struct(">cI")
 _CHUNK, _MAX_PIPE = 1 << 16, 1 << 20
 _NEEDED = ("AS", "FSIZE", "NPROC", "NOFILE", "CORE", "CPU")
 _PRELOADED = (
-    "bisect", "collections", "copy", "datetime", "functools", "hashlib", "heapq", "io",
-    "itertools", "math", "operator", "random", "re", "statistics", "string", "types", "typing",
+    "bisect", "copy", "hashlib", "io", "re", "statistics", "string",
 )  # fmt: skip
 """Modules that programs often import: children find them loaded."""
 
 
-def main(channel: socket.socket, folder: str, fenced: bool) -> None:
+def main(channel: socket.socket, fenced: bool) -> None:
     """Run what the caller sends until it is gone.
 
     Args:
         channel: to the caller.
-        folder: the only one that programs can write to.
-        fenced: whether this is the first process of a box; else no filter is set.
+        fenced: whether this is the first process of a box; else programs run without protection.
     """
     for name in _PRELOADED:
         __import__(name)
-    Zygote(channel, folder, fenced).serve()
+    fence = Fence() if fenced else None
+    _send(channel, b"H", {"ready": True})
+    while (message := _receive(channel)) is not None:
+        if message[0] != b"J":
+            continue  # it belongs to a job that has ended
+        if (keeper := os.fork()) == 0:
+            try:
+                ended = _keep(json.loads(message[1]), channel, fence)
+                _send(channel, b"E", ended)
+            except BaseException:  # the caller sees that the box has died
+                os._exit(70)
+            os._exit(0)
+        if os.waitpid(keeper, 0)[1] != 0:
+            return
 
 
-class Zygote:
-    """Forks a child for each job."""
+def _keep(job: dict[str, Any], channel: socket.socket, fence: Fence | None) -> dict[str, Any]:
+    """Run one program in a world of its own, and say how it ended."""
+    folder = "/tmp" if fence is not None else tempfile.mkdtemp(prefix="mclabel-code-")
+    to_child, from_child, output, trouble = os.pipe(), os.pipe(), os.pipe(), os.pipe()
+    if fence is not None:
+        fence.leave()
+    pid = os.fork()
+    if pid == 0:
+        _become(job, folder, fence, to_child[0], from_child[1], output[1], trouble[1])
+    for descriptor in (to_child[0], from_child[1], output[1], trouble[1]):
+        os.close(descriptor)
+    watched = _Watched(pid, job, to_child[1], from_child[0], output[0], fence is not None)
+    ended = watched.watch(channel)
+    with suppress(ProcessLookupError):  # it may have ended
+        (os.kill if fence is not None else os.killpg)(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)  # with the first process of a world, all others end
+    if fence is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {**ended, "why": "killed"} if os.read(trouble[0], 1) else ended
 
-    def __init__(self, channel: socket.socket, folder: str, fenced: bool) -> None:
-        """Close this process to others."""
-        self._channel, self._folder = channel, folder
-        self._is_first = fenced and os.getpid() == 1
-        self._filter = program_filter() if fenced else None
-        self._libc = prepare() if fenced else None
 
-    def serve(self) -> None:
-        """Take jobs until the channel closes."""
-        _send(self._channel, b"H", {"ready": True})
-        while (message := _receive(self._channel)) is not None:
-            kind, content = message
-            if kind == b"J":  # what else comes belongs to a job that has ended
-                ended = self._run(json.loads(content))
-                del message, content
-                _send(self._channel, b"E", ended)
-
-    def _run(self, job: dict[str, Any]) -> dict[str, Any]:
-        to_child, from_child, output = os.pipe(), os.pipe(), os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            self._become(job, to_child[0], from_child[1], output[1])
-        for descriptor in (to_child[0], from_child[1], output[1]):
-            os.close(descriptor)
-        watched = _Watched(pid, job, to_child[1], from_child[0], output[0])
-        try:
-            ended = watched.watch(self._channel)
-        finally:
-            self._kill(pid)
-            watched.close()
-        ended["clean"] = _emptied(self._folder)
-        return ended
-
-    def _become(self, job: dict[str, Any], read: int, write: int, output: int) -> NoReturn:
-        """Turn this child into the process of a program; it never returns."""
-        try:
+def _become(
+    job: dict[str, Any], folder: str, fence: Fence | None, read: int, write: int, output: int,
+    trouble: int,
+) -> NoReturn:  # fmt: skip
+    """Turn this child into the process of a program; it never returns."""
+    try:
+        if fence is not None:
+            fence.enter(job["limits"]["FSIZE"])
+        else:
             os.setsid()
-            limits = job["limits"]
-            source = os.open(os.devnull, os.O_RDONLY)
-            if job["stdin"] is not None:
-                source = _input(job["stdin"], self._folder)
-            sink = output if job["stdin"] is not None else os.open(os.devnull, os.O_WRONLY)
-            silent = os.open(os.devnull, os.O_WRONLY)
-            for number, descriptor in enumerate((source, sink, silent, read, write), 100):
-                os.dup2(descriptor, number)
-            for number in range(5):
-                os.dup2(number + 100, number)  # inheritable: 3 and 4 are the program's pipes
-            os.closerange(5, 1024)
-            os.chdir(self._folder)
-            limit(limits, _NEEDED)
-            if self._libc is not None and self._filter is not None:
-                install(self._libc, self._filter)
-        except BaseException:  # the machine's fault, so it must not look like the program's end
-            os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            code = run_program(job)
-        except BaseException:  # nothing of this process may run in a child
-            os._exit(70)
-        os._exit(code)
-
-    def _kill(self, pid: int) -> None:
-        """Kill all processes but this one, and wait for them."""
-        while True:
-            try:
-                if self._is_first:
-                    os.kill(-1, signal.SIGKILL)
-                else:
-                    os.killpg(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass  # none is left
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
+        source = os.open(os.devnull, os.O_RDONLY)
+        if job["stdin"] is not None:
+            source = _input(job["stdin"], folder)
+        sink = output if job["stdin"] is not None else os.open(os.devnull, os.O_WRONLY)
+        silent = os.open(os.devnull, os.O_WRONLY)
+        kept = (source, sink, silent, read, write, trouble)
+        for number, descriptor in enumerate(kept, 100):
+            os.dup2(descriptor, number)
+        for number in range(len(kept)):
+            os.dup2(number + 100, number)  # inheritable: 3 and 4 are the program's pipes
+        trouble = len(kept) - 1
+        os.closerange(len(kept), 1024)
+        os.chdir(folder)
+        limit(job["limits"], _NEEDED)
+        if fence is not None:
+            fence.shut()
+        os.close(trouble)
+    except BaseException:  # the machine's fault, so it must not look like the program's end
+        os.write(trouble, b"!")
+        os._exit(1)
+    try:
+        code = run_program(job)
+    except BaseException:  # nothing of this process may run in a child
+        os._exit(70)
+    os._exit(code)
 
 
 class _Watched:
     """A child, the time it may take, and its pipes."""
 
     def __init__(
-        self, pid: int, job: dict[str, Any], to_child: int, from_child: int, output: int
+        self,
+        pid: int,
+        job: dict[str, Any],
+        to_child: int,
+        from_child: int,
+        output: int,
+        is_fenced: bool,
     ) -> None:
-        self._pid, self._time_s = pid, job["limits"]["time_s"]
+        self._pid, self._time_s, self._is_fenced = pid, job["limits"]["time_s"], is_fenced
         self._max_bytes = job["limits"]["output_bytes"]
         self._waits = job["kind"] in ("calls", "tests")  # for an answer to each of its frames
         self._in, self._frames, self._output = to_child, from_child, output
@@ -143,12 +141,6 @@ class _Watched:
         self._busy_s, self._since = 0.0, time.monotonic()
         self._is_busy = True
         self._open = {self._frames, self._output}
-
-    def close(self) -> None:
-        """Close what is left open."""
-        for descriptor in (self._in, self._frames, self._output, self._ended):
-            if descriptor >= 0:
-                os.close(descriptor)
 
     def watch(self, channel: socket.socket) -> dict[str, Any]:
         """Carry what caller and child send each other until the child ends, or must."""
@@ -165,7 +157,7 @@ class _Watched:
                         os._exit(0)  # the caller is gone, and the box goes with it
                     incoming += found
                     if self._take(incoming):
-                        why = "asked"
+                        why = why or "asked"
                 if events.get(self._in):
                     self._feed()
                 for descriptor in (self._frames, self._output):
@@ -177,8 +169,11 @@ class _Watched:
                     return self._summary(why, status)
         finally:
             channel.setblocking(True)
-            while self._to_caller:
-                del self._to_caller[: channel.send(self._to_caller[:_CHUNK])]
+            channel.sendall(self._to_caller)
+            if incoming:  # the begin of a message, whose rest nobody else would understand
+                if (left := _HEADER.size - len(incoming)) > 0:
+                    incoming += _exactly(channel, left) or b""
+                _exactly(channel, _HEADER.unpack_from(incoming)[1] + _HEADER.size - len(incoming))
 
     def _wait(self, channel: socket.socket) -> dict[int, int]:
         poll = select.poll()
@@ -253,7 +248,7 @@ class _Watched:
 
     def _used(self) -> float:
         """Seconds used: time that passed but for waiting for a core, or all cores' time if more."""
-        return max(self._wall() - _delay_s(self._pid), _cpu_s())
+        return max(self._wall() - _delay_s(self._pid), _cpu_s() if self._is_fenced else 0.0)
 
     def _status(self) -> int | None:
         """The exit status, once the child has ended and its pipes are read."""
@@ -271,9 +266,7 @@ class _Watched:
         why = self._fault() or why
         delay_s = _delay_s(self._pid)
         if why is None and status == -signal.SIGKILL:
-            usage = os.wait4(self._pid, 0)[2]
-            used = usage.ru_utime + usage.ru_stime
-            why = "timeout" if used >= self._time_s else "killed"  # else not by a limit of ours
+            why = "timeout" if _seconds_of(self._pid) >= self._time_s else "killed"
         return {"why": why, "status": status, "wall_s": self._wall(), "delay_s": delay_s}
 
 
@@ -287,19 +280,19 @@ def _delay_s(pid: int) -> float:
 
 
 def _cpu_s() -> float:
-    """Seconds of cores that all processes in the box but the first have used."""
-    if os.getpid() != 1:
-        return 0.0
-    total = 0
-    for name in os.listdir("/proc"):
-        if name.isdigit() and name != "1":
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue  # it has ended
-            total += sum(map(int, fields[11:15]))
-    return total / os.sysconf("SC_CLK_TCK")
+    """Seconds of cores that all processes in the box but its first and this one have used."""
+    names = [name for name in os.listdir("/proc") if name.isdigit()]
+    return sum(_seconds_of(int(name)) for name in names if int(name) not in (1, os.getpid()))
+
+
+def _seconds_of(pid: int) -> float:
+    """Seconds of cores that a process and its children that have ended have used."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0  # it has ended
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _input(text: str, folder: str) -> int:
@@ -310,21 +303,6 @@ def _input(text: str, folder: str) -> int:
     descriptor = os.open(path, os.O_RDONLY)
     os.unlink(path)
     return descriptor
-
-
-def _emptied(folder: str) -> bool:
-    try:
-        os.chmod(folder, 0o700)
-        for entry in list(os.scandir(folder)):
-            if entry.is_dir(follow_symlinks=False):
-                for place, _, _ in os.walk(entry.path):
-                    os.chmod(place, stat.S_IRWXU)
-                shutil.rmtree(entry.path)
-            else:
-                os.unlink(entry.path)
-        return not os.listdir(folder)
-    except (OSError, RecursionError):
-        return False
 
 
 def _send(channel: socket.socket, kind: bytes, content: dict[str, Any]) -> None:

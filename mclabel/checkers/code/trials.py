@@ -1,12 +1,13 @@
-"""One solution against the tests of one problem, in boxes.
+"""One program against the tests of one problem, in boxes.
 
-The tests and the solution are in different boxes and never meet: a call of the one is carried to
+The tests and the program are in different boxes and never meet: requests of the one are carried to
 the other here, without being read. What decides is the message of the tests' process alone.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import struct
 import time
 from collections.abc import Callable
@@ -16,20 +17,42 @@ from functools import partial
 from typing import Any
 
 from mclabel.checkers.code.boxes import Box, BoxFailed
-from mclabel.checkers.code.codec import Malformed, decode, encode
+from mclabel.checkers.code.codec import encode
 from mclabel.checkers.code.golds import Gold
 
 _HEADER = struct.Struct(">cI")
 PATIENCE, PATIENCE_S = 4, 20
 """A program's time times the first and with the second is the machine's, not the program's."""
 CLEAN_S = 10
-"""Seconds in which a box must be clean again."""
+"""Seconds in which a program that is ended must be gone."""
 MAX_CALLS = 1_000_000
-_MODULE = "solution"
+_NULL = """
+class _Null:
+    def __call__(self, *args, **kwargs):
+        {does}
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Null()
+    def _act(self, *args):
+        {does}
+    __len__ = __iter__ = __getitem__ = __index__ = __float__ = __int__ = __add__ = _act
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __gt__ = __le__ = __ge__ = _act
+"""
+_DOES = ("raise NotImplementedError", "return _Null()")
+_CARRIED = (b"C", b"G", b"V", b"E")
+"""Kinds of frames that go from the tests to the program, or back."""
+_SITE = re.compile(r"^class Solution\b", re.MULTILINE)
+"""A program for a site that brings the imports which programs usually need."""
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+NEVER_CALLED = "the tests never call the program"
+PASSED, WEAK, CLAIMED = "passed", "weak", "claimed"
+"""How the tests' process says that they passed: for certain, by comparisons of two objects of the
+program by its own code, or by one of such an object with a value of the tests."""
 
 
 class GoldFails(Exception):
-    """Tests that cannot be run, whatever the solution."""
+    """Tests that cannot be run, whatever the program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +63,7 @@ class Limits:
     memory_mib: int
     disk_mib: int
     output_kib: int
+    tolerance: float
 
     @property
     def output_bytes(self) -> int:
@@ -79,10 +103,10 @@ class Pair:
             self._boxes.popitem()[1].close()
 
     def run(self, gold: Gold, code: str) -> str:
-        """Run a solution against tests.
+        """Run a program against tests.
 
         Returns:
-            `passed`, or why it did not pass.
+            `PASSED`, `WEAK` or `CLAIMED` if it passes, or why it does not.
 
         Raises:
             BoxFailed: the machine failed, not the program.
@@ -100,7 +124,9 @@ class Pair:
             raise
 
     def behaviour(self, gold: Gold, code: str) -> str:
-        """What a solution gives for the gold's examples: a text, equal where it behaves alike.
+        """What a program gives for the gold's examples: a text, equal where it behaves alike.
+
+        The text is made in the box, within the program's limits.
 
         Raises:
             BoxFailed: the machine failed, not the program.
@@ -110,14 +136,14 @@ class Pair:
         try:
             kind, content = job.frame(deadline)
             if kind != b"R":
-                return _of_solution(kind, content)
+                return _of_program(kind, content)
             said: list[str] = []
             for arguments in gold.examples:
-                job.send(b"C", encode([gold.names[0], [*arguments], {}], self._limits.output_bytes))
+                job.send(b"D", encode([gold.names[0], [*arguments]], self._limits.output_bytes))
                 kind, content = job.frame(deadline)
-                if kind not in (b"V", b"E"):
-                    return "; ".join([*said, _of_solution(kind, content)])
-                said.append(_told(kind, content, self._limits.output_bytes))
+                if kind != b"V":
+                    return "; ".join([*said, _of_program(kind, content)])
+                said.append(_as_text(content))
             return "; ".join(said)
         except BaseException:
             self.close()
@@ -139,39 +165,62 @@ class Pair:
             assert ended is not None
             if ended["why"] or ended["status"] != 0:
                 return _named(raised) if raised and not ended["why"] else _reason(ended)
-            if _lines(output.decode("utf-8", "replace")) != _lines(wanted):
+            printed = output.decode("utf-8", "replace")
+            if not _prints_alike(printed, wanted, self._limits.tolerance):
                 return f"test_failed:{index}"
-        return "passed"
+        return PASSED
 
     def _inside(self, gold: Gold, code: str, deadline: float) -> str:
-        job = self._job("solution", "inside", code=code, **_tests(gold))
+        job = self._job("solution", "inside", code=code, **self._tests(gold))
         kind, content = job.frame(deadline)
         job.stop()
-        return _verdict(kind, content, gold) if kind else _reason(content)
+        return _verdict(kind, content) if kind in (b"P", b"F", b"U") else _of_program(kind, content)
 
     def _split(self, gold: Gold, code: str, deadline: float) -> str:
-        solution = self._job("solution", "calls", code=code)
-        tests = self._job("tests", "tests", **_tests(gold))
+        program = self._job("solution", "calls", code=code)
+        tests = self._job("tests", "tests", **self._tests(gold))
+        was_called = False
         try:
-            kind, content = solution.frame(deadline)
+            kind, content = program.frame(deadline)
             if kind != b"R":
-                return _of_solution(kind, content)
+                return _of_program(kind, content)
             for _ in range(MAX_CALLS):
-                kind, content = tests.frame(deadline)
-                if kind != b"C":
-                    return _verdict(kind, content, gold) if kind else _reason(content)
-                solution.send(b"C", content)
-                kind, content = solution.frame(deadline)
-                if kind not in (b"V", b"E"):
-                    return _of_solution(kind, content)
-                tests.send(kind, content)
+                for asking, asked in ((tests, program), (program, tests)):
+                    kind, content = asking.frame(deadline)
+                    if kind not in _CARRIED:
+                        break
+                    was_called = was_called or kind == b"C"
+                    asked.send(kind, content)
+                else:
+                    continue
+                if asking is program:
+                    return _of_program(kind, content)
+                found = _verdict(kind, content) if kind else _reason(content)
+                if not was_called:
+                    raise GoldFails(_before_any_call(found))
+                return found
             raise GoldFails("more calls than may be")
         finally:
-            for job in (solution, tests):
+            for job in (program, tests):
                 job.stop()
 
+    def _tests(self, gold: Gold) -> dict[str, Any]:
+        return {
+            "tests": gold.tests,
+            "setup": gold.setup,
+            "check": gold.check,
+            "before": gold.before,
+            "names": gold.names,
+            "modules": gold.modules,
+            "own_modules": gold.own_modules,
+            "calls": gold.calls,
+            "is_wrapped": gold.is_wrapped,
+            "tolerance": self._limits.tolerance,
+        }
+
     def _job(self, place: str, kind: str, **content: Any) -> _Job:
-        job = {"kind": kind, "name": _MODULE, "stdin": None, "limits": self._limits.job()}
+        is_site = _SITE.search(content.get("code", "")) is not None
+        job = {"kind": kind, "is_site": is_site, "stdin": None, "limits": self._limits.job()}
         if place not in self._boxes:
             self._boxes[place] = self._start()
         return _Job(self._boxes[place], {**job, **content}, partial(self._drop, place))
@@ -194,8 +243,6 @@ class _Job:
         kind, content = self._box.receive(deadline)
         if kind == b"E":
             self.ended = json.loads(content)
-            if not self.ended["clean"]:
-                self._drop()
             if self.ended["why"] == "killed":
                 raise BoxFailed("a program could not be started, or was killed from outside")
         return kind, content
@@ -214,7 +261,7 @@ class _Job:
             self._box.send(b"D", _HEADER.pack(kind, len(content)) + content)
 
     def stop(self) -> None:
-        """End the program, and wait until the box is clean; else the box is thrown away."""
+        """End the program, and wait until it is gone; else the box is thrown away."""
         deadline = time.monotonic() + CLEAN_S
         try:
             if self.ended is None:
@@ -225,41 +272,44 @@ class _Job:
             self._drop()
 
 
-def _tests(gold: Gold) -> dict[str, Any]:
-    return {
-        "tests": gold.tests,
-        "setup": gold.setup,
-        "check": gold.check,
-        "before": gold.before,
-        "names": gold.names,
-        "modules": gold.modules,
-    }
+def null_programs(gold: Gold) -> list[str]:
+    """Programs that compute nothing: every call of the first raises, of the second gives nothing.
+
+    Args:
+        gold: whose names they define.
+    """
+    names = {*gold.names, *gold.imports} - {"*"}
+    errors = {name for name in names if name.endswith(("Error", "Exception", "Warning"))}
+    lines = [f"{name} = _Null()" for name in sorted(names - errors)]
+    lines += [f"class {name}(Exception): pass" for name in sorted(errors)]
+    return ["\n".join([_NULL.format(does=does), *lines]) for does in _DOES]
 
 
-def _verdict(kind: bytes, content: bytes, gold: Gold) -> str:
-    """The reason that the tests' process gives."""
+def _verdict(kind: bytes, content: bytes) -> str:
+    """What the tests' process says of the program."""
     if kind == b"P":
-        return "passed"
-    if gold.inside and kind != b"F":
-        return _of_solution(kind, content)
+        return content.decode() or PASSED
     if kind == b"U":
-        text = content.decode("utf-8", "replace")
-        raise GoldFails(
-            f"a test passes a value that cannot be sent ({text}): set inside: true, or a "
-            "larger checker.output_kib"
-        )
+        raise GoldFails(content.decode("utf-8", "replace"))
     found: dict[str, Any] = {}
     with suppress(ValueError):
         found = json.loads(content)
     if "failed" in found:
-        return f"test_failed:{int(found['failed'])}"
-    if not found.get("called", True):
-        raise GoldFails(f"the tests raise {found['raised']} before they call the solution")
+        return f"test_failed:{found['failed']}"
     return _named(f"raised:{_word(str(found.get('raised', '')).encode())}")
 
 
-def _of_solution(kind: bytes, content: Any) -> str:
-    """The reason if the solution gave neither a value nor an exception."""
+def _before_any_call(found: str) -> str:
+    """Why tests that ended without a call of the program cannot be used."""
+    if found in (PASSED, WEAK, CLAIMED):
+        return NEVER_CALLED
+    what, _, detail = found.partition(":")
+    ended = {"raised": f"raise {detail}", "test_failed": "fail", "timeout": "take too long"}
+    return f"the tests {ended.get(what, f'end ({found})')} before they call the program"
+
+
+def _of_program(kind: bytes, content: Any) -> str:
+    """The reason if the program gave neither a value nor an exception."""
     if not kind:
         return _reason(content)
     if kind == b"X":
@@ -274,13 +324,13 @@ def _reason(ended: dict[str, Any]) -> str:
     return f"signal:{-status}" if status < 0 else "exited"
 
 
-def _told(kind: bytes, content: bytes, max_bytes: int) -> str:
-    """A value or an exception as text."""
+def _as_text(content: bytes) -> str:
+    """The text in a frame that the program may have written itself."""
     try:
-        found = decode(content, max_bytes)
-        return repr(found[0]) if kind == b"V" else str(found[0][0])
-    except (Malformed, LookupError, TypeError):  # the solution wrote it itself
+        found = json.loads(content)
+    except (ValueError, RecursionError):
         return "protocol"
+    return found if isinstance(found, str) else "protocol"
 
 
 def _named(reason: str) -> str:
@@ -292,6 +342,34 @@ def _named(reason: str) -> str:
 def _word(name: bytes) -> str:
     text = name.decode("ascii", "replace")
     return text if text.isidentifier() and len(text) <= 40 else "Exception"
+
+
+def _prints_alike(printed: str, wanted: str, tolerance: float) -> bool:
+    """Whether lines are the same but for white space at their ends, and close decimal numbers."""
+    lines, wanted_lines = _lines(printed), _lines(wanted)
+    if lines == wanted_lines:
+        return True
+    if len(lines) != len(wanted_lines):
+        return False
+    pairs = zip(lines, wanted_lines, strict=True)
+    return all(one == two or _is_near(one.split(), two.split(), tolerance) for one, two in pairs)
+
+
+def _is_near(words: list[str], wanted: list[str], tolerance: float) -> bool:
+    if len(words) != len(wanted):
+        return False
+    for word, other in zip(words, wanted, strict=True):
+        if word == other:
+            continue
+        if (
+            not (_NUMBER.fullmatch(word) and _NUMBER.fullmatch(other))
+            or other.lstrip("-").isdigit()
+        ):
+            return False
+        number = float(other)
+        if not abs(float(word) - number) <= tolerance * max(1.0, abs(number)):
+            return False
+    return True
 
 
 def _lines(text: str) -> list[str]:

@@ -12,17 +12,11 @@ from mclabel.core.errors import RejectReason, bounded
 from mclabel.core.plain_files import MAX_ROW
 from mclabel.core.records import Problem
 from mclabel.core.seeds import content_id
+from mclabel.data.readers.code_rows import read_code_row
 from mclabel.data.readers.rows import LONE_SURROGATES, text_of
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
-TEST_COLUMNS = (
-    ("test", "entry_point", "prompt", "canonical_solution"),
-    ("test_list", "test_setup_code", "test_imports", "code"),
-    ("input_output",),
-)
-"""Columns that hold a gold for `checker=code` where there is no answer, as HumanEval, MBPP and APPS
-have them. The first of each is the tests."""
 ID_COLUMNS = ("id", "task_id")
 MAX_ANSWER = 1 << 20
 """Characters of a gold, or of the solution that it is the end of."""
@@ -44,10 +38,14 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
     problem_column, answer_column = columns
     if not isinstance(row, Mapping):
         return RejectReason("not_an_object", "must be an object with a problem and an answer")
-    text = _problem(row, problem_column)
+    code = read_code_row(row) if answer_column is None else None
+    if isinstance(code, RejectReason):
+        return code
+    is_code_text = code is not None and problem_column is None
+    text = code.text if code is not None and is_code_text else _problem(row, problem_column)
     if isinstance(text, RejectReason):
         return text
-    gold = _gold(row, answer_column)
+    gold = _gold(row, answer_column) if code is None else gold_of_row(code.gold, "of its tests")
     if isinstance(gold, RejectReason):
         return gold
     answer = gold.answer
@@ -58,7 +56,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
             "remove the row",
         )
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
-    used |= {*_test_columns(row)}
+    used |= code.columns if code is not None else set()
     meta = {k: _kept(v) for k, v in row.items() if k not in used and isinstance(v, KEPT)}
     if isinstance(row.get("meta"), Mapping):
         meta |= {str(k): str(v) for k, v in row["meta"].items()}
@@ -112,19 +110,8 @@ def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
 
 
 def _gold(row: Mapping[str, Any], column: str | None) -> Gold | RejectReason:
-    has_answer = column is not None or any(name in row for name in ANSWER_COLUMNS)
-    if not has_answer and (tests := _test_columns(row)):
-        content = {name: row[name] for name in tests}
-        only = tests[0] if len(tests) == 1 else None
-        return gold_of_row(row[only] if only else content, ", ".join(tests))
     name = _name(row, "answer", column, ANSWER_COLUMNS)
     return name if isinstance(name, RejectReason) else gold_of_row(row[name], name)
-
-
-def _test_columns(row: Mapping[str, Any]) -> list[str]:
-    """The columns of a row that are a gold of tests."""
-    names = next((names for names in TEST_COLUMNS if row.get(names[0]) is not None), ())
-    return [name for name in names if row.get(name) is not None]
 
 
 def _problem(row: Mapping[str, Any], column: str | None) -> str | RejectReason:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,18 @@ def test_reasons_say_what_happened(checker: CodeChecker) -> None:
     names = ["opaque", "exit 0", "os._exit", "syntax", "nothing", "constant", "output"]
     found = grades(checker, GOLD, [CHEATS[name] for name in names])
     assert [one.reason for one in found] == [
-        "opaque_result", "raised:SystemExit", "exited", "syntax_error", "no_code",
+        "test_failed:0", "raised:SystemExit", "exited", "syntax_error", "no_code",
         "test_failed:1", "output",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_no_forged_result_is_right_and_honest_ones_are(checker: CodeChecker) -> None:
+    """Programs that forge by what they return or raise, or by what the tests lend them."""
+    rows = [json.loads(line) for line in Path(__file__).with_name("forgers.jsonl").open()]
+    found = {row["name"]: grades(checker, row["gold"], [row["program"]])[0] for row in rows}
+    honest = {row["name"] for row in rows if row["is_honest"]}
+    assert len(found) == len(rows) >= 80
+    assert {name for name, one in found.items() if one.verdict is Verdict.RIGHT} == honest
+    doubtful = {one.reason for one in found.values() if one.verdict is Verdict.UNKNOWN}
+    assert doubtful <= {"own_comparison"}

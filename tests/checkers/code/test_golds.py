@@ -6,13 +6,15 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mclabel.checkers import GradeItem
-from mclabel.checkers.code.checker import CodeChecker, NoCode, program_in
-from mclabel.checkers.code.golds import read_gold
+from mclabel.checkers.code.checker import CodeChecker
+from mclabel.checkers.code.completions import NoCode, program_in
+from mclabel.checkers.code.golds import Gold, read_gold
 from mclabel.checkers.guarded import is_weak
 from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades, problem, refusal
@@ -62,20 +64,20 @@ CASES: list[tuple[Any, str, Verdict, str, str]] = [
     ("assert f() == 1\nassert f() == 2", "n = 0\ndef f():\n    global n\n    n += 1\n    return n",
      RIGHT, "passed", "split"),
     ("assert sorted([3, 1], key=f) == [3, 1]", "def f(x): return -x", RIGHT, "passed", "split"),
-    ("assert f(lambda x: x + 1, 1) == 2", "def f(g, x): return g(x)", RIGHT, "passed", "inside"),
+    ("assert f(lambda x: x + 1, 1) == 2", "def f(g, x): return g(x)", RIGHT, "passed", "split"),
     ("assert f(len, 'ab') == 2\nassert f(str, 1) == '1'", "def f(g, x): return g(x)", RIGHT,
-     "passed", "inside"),
-    ("assert most([Pair(1, 2), Pair(3, 4)]) == 3", PAIR, RIGHT, "passed", "inside"),
+     "passed", "split"),
+    ("assert most([Pair(1, 2), Pair(3, 4)]) == 3", PAIR, RIGHT, "passed", "split"),
     ("assert Find_Max([1, 3]) == 3", "def Find_Max(x): return max(x)", RIGHT, "passed", "split"),
     ({"tests": ["assert f(1) == 1"], "inside": True}, "def f(x): return x", RIGHT, "passed",
      "inside"),
     ({"tests": ["assert f(1) == 2"], "inside": True}, "def f(x): return x", WRONG, "test_failed:0",
      "inside"),
-    ("g = {'k': len}\nassert f(g['k']) == 1", "def f(x): return 1", UNKNOWN,
-     "gold: a test passes a value that cannot be sent (builtin_function_or_method): "
-     "set inside: true, or a larger checker.output_kib", "split"),
+    ("import sys\nassert f(sys) == 1", "def f(x): return 1", UNKNOWN,
+     "gold: the tests pass a value that cannot be sent (module): set inside: true, or a larger "
+     "checker.output_kib", "none"),
     ("x = 1 / 0\nassert f(x) == 1", "def f(x): return 1", UNKNOWN,
-     "gold: the tests raise ZeroDivisionError before they call the solution", "split"),
+     "gold: the tests raise ZeroDivisionError before they call the program", "none"),
     ({"inputs": [[1, [2]]], "outputs": [[1, 2]], "fn_name": "f"},
      "def f(a, b): return (a, *b)", RIGHT, "passed", "split"),
     ({"inputs": [[1], [2]], "outputs": [1, 3], "fn_name": "f"}, "def f(a): return a", WRONG,
@@ -109,7 +111,7 @@ CASES: list[tuple[Any, str, Verdict, str, str]] = [
 def test_verdicts(checker: CodeChecker) -> None:
     for gold, code, *wanted in CASES:
         (found,) = grades(checker, gold, [code])
-        weak = "inside: " if found.layer == "inside" else ""
+        weak = "weak: " if found.layer == "inside" else ""
         verdict, reason, layer = wanted
         assert [found.verdict, found.reason, found.layer] == [verdict, weak + reason, layer]
         assert is_weak(found.reason) == (layer == "inside")
@@ -125,7 +127,11 @@ def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeC
     ]
     found = [one.answer for one in grades(checker, gold, codes)]
     assert checker.group([found]) == [[0, 0, 1, 2, 2, 3]]
-    assert found[2:] == ["4; 4", *2 * ["ZeroDivisionError; ZeroDivisionError"], "no_function"]
+    assert found[2:] == [
+        "4; 4",
+        *2 * ["ZeroDivisionError; ZeroDivisionError"],
+        "no_function; no_function",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -134,15 +140,18 @@ def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeC
         ("", "no tests"),
         ("f(1)", "no tests"),
         ("assert f(1) ==", "do not parse"),
-        ("assert 1 == 1", "nothing of the solution"),
-        ("def f(x): return x\nassert f(1) == 1", "nothing of the solution"),
-        ("import numpy\nassert f(numpy.array(1)) == 1", "import numpy"),
-        ([1], "neither a text nor an object"),
+        ("assert 1 == 1", "nothing of the program"),
+        ("def f(x): return x\nassert f(1) == 1", "nothing of the program"),
+        ("import numpy\nassert f(numpy.array(1)) == 1", "need numpy, which"),
+        ([1], "with input and output"),
         ({"question": 1}, "no tests"),
         ({"tests": [], "more": 1}, "unknown keys more"),
         ({"tests": [1]}, "neither a text nor a list"),
-        ({"test": "def test(): pass", "entry_point": "f"}, "no function check"),
-        ({"test": "def check(candidate): assert True", "entry_point": "1f"}, "no name"),
+        ({"test": "def test(): pass", "entry_point": "f"}, "nothing is asserted"),
+        (
+            {"test": "def check(candidate): assert True", "entry_point": "1f"},
+            "must name a function",
+        ),
         ({"inputs": [], "outputs": []}, "no tests"),
         ({"inputs": ["1"], "outputs": []}, "1 inputs and 0 outputs"),
         ({"inputs": [1], "outputs": [1]}, "must be texts"),
@@ -179,13 +188,13 @@ def test_golds_that_can_be_used_are_not_refused(checker: CodeChecker) -> None:
     ],
 )
 def test_the_program_of_a_completion(completion: str, code: str) -> None:
-    assert program_in(completion).strip() == code.strip()
+    assert program_in(completion, Gold()).strip() == code.strip()
 
 
 def test_bodies_continue_the_prompt() -> None:
     for body in ("    return a + b", "return a + b", "```python\n    return a + b\n```"):
         names: dict[str, Any] = {}
-        exec(program_in(body, prompt=HEAD, name="add"), names)
+        exec(program_in(body, Gold(prompt=HEAD, names=("add",))), names)
         assert names["add"](1, 2) == 3
     for text, reason in [
         ("I do not know.", "no_code"),
@@ -193,7 +202,7 @@ def test_bodies_continue_the_prompt() -> None:
         ("```\nx =\n```", "syntax"),
     ]:
         with pytest.raises(NoCode, match=reason):
-            program_in(text)
+            program_in(text, Gold())
 
 
 def test_it_works_without_threads_and_after_a_fork(checker: CodeChecker) -> None:
@@ -205,3 +214,22 @@ def test_it_works_without_threads_and_after_a_fork(checker: CodeChecker) -> None
         os._exit(0 if asyncio.run(checker.grade([item]))[0].verdict is RIGHT else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert asyncio.run(checker.grade([item]))[0].verdict is RIGHT
+
+
+def _cases() -> list[dict[str, Any]]:
+    lines = Path(__file__).with_name("golds.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.slow
+def test_golds_of_every_form_have_the_verdicts_that_their_programs_deserve() -> None:
+    """Only what needs a package that Python does not bring may be unknown."""
+    checker = code_checker(time_s=2)
+    found = {
+        case["name"]: grades(checker, case["gold"], [case["completion"]])[0] for case in _cases()
+    }
+    wanted = {case["name"]: case["want"] for case in _cases() if case["want"] is not None}
+    assert len(wanted) >= 74
+    assert {
+        name: found[name] for name, want in wanted.items() if found[name].verdict.value != want
+    } == {}

@@ -1,0 +1,215 @@
+"""Problems with tests in the rows of public data sets, by the columns that only they have.
+
+HumanEval(+), BigCodeBench, LeetCodeDataset, MBPP(+), KodCode, AceCode, APPS, TACO, LiveCodeBench,
+CodeContests, open-r1's codeforces and SYNTHETIC-1. Of a row it takes the text of the problem and a
+gold of `checker=code` (docs/code.md). A row whose tests need more than Python says what it lacks.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import pickle
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mclabel.checkers.code.golds import BadGold, pairs_of_cases
+from mclabel.core.errors import RejectReason
+
+MAX_TESTS_BYTES = 1 << 24
+"""Of the tests of a row when they are unpacked."""
+_ANSWERED = ("answer", "final_answer", "reward_model")
+"""Columns of rows whose gold is an answer, whatever else they have."""
+
+
+@dataclass(frozen=True)
+class CodeRow:
+    """A problem with tests."""
+
+    text: str
+    """The problem."""
+    gold: Mapping[str, Any] | str
+    """What `checker=code` takes."""
+    columns: frozenset[str]
+    """Columns that hold tests and solutions, which are not kept as metadata."""
+
+
+def read_code_row(row: Mapping[str, Any]) -> CodeRow | RejectReason | None:
+    """The problem and the tests of a row; None if it has none that are known.
+
+    Args:
+        row: of a data set.
+    """
+    row = {str(name): value for name, value in row.items() if value is not None}
+    if any(name in row for name in _ANSWERED):
+        return None
+    layout = next((one for one in _LAYOUTS if one.columns <= row.keys() and one.fits(row)), None)
+    if layout is None:
+        return None
+    try:
+        gold = layout.gold(row)
+    except (BadGold, ValueError, TypeError, KeyError, AttributeError) as error:
+        return RejectReason(
+            "no_gold", f"the tests of a row of {layout.name} cannot be read: {error}"
+        )
+    if not gold:
+        return RejectReason("no_gold", f"the row of {layout.name} has no tests. Remove it")
+    text = next((row[one] for one in layout.texts if isinstance(row.get(one), str)), "")
+    if not text.strip():
+        return RejectReason("no_problem", f"no text in {' or '.join(layout.texts)}")
+    starter = row.get("starter_code")
+    if isinstance(starter, str) and starter.strip() and starter not in text:
+        text = f"{text}\n\n{starter}"
+    return CodeRow(text, gold, _TESTS)
+
+
+_TESTS = frozenset({
+    "test", "test_list", "challenge_test_list", "test_setup_code", "test_imports", "test_cases",
+    "entry_point", "code", "canonical_solution", "solution", "solutions", "completion",
+    "input_output", "public_test_cases", "private_test_cases", "public_tests", "private_tests",
+    "generated_tests", "official_tests", "examples", "verification_info", "code_prompt",
+    "complete_prompt", "gold_standard_solution", "inferences", "prompt", "text", "question",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the rows of a data set are read."""
+
+    name: str
+    columns: frozenset[str]
+    texts: tuple[str, ...]
+    gold: Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
+    fits: Callable[[Mapping[str, Any]], bool] = lambda row: True
+
+
+def _with(row: Mapping[str, Any], **names: str) -> dict[str, Any]:
+    """Columns under the names that a gold gives them, of those that the row has."""
+    return {key: row[name] for key, name in names.items() if name in row}
+
+
+def _of_check(row: Mapping[str, Any]) -> dict[str, Any]:
+    gold = _with(row, test="test", entry_point="entry_point", prompt="prompt")
+    return gold | _with(row, canonical_solution="canonical_solution")
+
+
+def _of_leetcode(row: Mapping[str, Any]) -> dict[str, Any]:
+    gold = _with(row, test="test", entry_point="entry_point", prompt="prompt")
+    solution = row.get("completion")
+    return gold | ({"solution": f"{row['prompt']}\n{solution}"} if solution else {})
+
+
+def _of_big_code_bench(row: Mapping[str, Any]) -> dict[str, Any]:
+    gold = _with(row, test="test", entry_point="entry_point", prompt="code_prompt")
+    return gold | _with(row, canonical_solution="canonical_solution")
+
+
+def _of_mbpp(row: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(row.get("test"), str):
+        return _with(row, test="test", code="code")
+    names = ("test_list", "test_setup_code", "test_imports", "code")
+    return _with(row, **dict(zip(names, names, strict=True)))
+
+
+def _of_live_code_bench(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    cases = [*_cases(row["public_test_cases"]), *_cases(row.get("private_test_cases", "[]"))]
+    name = (_parsed(row.get("metadata") or "{}") or {}).get("func_name")
+    return pairs_of_cases([{**one, **({"fn_name": name} if name else {})} for one in cases])
+
+
+def _of_code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = [row.get(f"{kind}_tests") or {} for kind in ("public", "private", "generated")]
+    return {
+        "inputs": [one for kind in kinds for one in kind.get("input", ())],
+        "outputs": [one for kind in kinds for one in kind.get("output", ())],
+    }
+
+
+def _of_codeforces(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    if row.get("input_mode", "stdio") != "stdio":
+        raise BadGold(f"input_mode is {row['input_mode']!r}: only standard input is there")
+    if row.get("generated_checker"):
+        raise BadGold("outputs are judged by a program of the row, generated_checker")
+    return pairs_of_cases(list(row["official_tests"]))
+
+
+def _of_synthetic(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    info = _parsed(row["verification_info"])
+    if info.get("language", "python") != "python":
+        raise BadGold(f"the language is {info['language']!r}: only Python can be run")
+    return pairs_of_cases(list(info["test_cases"]))
+
+
+def _parsed(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _cases(text: Any) -> list[Any]:
+    """Test cases as JSON, or as LiveCodeBench packs them: a pickled text, deflated, in base64."""
+    if not isinstance(text, str) or text.lstrip()[:1] in ("[", ""):
+        return list(_parsed(text or "[]"))
+    try:
+        packed = base64.b64decode(text, validate=True)
+        unpacker = zlib.decompressobj()
+        content = unpacker.decompress(packed, MAX_TESTS_BYTES)
+        if unpacker.unconsumed_tail:
+            raise BadGold(f"private_test_cases unpack to more than {MAX_TESTS_BYTES:,} bytes")
+        return list(json.loads(_Texts(io.BytesIO(content)).load()))
+    except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError) as error:
+        raise BadGold(f"private_test_cases are no packed text ({error})") from error
+
+
+class _Texts(pickle.Unpickler):
+    """Reads a pickled text, and runs nothing: it finds no classes and no functions."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        """Refuse."""
+        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
+
+
+def _layouts() -> Iterator[_Layout]:
+    check = frozenset({"test", "entry_point"})
+    yield _Layout(
+        "SYNTHETIC-1", frozenset({"verification_info"}), ("prompt", "problem"), _of_synthetic
+    )
+    yield _Layout(
+        "LiveCodeBench", frozenset({"public_test_cases"}), ("question_content",),
+        _of_live_code_bench,
+    )  # fmt: skip
+    yield _Layout(
+        "CodeContests", frozenset({"public_tests", "private_tests"}), ("description",),
+        _of_code_contests,
+    )  # fmt: skip
+    yield _Layout(
+        "codeforces", frozenset({"official_tests"}), ("prompt", "description"), _of_codeforces
+    )
+    yield _Layout(
+        "BigCodeBench", check | {"code_prompt"}, ("instruct_prompt", "complete_prompt"),
+        _of_big_code_bench,
+    )  # fmt: skip
+    yield _Layout(
+        "LeetCodeDataset", check | {"problem_description"}, ("query", "problem_description"),
+        _of_leetcode,
+    )  # fmt: skip
+    yield _Layout("HumanEval", check | {"prompt"}, ("prompt",), _of_check)
+    yield _Layout("MBPP", frozenset({"test_list"}), ("text", "prompt", "question"), _of_mbpp)
+    yield _Layout(
+        "AceCode", frozenset({"test_cases"}), ("question",),
+        lambda row: {"test_list": list(row["test_cases"])},
+    )  # fmt: skip
+    yield _Layout(
+        "KodCode", frozenset({"test", "solution"}), ("question",),
+        lambda row: _with(row, tests="test", solution="solution"),
+        lambda row: isinstance(row["test"], str) and "assert" in row["test"],
+    )  # fmt: skip
+    yield _Layout(
+        "APPS", frozenset({"input_output"}), ("question", "problem"),
+        lambda row: row["input_output"],
+    )  # fmt: skip
+
+
+_LAYOUTS = tuple(_layouts())
