@@ -16,7 +16,7 @@ from mclabel.engines import Engine, make_engine, runs_model
 from mclabel.engines.base import never_fits
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.gate import GatedPolicy
-from mclabel.engines.settings import PolicySettings, settings_of
+from mclabel.engines.settings import PolicySettings, in_section, settings_of
 from mclabel.judge.base import (
     UNKNOWN_VOTE,
     Answer,
@@ -265,7 +265,7 @@ class CriticJudge(Judge):
             prompt=name,
             number=number,
             max_tokens=max_tokens,
-            text=found.text,
+            text=in_section(found.text, POLICY) if found.finish_reason == "failed" else found.text,
             finish_reason=found.finish_reason,
             num_tokens=found.num_tokens,
         )
