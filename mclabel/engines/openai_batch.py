@@ -439,23 +439,22 @@ class Batches:
         errors = _RowErrors()
         for num_left in reversed(range(FILE_POLLS)):
             num_rows, faults, may_come = await self._read_once(name, batch, errors)
-            num_found = sum(key in self._found for key in keys)
             missing = [key for key in keys if key not in self._found and key not in errors]
+            num_answered = sum(key in self._found for key in keys) + len(errors.failures)
+            lacks_answers = bool(faults) or calls.num_completed(batch) > num_answered
             was_cut_off = calls.status_of(batch) in calls.ENDED - {"completed"}
-            if not missing or (
-                was_cut_off and not faults and calls.num_completed(batch) <= num_found
-            ):
+            if not missing or (was_cut_off and not lacks_answers):
                 return errors
             if not (num_left and may_come):
                 break
             await asyncio.sleep(self._settings.batch_poll_s)
             batch = await self._poll(name, batch_id)
-        if faults or not num_rows:
+        if lacks_answers or not num_rows:
             raise EngineError(
                 f"policy.engine.batch=true: the batch {batch_id} at {self._url} is "
                 f"{calls.status_of(batch)}, but {len(missing):,} of its answers cannot be read: "
-                f"{'; '.join(faults) or 'it names no output_file_id'}. Run the same command again "
-                "to read them; nothing in it is asked twice. To ask, and pay, its requests again, "
+                f"{'; '.join(faults) or 'the files that it names lack them'}. Run the same command "
+                "again to read them; nothing in it is asked twice. To pay for its requests again, "
                 f"delete batches/{name}.* in the run"
             )
         no_row = RequestFailed(f"the files of the batch {batch_id} have no row for the request")

@@ -174,7 +174,9 @@ def test_a_file_that_cannot_be_read_is_read_later_and_never_paid_again(
         done = run(*command)
         assert done.exit_code == 2, done.output
         output = " ".join(done.output.split())
-        file = "it names no output_file_id" if fault == "unnamed" else "output_file_id file-1"
+        file = (
+            "the files that it names lack them" if fault == "unnamed" else "output_file_id file-1"
+        )
         assert "the batch batch-0 at http" in output and file in output
         assert "Run the same command again to read them" in output
         num_polls = 10_000 - len(server.lost_files)
@@ -183,6 +185,21 @@ def test_a_file_that_cannot_be_read_is_read_later_and_never_paid_again(
         server.lost_files += [fault] * 3
         assert run(*command).exit_code == 0
         assert is_paid_once(server) and set(server.asked.values()) == {1}
+    check(tmp_path / "out")
+
+
+def test_answers_of_an_expired_batch_are_not_asked_again_while_its_file_is_missing(
+    source: Path, tmp_path: Path
+) -> None:
+    with batch_server() as server:
+        command = critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK)
+        server.endings.append(("expired", 10))
+        server.lost_files += ["unnamed"] * 10_000
+        done = run(*command)
+        assert done.exit_code == 2 and "but 10 of its answers cannot be read" in done.output
+        server.lost_files.clear()
+        assert run(*command).exit_code == 0
+        assert sizes(server) == [48, 38] and is_paid_once(server)
     check(tmp_path / "out")
 
 

@@ -154,6 +154,9 @@ class BatchServer(Server):
             found = good if reply.status == 200 else bad
             found.append({"custom_id": row["custom_id"], "response": answer, "error": None})
             self.paid[row["custom_id"]] += reply.status == 200
+        num_failed = len(rows) - len(good)
+        counts = {"total": len(rows), "completed": len(good), "failed": num_failed}
+        batch["request_counts"] = counts
         error = {"code": f"batch_{state}", "message": "not executed in time"}
         bad += [
             {"custom_id": row["custom_id"], "response": None, "error": error}
