@@ -138,10 +138,14 @@ class Completion:
     not ended the solution, and it can be continued."""
     num_counted: int | None = None
     """Number of sampled tokens, from a service that counts them and does not give their ids."""
+    is_counted: bool = True
+    """False if a service gives neither the ids of the sampled tokens nor their number."""
 
     @property
-    def num_tokens(self) -> int:
-        """Number of sampled tokens."""
+    def num_tokens(self) -> int | None:
+        """Number of sampled tokens; None if it is unknown."""
+        if not self.is_counted:
+            return None
         return len(self.ids) if self.num_counted is None else self.num_counted
 
 

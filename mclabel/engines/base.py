@@ -374,7 +374,7 @@ class CheckedEngine(Guard):
             )
         finally:
             self._num_live -= 1
-        self._num_tokens += found.num_tokens
+        self._num_tokens += found.num_tokens or 0
         return found
 
     def _fault(
@@ -392,7 +392,7 @@ class CheckedEngine(Guard):
             room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
         if found.at_stop and not stop:
             return "gave at_stop=True, but was not asked to stop at a text"
-        if found.num_tokens > room:
+        if found.num_tokens is not None and found.num_tokens > room:
             return (
                 f"gave {found.num_tokens:,} ids after a prefix of {len(prefix):,}, must give "
                 f"{room:,} at most (policy.max_tokens, and what the model takes)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import json
 import logging
 import math
 import os
@@ -31,6 +32,10 @@ LONGEST_RETRY_AFTER_S = 300.0
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """OpenAI's names of errors of an account that has spent its money: the first comes with status 429,
 as a limit of the rate does."""
+_NOT_PROCESSED = frozenset(
+    {"batch_expired", "batch_cancelled", "rate_limit_exceeded", "rate_limit_error"}
+)
+"""Codes of errors that say that a request was not processed: it can be sent again."""
 MAX_SHOWN = 300  # characters of a server's words in a message
 
 BAD_TRIES = 3
@@ -43,6 +48,45 @@ Request = Callable[["AsyncOpenAI"], Awaitable[Any]]
 
 class BusyError(Exception):
     """A server gave an answer that another try may better."""
+
+
+class ErrorAnswer(Exception):
+    """An error in place of an answer that has the status of a success, as OpenRouter sends it."""
+
+    def __init__(self, error: Any) -> None:
+        """Take the status from the code of the error, where it names one.
+
+        Args:
+            error: the object or text that the server sent.
+        """
+        self.status_code, self.body = error_status(error, 200), error
+        super().__init__(error_words(error))
+
+
+def error_words(error: Any) -> str:
+    """Return the message in an error of a server, else the whole error as JSON."""
+    if isinstance(error, dict) and "error" in error:
+        error = error["error"]
+    message = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(message, str) or not message:
+        return json.dumps(error)
+    code = error.get("code") if isinstance(error, dict) else None
+    return message if code is None else f"{message} ({code})"
+
+
+def error_status(error: Any, status: int) -> int:
+    """Return the HTTP status that the code of an error stands for, or else the given status.
+
+    Args:
+        error: the object of the error.
+        status: of the answer with the error.
+    """
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, str) and code.lower() in _NOT_PROCESSED:
+        return 429
+    if isinstance(code, str) and code.isascii() and code.isdecimal():
+        code = int(code)
+    return code if type(code) is int and 400 <= code < 600 else status
 
 
 def pause_s(num_failures: int) -> float:
@@ -136,20 +180,23 @@ class Endpoints:
             for url in urls
         ]
 
-    async def ask(self, request: Request, *, home: int, retry_s: float) -> Any:
+    async def ask(
+        self, request: Request, *, home: int, retry_s: float, max_tries: int = BAD_TRIES
+    ) -> Any:
         """What a server answers, tried again while servers are busy or away.
 
         Args:
             request: sends it.
             home: requests with one number go to one endpoint, while it lives.
             retry_s: how long it is tried again.
+            max_tries: how often it is sent at most if its answers cannot be used.
 
         Raises:
             BadAnswer: servers answered several times, and never with what can be used.
             EngineError: no server answered in that time, one refused for good, or no answer of
                 many can be used.
         """
-        for left in reversed(range(BAD_TRIES)):
+        for left in reversed(range(max_tries)):
             try:
                 found = await self._ask(self._endpoints, request, home, retry_s)
             except BadAnswer as error:
@@ -191,18 +238,20 @@ class Endpoints:
                 continue
             try:
                 answer = await request(endpoint.client)
-            except (APIConnectionError, APIStatusError, BusyError) as error:
+            except (APIConnectionError, APIStatusError, BusyError, ErrorAnswer) as error:
                 asked = None
                 if isinstance(error, APIStatusError):
-                    if not is_passing(error.status_code, error.body):
-                        raise self.refusal(
-                            endpoint.url, error.status_code, error.body, error.response.text
-                        ) from error
                     asked = retry_after_s(error.response.headers)
+                if isinstance(error, APIStatusError | ErrorAnswer):
+                    status, said = error.status_code, error.body
+                    if not is_passing(status, said):
+                        words = error.response.text if isinstance(error, APIStatusError) else None
+                        words = words or str(error)
+                        raise self.refusal(endpoint.url, status, said, words) from error
                 endpoint.set_aside(asked, error)
                 failing_since = failing_since or time.monotonic()
                 # One that limits the rate, and answers others, will answer this request, too.
-                limits = isinstance(error, APIStatusError) and error.status_code == 429
+                limits = getattr(error, "status_code", None) == 429
                 retry_s = max(retry_s, self._limited_s) if limits else retry_s
                 since = max(failing_since, endpoint.answered_at if limits else 0.0)
                 if time.monotonic() - since >= retry_s:
@@ -275,6 +324,8 @@ class Endpoints:
                     "has no such address or model. Check policy.engine.endpoints (most end in /v1)"
                     f" and policy.engine.model. Its answer: {self.shown(words)}"
                 )
+            case _ if status < 400:
+                return RefusedError(f"policy.engine: {url} answers an error: {self.shown(words)}")
             case _:
                 why = f"refuses the request: {self.shown(words)}"
         return kind(f"policy.engine: {url} {why} (HTTP {status})")

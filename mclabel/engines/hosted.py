@@ -10,18 +10,18 @@ they are paid.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from mclabel.core.errors import BadAnswer, ConfigError, EngineError
+from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.records import Completion, FinishReason
 from mclabel.core.settings import ONE_VALUE, OPERATIONAL, rule
 from mclabel.engines.chat import chat_messages
-from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError
-from mclabel.engines.openai_answer import ServerAnswer, bad_answer, post, read_answer
+from mclabel.engines.endpoints import Endpoints, RefusedError
+from mclabel.engines.openai_answer import ServerAnswer, post, read_answer
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.engines.text import PROBE
@@ -29,14 +29,6 @@ from mclabel.engines.text import PROBE
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-_ENDS: Mapping[str, FinishReason] = {
-    "stop": "stop",
-    "eos": "stop",  # Together
-    "length": "length",
-    "model_length": "length",  # Mistral
-}
-"""How a service says that an answer ended, whole or cut."""
-_BUSY_ENDS = ("abort", "insufficient_system_resource")  # vLLM, DeepSeek
 _LENGTHS = ("max_completion_tokens", "max_tokens")
 _OWN = frozenset({"model", "messages", "n", "stream", "stream_options", *_LENGTHS})
 """Parameters that `parameters` must leave alone."""
@@ -59,6 +51,9 @@ class HostedEngine(ServedEngine):
         parameters: Annotated[dict[str, Any], ONE_VALUE] = Field({}, max_length=64)
         """More parameters of each request, such as {reasoning_effort: low}. null leaves one out,
         such as {temperature: null}."""
+        read_reasoning: bool = False
+        """Whether an answer with empty content is read from its reasoning_content, or reasoning,
+        where a server with a wrong reasoning parser puts the whole answer."""
 
         @property
         def served_name(self) -> str | None:
@@ -114,10 +109,14 @@ class HostedEngine(ServedEngine):
 
     async def look(self, endpoints: Endpoints) -> None:
         """Ask each address for one short answer: not every service lists its models."""
-        body = self._body(PROBE, self.policy.room(0, 0, inf), self.seed)
+        room = self.policy.room(0, 0, inf)
+        body = self._body(PROBE, room, self.seed)
 
         async def request(client: AsyncOpenAI) -> Completion:
-            return self._completion(await post(client, self.api, body))
+            found = self._read(await post(client, self.api, body))
+            if _is_misplaced(found, room) and not self.settings.read_reasoning:
+                raise EngineError(f"policy.engine=hosted: {_misplaced(found)}")
+            return self._completion(found, room)
 
         try:
             await endpoints.ask_each(request, retry_s=self.start_s)
@@ -158,7 +157,13 @@ class HostedEngine(ServedEngine):
         room = self.policy.room(0, 0, inf, max_tokens)
         body = self._body(self.decode(prompt), room, seed)
         home = hash(tuple(prompt))
-        return await self.ask(body, self._completion, home=home, priority=priority, seed=seed)
+        return await self.ask(
+            body,
+            lambda answer: self._completion(self._read(answer), room),
+            home=home,
+            priority=priority,
+            seed=seed,
+        )
 
     # Requests
 
@@ -176,28 +181,27 @@ class HostedEngine(ServedEngine):
         }
         return {name: value for name, value in body.items() if value is not None}
 
-    def _completion(self, answer: dict[str, Any]) -> Completion:
-        """The completion in an answer, `failed` where the service keeps it to itself."""
+    def _read(self, answer: dict[str, Any]) -> ServerAnswer:
         found = read_answer(answer, self.api, may_lack_text=True)
-        if found.num_sampled is None:
-            raise bad_answer("has no usage.completion_tokens")
-        if found.finish_reason in _BUSY_ENDS:
-            raise BusyError(f"an answer ended with {found.finish_reason!r}")
-        finish_reason = _ENDS.get(found.finish_reason, "failed")
+        self.note_gaps(found)
+        return found
+
+    def _completion(self, found: ServerAnswer, room: int) -> Completion:
+        """The completion in an answer, `failed` where the service keeps it to itself."""
+        finish_reason, text = found.end(room), found.text
         why = _withheld(found, finish_reason)
-        if finish_reason == "failed" and not why:
-            raise BadAnswer(
-                f"policy.engine: an answer ended with {found.finish_reason!r}, must be stop, "
-                "length or content_filter"
-            )
+        if _is_misplaced(found, room):
+            text = found.reasoning
+            why = "" if self.settings.read_reasoning else _misplaced(found)
         self.count(found, found.num_sampled)
         assert self._endpoints is not None
-        ids = self.encode(self._endpoints.shown(why) if why else found.text)
+        ids = self.encode(self._endpoints.shown(why) if why else text)
         return Completion(
             ids=ids,
             text=self.decode(ids),
             finish_reason="failed" if why else finish_reason,
             num_counted=found.num_sampled,
+            is_counted=found.num_sampled is not None,
         )
 
     def _remedy(self, cause: BaseException | None) -> str:
@@ -215,12 +219,30 @@ class HostedEngine(ServedEngine):
         )
 
 
+def _is_misplaced(found: ServerAnswer, room: int) -> bool:
+    """Whether the text of a whole answer is in the field for thoughts alone."""
+    is_whole = found.end(room) == "stop" and not found.refusal
+    return is_whole and not found.text.strip() and bool(found.reasoning.strip())
+
+
+def _misplaced(found: ServerAnswer) -> str:
+    return (
+        f"message.content of an answer is empty, and its {len(found.reasoning):,} characters of "
+        "text are in reasoning_content or reasoning. Set policy.engine.read_reasoning=true, or "
+        "serve the model with the right reasoning parser"
+    )
+
+
 def _withheld(found: ServerAnswer, finish_reason: FinishReason) -> str:
     """Why the service gives no answer; empty if it gives one."""
     if found.refusal:
         return f"the model refuses to answer: {found.refusal}"
+    if found.error:
+        return f"the service broke the answer off: {found.error}"
     if found.finish_reason == "content_filter":
         return "the service's content filter keeps the answer back (finish_reason content_filter)"
+    if finish_reason == "failed":
+        return f"the service broke the answer off (finish_reason {found.finish_reason})"
     if not found.has_text and finish_reason != "length":
         return f"the answer has no text (finish_reason {found.finish_reason})"
     return ""

@@ -10,17 +10,17 @@ shows by its prompt's ids, in every answer, that it read the very ids that were 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mclabel.core.errors import BadAnswer, EngineError
-from mclabel.core.records import Completion, FinishReason
+from mclabel.core.records import Completion
 from mclabel.core.settings import OPERATIONAL
 from mclabel.engines.base import NO_ROOM
-from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError
+from mclabel.engines.endpoints import Endpoints, RefusedError
 from mclabel.engines.model import ModelEngine
-from mclabel.engines.openai_answer import post, read_answer, served_models
+from mclabel.engines.openai_answer import bad_answer, post, read_answer, served_models
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
@@ -32,9 +32,6 @@ PROBE_PREFIX = "Step 1: one and one"
 ROUND_TRIPS = ("a\n\nb", "  x = 1/2 \n", "\\boxed{½}\n", "Step 1: 3 · 4 = 12.\n")
 MAX_PROBLEMS = 20_000  # whose texts are kept for the chat endpoint
 NEEDS = "Use a server that does, such as vLLM's, or policy.engine=vllm, which runs the model itself"
-
-_ENDS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}
-"""How a server says that a completion ended."""
 
 
 class OpenAIEngine(ServedEngine, ModelEngine):
@@ -131,7 +128,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         context = (*prompt, *prefix)
         return await self.ask(
             body,
-            lambda answer: self._completion(answer, context, stop),
+            lambda answer: self._completion(answer, context, room, stop),
             home=hash(tuple(prompt)),
             priority=priority,
             seed=seed,
@@ -177,21 +174,30 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         }
 
     def _completion(
-        self, answer: dict[str, Any], context: tuple[int, ...], stop: Sequence[str] = ()
+        self,
+        answer: dict[str, Any],
+        context: tuple[int, ...],
+        room: int,
+        stop: Sequence[str] = (),
     ) -> Completion:
         """The completion in an answer, which must show that the server read `context`."""
         found = read_answer(answer, self.settings.api)
         self._check_read(found.num_read, found.prompt_ids, context)
-        if found.finish_reason == "abort":
-            raise BusyError("a completion ended with 'abort'")
-        if found.finish_reason not in _ENDS:
+        self.note_gaps(found)
+        finish_reason = found.end(room)
+        if finish_reason == "failed":
             raise BadAnswer(
-                f"policy.engine=openai: a completion ended with {found.finish_reason!r}, must be "
-                "stop or length"
+                "policy.engine=openai: the server broke a completion off: "
+                f"{found.error or found.finish_reason}"
             )
-        finish_reason = _ENDS[found.finish_reason]
         at_stop = False
         ids = found.ids
+        if ids is None and found.reasoning:
+            raise EngineError(
+                "policy.engine.api=chat: the server puts thoughts into reasoning_content and "
+                "returns no token ids (return_token_ids), so the sampled text is not known "
+                "exactly. Start it without a reasoning parser"
+            )
         if ids is None and stop:
             raise EngineError(
                 "policy.engine=openai: the server returns no token ids (return_token_ids), so it "
@@ -209,7 +215,12 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             at_stop=at_stop,
         )
 
-    def _check_read(self, read: int, ids: tuple[int, ...] | None, context: tuple[int, ...]) -> None:
+    def _check_read(
+        self, read: int | None, ids: tuple[int, ...] | None, context: tuple[int, ...]
+    ) -> None:
+        if read is None and ids is None:
+            raise bad_answer("has neither usage.prompt_tokens nor prompt_token_ids")
+        read = len(ids or ()) if read is None else read
         if ids is None and self.settings.api == "chat":
             raise EngineError(
                 "policy.engine.api=chat: the server does not return the token ids of the prompt "
@@ -263,7 +274,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
         async def request(client: AsyncOpenAI) -> Completion:
             seen.append(await post(client, self.settings.api, body))
-            return self._completion(seen[-1], (*prompt, *prefix))
+            return self._completion(seen[-1], (*prompt, *prefix), 1)
 
         try:
             await endpoints.ask(request, home=0, retry_s=self.start_s)

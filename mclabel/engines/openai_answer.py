@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mclabel.core.errors import BadAnswer, EngineError
+from mclabel.core.records import FinishReason
 from mclabel.core.settings import MAX_TOKENS
+from mclabel.engines.endpoints import BusyError, ErrorAnswer, error_words
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 
 _SHOWN = 80
 """Characters of what a server sent that are shown."""
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Fields of a message for the thoughts of a model: of DeepSeek, SGLang and earlier versions of
+vLLM, and of OpenRouter and later versions of vLLM."""
+_STOPS = frozenset({"stop", "eos", "eos_token", "stop_sequence", "stop_token", "end_turn"})
+_CUTS = frozenset({"length", "model_length", "max_tokens", "max_output_tokens", "token_limit"})
+_FAILURES = frozenset({"content_filter", "error", "safety", "recitation", "refusal"})
+_BUSY_ENDS = frozenset({"abort", "insufficient_system_resource"})  # vLLM, DeepSeek
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +37,48 @@ class ServerAnswer:
     """What the model says instead of an answer, of a service that tells it apart."""
     ids: tuple[int, ...] | None
     """Sampled tokens; None where the server gives none."""
-    finish_reason: str
-    """As the server says."""
-    num_read: int
-    """Tokens of the prompt."""
+    reasoning: str
+    """Text in one of `REASONING_FIELDS`; empty if there is none."""
+    finish_reason: str | None
+    """Word of the server for how the answer ended; None if it gives none."""
+    error: str
+    """Message of an error that broke the answer off; empty if there is none."""
+    num_read: int | None
+    """Tokens of the prompt; None if the server does not report them."""
     num_cached: int | None
     """Of these, those that were found in a cache; None where the server does not say."""
     num_sampled: int | None
-    """Tokens of the answer by the server's count, thoughts that it keeps included."""
+    """Tokens of the answer by the server's count, thoughts that it keeps included; None if the
+    server does not report them."""
     prompt_ids: tuple[int, ...] | None
+
+    def end(self, room: int) -> FinishReason:
+        """Return how the answer ended: `failed` if the server broke it off.
+
+        An unknown word is an end unless the answer has as many tokens as it could have.
+
+        Args:
+            room: maximum number of tokens that were asked for.
+
+        Raises:
+            BusyError: the server was too busy to answer.
+        """
+        word = (self.finish_reason or "").lower()
+        if word in _BUSY_ENDS:
+            raise BusyError(f"an answer ended with {self.finish_reason!r}")
+        if self.error or word in _FAILURES:
+            return "failed"
+        if word in _CUTS:
+            return "length"
+        num_tokens = self.num_sampled if self.ids is None else len(self.ids)
+        is_full = num_tokens is not None and num_tokens >= room
+        return "length" if word not in _STOPS and is_full else "stop"
+
+    @property
+    def has_known_end(self) -> bool:
+        """Whether the server names the end by a word that is known."""
+        word = (self.finish_reason or "").lower()
+        return word in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
 
 
 def json_object(content: bytes, path: str) -> dict[str, Any]:
@@ -44,6 +86,7 @@ def json_object(content: bytes, path: str) -> dict[str, Any]:
 
     Raises:
         BadAnswer: it holds none.
+        ErrorAnswer: it holds an error instead.
     """
     try:
         answer = json.loads(content)
@@ -55,7 +98,16 @@ def json_object(content: bytes, path: str) -> dict[str, Any]:
         ) from error
     if not isinstance(answer, dict):
         raise bad_answer("is no object")
+    if (said := error_in(answer)) is not None:
+        raise ErrorAnswer(said)
     return answer
+
+
+def error_in(answer: dict[str, Any]) -> Any:
+    """Return the error that a server sent in place of an answer; None if there is none."""
+    if answer.get("choices"):
+        return None
+    return answer if answer.get("object") == "error" else answer.get("error") or None
 
 
 def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False) -> ServerAnswer:
@@ -71,12 +123,11 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
     """
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    usage = answer.get("usage")
     if not isinstance(choice, dict):
         raise bad_answer("has no choices")
-    num_read = _count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-    if not isinstance(usage, dict) or num_read is None:
-        raise bad_answer("has no usage.prompt_tokens")
+    usage = answer.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    num_read = _count(usage.get("prompt_tokens"))
     ids = _ids(choice.get("token_ids"), "choices[0].token_ids")
     name = "text" if api == "completions" else "message.content"
     message = choice if api == "completions" else choice.get("message")
@@ -86,8 +137,8 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
     if not isinstance(text, str) and not (text is None and (may_lack_text or ids is not None)):
         raise bad_answer(f"has no text in choices[0].{name}")
     reason = choice.get("finish_reason")
-    if not isinstance(reason, str):
-        raise bad_answer("has no choices[0].finish_reason")
+    error = choice.get("error")
+    thoughts = (message.get(field) for field in REASONING_FIELDS)
     details = usage.get("prompt_tokens_details")
     cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
     refusal = message.get("refusal")
@@ -96,9 +147,11 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
         has_text=text is not None,
         refusal=refusal if isinstance(refusal, str) else "",
         ids=ids,
-        finish_reason=reason,
+        reasoning=next((text for text in thoughts if isinstance(text, str) and text), ""),
+        finish_reason=reason if isinstance(reason, str) and reason else None,
+        error=error_words(error) if error else "",
         num_read=num_read,
-        num_cached=None if cached is None else min(cached, num_read),
+        num_cached=None if cached is None or num_read is None else min(cached, num_read),
         num_sampled=_count(usage.get("completion_tokens")),
         prompt_ids=_ids(
             answer.get("prompt_token_ids", choice.get("prompt_token_ids")), "prompt_token_ids"

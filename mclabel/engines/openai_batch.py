@@ -20,7 +20,9 @@ import logging
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,14 +33,15 @@ from mclabel.core.settings import MAX_SECONDS, OPERATIONAL
 from mclabel.engines import openai_batch_calls as calls
 from mclabel.engines.endpoints import (
     BAD_TRIES,
-    BusyError,
     Endpoints,
     RefusedError,
     Request,
+    error_status,
+    error_words,
     is_passing,
 )
 from mclabel.engines.loading import Keep
-from mclabel.engines.openai_answer import json_object
+from mclabel.engines.openai_answer import error_in, json_object
 from mclabel.engines.openai_batch_calls import Gathered, Records, new_name
 from mclabel.engines.settings import BatchSettings
 
@@ -49,6 +52,10 @@ logger = logging.getLogger(__name__)
 
 _MISSING = (404, 405, 501)
 """What servers answer at addresses that they do not have."""
+LOST_POLLS = 5
+"""Polls in a row without a batch after which it is lost."""
+FILE_POLLS = 20
+"""Polls of a batch that has ended after which its files are not read any more."""
 
 
 class BatchApiSettings(BatchSettings):
@@ -79,6 +86,19 @@ def request_id(body: Mapping[str, Any], seed: int) -> str:
     """
     text = json.dumps([body, seed], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass
+class _RowErrors:
+    """The requests of a batch whose rows have errors."""
+
+    failures: dict[str, Exception] = field(default_factory=dict)
+    """Errors that stay."""
+    unprocessed: dict[str, str] = field(default_factory=dict)
+    """Messages of the requests that the server did not process, and would take again."""
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.failures or key in self.unprocessed
 
 
 class Batches:
@@ -112,6 +132,9 @@ class Batches:
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._num_empty = self._num_again = 0
+        self._num_unprocessed: Counter[str] = Counter()
+        """How often a request was not processed in a batch that was."""
+        self._unknown_states: set[str] = set()
         self.num_signs = 0
         """How often the server has said how a batch stands."""
 
@@ -133,9 +156,9 @@ class Batches:
             seed: see `request_id`.
 
         Raises:
-            BusyError: the request failed, and may succeed if it is asked again.
-            RefusedError: it would fail again.
-            EngineError: the server has failed a whole batch, or has not ended one in time.
+            RequestFailed: the request failed, and is not to be asked again.
+            EngineError: the server has failed a whole batch, has not ended one in time, or does
+                not give the answers of one.
         """
         key = request_id(body, seed)
         while key not in self._found:
@@ -154,9 +177,24 @@ class Batches:
         start, size = self._found[key]
         return json_object(os.pread(self._answers.fileno(), size, start), self._address)
 
-    def forget(self, body: Mapping[str, Any], seed: int) -> None:
-        """Drop an answer that cannot be used: the request is asked again the next time."""
-        self._found.pop(request_id(body, seed), None)
+    def forget(self, body: Mapping[str, Any], seed: int, why: str) -> None:
+        """Drop an answer of a busy server: the request is asked again the next time.
+
+        Raises:
+            RequestFailed: that was done often enough.
+        """
+        key = request_id(body, seed)
+        if (failure := self._again(key, why)) is not None:
+            raise failure
+        self._found.pop(key, None)
+
+    def _again(self, key: str, why: str) -> RequestFailed | None:
+        """Count that a request was not processed; return its failure once that is final."""
+        self._num_unprocessed[key] += 1
+        if self._num_unprocessed[key] < BAD_TRIES:
+            return None
+        words = self._endpoints.shown(why)
+        return RequestFailed(f"not processed in {BAD_TRIES} batches, the last time: {words}")
 
     async def close(self) -> None:
         """End all waiting here. Batches go on at the server."""
@@ -275,11 +313,7 @@ class Batches:
     async def _wait(self, name: str, batch_id: str, keys: list[str], *, is_ours: bool) -> None:
         """Wait until a batch has ended, and hand out what it brings."""
         settings, begun = self._settings, time.monotonic()
-        while True:
-            batch = await self._call(lambda client: calls.retrieve(client, batch_id))
-            self.num_signs += 1
-            if batch.get("status") in calls.ENDED:
-                break
+        while calls.status_of(batch := await self._poll(name, batch_id)) not in calls.ENDED:
             if time.monotonic() - begun >= settings.batch_wait_hours * 3600:
                 raise EngineError(
                     f"policy.engine.batch_wait_hours={settings.batch_wait_hours:g}: the batch "
@@ -288,24 +322,76 @@ class Batches:
                     "is asked twice"
                 )
             await asyncio.sleep(settings.batch_poll_s)
-        await self._take(name, batch, keys, is_ours=is_ours)
+        await self._take(name, batch, batch_id, keys, is_ours=is_ours)
+
+    async def _poll(self, name: str, batch_id: str) -> dict[str, Any]:
+        """Return a batch as it is now.
+
+        Raises:
+            EngineError: the server has no such batch any more, or does not answer.
+        """
+        said, shown = "", f"the batch {batch_id} at {self._url}"
+        for num_left in reversed(range(LOST_POLLS)):
+            try:
+                batch: dict[str, Any] = await self._request(
+                    lambda client: calls.retrieve(client, batch_id)
+                )
+            except RefusedError as error:
+                said = str(error)
+            except RequestFailed as error:
+                raise EngineError(f"policy.engine.batch=true: {shown}: {error}") from error
+            else:
+                self.num_signs += 1
+                if status := calls.status_of(batch):
+                    self._note_state(status)
+                    return batch
+                said = f"its answer is {self._endpoints.shown(json.dumps(batch))}"
+            if num_left:
+                await asyncio.sleep(self._settings.batch_poll_s)
+        raise EngineError(
+            f"policy.engine.batch=true: {shown} was not found in {LOST_POLLS} polls: {said}. Look "
+            "for it in the server's list of batches and run the command again, or delete "
+            f"batches/{name}.* in the run to ask, and pay, its requests again"
+        )
+
+    def _note_state(self, status: str) -> None:
+        if status not in calls.ENDED | calls.OPEN | self._unknown_states:
+            self._unknown_states.add(status)
+            logger.warning(
+                "a batch at %s is in the unknown state %r: it is waited for as for one that is in "
+                "progress",
+                self._url,
+                self._endpoints.shown(status),
+            )
 
     async def _take(
-        self, name: str, batch: Mapping[str, Any], keys: list[str], *, is_ours: bool
+        self,
+        name: str,
+        batch: Mapping[str, Any],
+        batch_id: str,
+        keys: list[str],
+        *,
+        is_ours: bool,
     ) -> None:
-        """Hand out what a batch that has ended brings; what it leaves is asked again."""
-        failures: dict[str, Exception] = {}
-        for field in ("output_file_id", "error_file_id"):
-            if file_id := batch.get(field):
-                await self._call(partial(self._download, name, str(file_id), failures))
-        if not is_ours:  # what an account lacked then, it may have now
-            passing = (BusyError, RequestFailed)
-            failures = {key: one for key, one in failures.items() if isinstance(one, passing)}
+        """Hand out what a batch that has ended brings; what it did not process is asked again."""
         keys = [key for key in keys if self._sent.get(key) == name]  # others are in a later batch
-        status, shown = batch.get("status"), f"{batch.get('id')} at {self._url}"
+        errors = await self._read_files(name, batch, batch_id, keys)
+        failures = errors.failures
+        if not is_ours:  # what an account lacked then, it may have now
+            failures = {
+                key: failure
+                for key, failure in failures.items()
+                if isinstance(failure, RequestFailed)
+            }
+        status, shown = calls.status_of(batch), f"{batch_id} at {self._url}"
+        if status == "completed":
+            for key, why in errors.unprocessed.items():
+                if (failure := self._again(key, why)) is not None:
+                    failures[key] = failure
         num_found = sum(key in self._found for key in keys)
         num_again = len(keys) - num_found - len(failures)
-        self._num_empty = 0 if num_found or not num_again else self._num_empty + 1
+        is_empty = num_again and not num_found and status != "completed"
+        self._num_empty = self._num_empty + 1 if is_empty else 0
         if status == "failed" and not num_found:
             await self._records.delete(name)
             raise EngineError(
@@ -342,30 +428,111 @@ class Batches:
                 del self._sent[key]
                 self._wake(key, failures.get(key))
 
-    async def _download(
-        self, name: str, file_id: str, failures: dict[str, Exception], client: AsyncOpenAI
-    ) -> None:
-        """Copy a file of answers to ours, in whatever order they are."""
-        found: dict[str, tuple[int, int]] = {}
-        async for row in calls.rows(client, file_id):
-            key, answer = row.get("custom_id"), row.get("response")
-            if self._sent.get(str(key)) != name or not isinstance(answer, dict):
+    async def _read_files(
+        self, name: str, batch: Mapping[str, Any], batch_id: str, keys: list[str]
+    ) -> _RowErrors:
+        """Read the answers of a batch that has ended; its files may be there some time later.
+
+        Raises:
+            EngineError: the files cannot be read.
+        """
+        errors = _RowErrors()
+        for num_left in reversed(range(FILE_POLLS)):
+            num_rows, faults, may_come = await self._read_once(name, batch, errors)
+            missing = [key for key in keys if key not in self._found and key not in errors]
+            num_answered = sum(key in self._found for key in keys) + len(errors.failures)
+            lacks_answers = bool(faults) or calls.num_completed(batch) > num_answered
+            was_cut_off = calls.status_of(batch) in calls.ENDED - {"completed"}
+            if not missing or (was_cut_off and not lacks_answers):
+                return errors
+            if not (num_left and may_come):
+                break
+            await asyncio.sleep(self._settings.batch_poll_s)
+            batch = await self._poll(name, batch_id)
+        if lacks_answers or not num_rows:
+            raise EngineError(
+                f"policy.engine.batch=true: the batch {batch_id} at {self._url} is "
+                f"{calls.status_of(batch)}, but {len(missing):,} of its answers cannot be read: "
+                f"{'; '.join(faults) or 'the files that it names lack them'}. Run the same command "
+                "again to read them; nothing in it is asked twice. To pay for its requests again, "
+                f"delete batches/{name}.* in the run"
+            )
+        no_row = RequestFailed(f"the files of the batch {batch_id} have no row for the request")
+        errors.failures |= dict.fromkeys(missing, no_row)
+        return errors
+
+    async def _read_once(
+        self, name: str, batch: Mapping[str, Any], errors: _RowErrors
+    ) -> tuple[int, list[str], bool]:
+        """Read the files that a batch names now.
+
+        Returns:
+            The number of rows, what is wrong with the files, and whether that may pass.
+        """
+        num_rows = 0
+        faults: list[str] = []
+        for kind in ("output_file_id", "error_file_id"):
+            if not (file_id := batch.get(kind)):
                 continue
-            status, body = answer.get("status_code"), answer.get("body")
-            if status == 200 and isinstance(body, dict):
+            try:
+                num_read, fault = await self._request(
+                    partial(self._download, name, str(file_id), errors)
+                )
+            except RefusedError as error:
+                num_read, fault = 0, str(error)
+            except RequestFailed as error:  # it was tried again for long enough
+                return num_rows, [*faults, f"{kind} {file_id}: {error}"], False
+            num_rows += num_read
+            faults += [f"{kind} {file_id}: {fault}"] if fault else []
+        return num_rows, faults, True
+
+    async def _download(
+        self,
+        name: str,
+        file_id: str,
+        errors: _RowErrors,
+        client: AsyncOpenAI,
+    ) -> tuple[int, str]:
+        """Copy a file of answers to ours, in whatever order they are.
+
+        Returns:
+            The number of rows of requests, and what is wrong with the file, or an empty text.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        num_rows, fault = 0, ""
+        async for row in calls.rows(client, file_id):
+            key = None if row is None else row.get("custom_id")
+            if row is None or not isinstance(key, str):
+                said = "a line is no row of a batch" if row is None else error_words(row)
+                fault = fault or self._endpoints.shown(said)
+                continue
+            num_rows += 1
+            if self._sent.get(key) != name or key in self._found:
+                continue
+            response = row.get("response")
+            response = response if isinstance(response, dict) else {}
+            status, body = response.get("status_code"), response.get("body")
+            error = row.get("error") or (error_in(body) if isinstance(body, dict) else None)
+            if status == 200 and isinstance(body, dict) and not error:
                 content = json.dumps(body, separators=(",", ":")).encode()
-                found[str(key)] = (self._answers.seek(0, os.SEEK_END), self._answers.write(content))
-            elif isinstance(status, int) and status != 200:
-                failures[str(key)] = self._failure(status, body)
+                found[key] = (self._answers.seek(0, os.SEEK_END), self._answers.write(content))
+            else:
+                self._note_error(key, error or body, status, errors)
         self._answers.flush()
         self._found |= found
+        return num_rows, fault or ("" if num_rows else "it is empty")
 
-    def _failure(self, status: int, body: Any) -> Exception:
-        words = json.dumps(body)
-        error = body.get("error", body) if isinstance(body, dict) else body
-        if is_passing(status, error):
-            return BusyError(f"in a batch: {self._endpoints.shown(words)} (HTTP {status})")
-        return self._endpoints.refusal(self._url, status, error, words)
+    def _note_error(self, key: str, error: Any, status: Any, errors: _RowErrors) -> None:
+        """Sort the error of a row by whether its request was processed."""
+        inner = error.get("error", error) if isinstance(error, dict) else error
+        status, words = (
+            error_status(inner, status if type(status) is int else 200),
+            error_words(inner),
+        )
+        if is_passing(status, inner):
+            errors.unprocessed[key] = words
+        else:
+            errors.failures[key] = self._endpoints.refusal(self._url, status, inner, words)
 
     async def _call(self, request: Request) -> Any:
         """What the server answers to a request of the API itself, tried again while it is busy.
@@ -374,7 +541,7 @@ class Batches:
             EngineError: it does not; that is no failure of the requests in a batch.
         """
         try:
-            return await self._endpoints.ask(request, home=0, retry_s=self._settings.retry_s)
+            return await self._request(request)
         except RefusedError as error:
             status = getattr(error.__cause__, "status_code", None)
             if status not in _MISSING:
@@ -386,6 +553,10 @@ class Batches:
             ) from error
         except RequestFailed as error:
             raise EngineError(str(error)) from error
+
+    async def _request(self, request: Request) -> Any:
+        """Send a request of the API itself, again while the server is busy."""
+        return await self._endpoints.ask(request, home=0, retry_s=self._settings.retry_s)
 
 
 def _look(waiter: asyncio.Future[None]) -> None:

@@ -41,6 +41,8 @@ MARK = "mclabel_batch"
 """Name in a batch's metadata."""
 ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
 """States of a batch that do not change any more."""
+OPEN = frozenset({"validating", "in_progress", "finalizing", "cancelling", "queued", "pending"})
+"""States of a batch that is still to end."""
 _PAGE = 100
 
 
@@ -98,8 +100,13 @@ async def listed(client: AsyncOpenAI, after: str | None, limit: int) -> list[dic
     """A page of the server's batches."""
     page: Any = {} if after is None else {"after": after}
     raw = await client.batches.with_raw_response.list(limit=limit, **page)
-    batches = json_object(raw.http_response.content, "/batches").get("data") or []
-    if not isinstance(batches, list) or not all(isinstance(one, dict) for one in batches):
+    answer = json_object(raw.http_response.content, "/batches")
+    batches = answer.get("data") or []
+    if (
+        "data" not in answer
+        or not isinstance(batches, list)
+        or not all(isinstance(one, dict) for one in batches)
+    ):
         raise BadAnswer("policy.engine: /batches does not return a list of batches")
     return batches
 
@@ -120,8 +127,8 @@ async def find(client: AsyncOpenAI, name: str, file_id: str) -> str | None:
     return None
 
 
-async def rows(client: AsyncOpenAI, file_id: str) -> AsyncIterator[dict[str, Any]]:
-    """The rows of a file of answers, piece by piece; what is no row is left out.
+async def rows(client: AsyncOpenAI, file_id: str) -> AsyncIterator[dict[str, Any] | None]:
+    """Read the rows of a file of answers, piece by piece; None stands for a damaged line.
 
     Raises:
         BusyError: the connection was lost.
@@ -131,13 +138,25 @@ async def rows(client: AsyncOpenAI, file_id: str) -> AsyncIterator[dict[str, Any
         try:
             async for chunk in response.iter_bytes():
                 *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    if (row := _row(line)) is not None:
-                        yield row
+                for line in filter(bytes.strip, lines):
+                    yield _row(line)
         except _lost_connection() as error:
             raise BusyError(f"the connection was lost: {error}") from error
-        if (row := _row(rest)) is not None:
-            yield row
+        if rest.strip():
+            yield _row(rest)
+
+
+def status_of(batch: Mapping[str, Any]) -> str:
+    """Return the state of a batch in small letters; empty if the object is no batch."""
+    status = batch.get("status")
+    return status.lower() if isinstance(status, str) else ""
+
+
+def num_completed(batch: Mapping[str, Any]) -> int:
+    """Return how many requests of a batch were answered, as far as the server reports that."""
+    counts = batch.get("request_counts")
+    count = counts.get("completed") if isinstance(counts, dict) else None
+    return count if type(count) is int else 0
 
 
 def why(batch: Mapping[str, Any]) -> str:
@@ -149,9 +168,10 @@ def why(batch: Mapping[str, Any]) -> str:
 
 def _row(line: bytes) -> dict[str, Any] | None:
     try:
-        return json_object(line, "a batch's file")
-    except BadAnswer:
-        return None  # its request counts as not answered
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _lost_connection() -> type[Exception]:

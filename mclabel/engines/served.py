@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import re
 from abc import abstractmethod
@@ -12,11 +13,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from mclabel.core.errors import BadAnswer, ConfigError
+from mclabel.core.errors import ConfigError
 from mclabel.core.records import Completion
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import Engine, EngineStats
-from mclabel.engines.endpoints import BusyError, Endpoints, Slots, missing_key
+from mclabel.engines.endpoints import BAD_TRIES, BusyError, Endpoints, Slots, missing_key
 from mclabel.engines.loading import Keep, current_keep
 from mclabel.engines.openai_answer import ServerAnswer, post
 from mclabel.engines.openai_batch import BatchApiSettings, Batches
@@ -25,6 +26,12 @@ from mclabel.engines.settings import PolicySettings
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+logger = logging.getLogger(__name__)
+
+MAX_WORD = 40
+"""Maximum number of characters of a finish_reason in a message."""
+MAX_GAPS = 8
+"""Maximum number of notices about what answers lack."""
 _NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
 
 
@@ -95,6 +102,7 @@ class ServedEngine(Engine):
         self._batches: Batches | None = None
         self._num_live = self._num_sampled = self._num_prompt = 0
         self._num_cached: int | None = None
+        self._gaps: set[str] = set()
 
     @property
     @abstractmethod
@@ -165,25 +173,42 @@ class ServedEngine(Engine):
         async def request(client: AsyncOpenAI) -> Completion:
             if batches is None:
                 return read(await post(client, self.api, body))
-            try:
-                return read(await batches.answer(body, seed))
-            except (BadAnswer, BusyError):
-                batches.forget(body, seed)
-                raise
+            while True:
+                try:
+                    return read(await batches.answer(body, seed))
+                except BusyError as error:
+                    batches.forget(body, seed, str(error))
 
+        # An answer in a batch is paid, and stays as it is.
+        max_tries = BAD_TRIES if batches is None else 1
         async with nullcontext() if batches is not None else self._slots.taken(priority):
             self._num_live += 1
             try:
                 return await self._endpoints.ask(  # type: ignore[no-any-return]
-                    request, home=home, retry_s=self.settings.retry_s
+                    request, home=home, retry_s=self.settings.retry_s, max_tries=max_tries
                 )
             finally:
                 self._num_live -= 1
 
-    def count(self, found: ServerAnswer, num_sampled: int) -> None:
-        """Count the tokens of an answer."""
-        self._num_sampled += num_sampled
-        self._num_prompt += found.num_read - (found.num_cached or 0)
+    def note_gaps(self, found: ServerAnswer) -> None:
+        """Say once what an answer leaves open, and how it is read."""
+        gaps = []
+        if found.num_sampled is None and found.ids is None:
+            gaps.append("answers have no usage.completion_tokens: their tokens are unknown")
+        if not found.has_known_end:
+            gaps.append(
+                f"answers have finish_reason={str(found.finish_reason)[:MAX_WORD]!r}, which is no "
+                "known word: they count as whole unless they have all tokens that were allowed"
+            )
+        for gap in gaps:
+            if gap not in self._gaps and len(self._gaps) < MAX_GAPS:
+                self._gaps.add(gap)
+                logger.warning("policy.engine: %s", gap)
+
+    def count(self, found: ServerAnswer, num_sampled: int | None) -> None:
+        """Count the tokens of an answer, as far as they are known."""
+        self._num_sampled += num_sampled or 0
+        self._num_prompt += (found.num_read or 0) - (found.num_cached or 0)
         if found.num_cached is not None:
             self._num_cached = (self._num_cached or 0) + found.num_cached
 

@@ -245,5 +245,10 @@ def settings_of(section: str) -> Iterator[None]:
     try:
         yield
     except (ConfigError, EngineError) as error:
-        error.args = (_KEY.sub(section, str(error)),)
+        error.args = (in_section(str(error), section),)
         raise
+
+
+def in_section(message: str, section: str) -> str:
+    """Return a message of an engine with the keys of its settings in a section."""
+    return _KEY.sub(section, message)

@@ -54,7 +54,8 @@ class Answer:
     text: str
     finish_reason: FinishReason
     """`failed`: it could not be had, and `text` says why."""
-    num_tokens: Count
+    num_tokens: Count | None
+    """Sampled tokens; None if a service does not report them."""
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -87,8 +88,9 @@ class Opinion:
     """Of a judge that points at places."""
     answers: Many[Answer] = ()
     """What a language model has answered."""
-    num_tokens: Count = 0
-    """Tokens that were sampled, or read where nothing is sampled."""
+    num_tokens: Count | None = 0
+    """Tokens that were sampled, or read where nothing is sampled; None if those of an answer are
+    unknown."""
 
 
 def prompt_hash(prompt: str) -> str:

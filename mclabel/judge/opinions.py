@@ -207,6 +207,9 @@ class OpinionCounts:
     num_failed_answers: int = 0
     """Answers of a critic's model that could not be had: each is a vote that stayed unknown."""
     num_tokens: int = 0
+    """Tokens of all opinions and answers whose tokens are known."""
+    num_uncounted_answers: int = 0
+    """Answers of a service that does not report their tokens."""
     claim: Claim = "where"
     solutions: str = ""
     """What was judged."""
@@ -240,6 +243,11 @@ class OpinionCounts:
         if self.num_failed_answers:
             (why, _), *_ = self.failures.most_common(1)
             yield f"  {self.num_failed_answers:,} answers could not be had, most often: {why}"
+        if self.num_uncounted_answers:
+            yield (
+                f"  {self.num_uncounted_answers:,} answers have an unknown number of tokens, which "
+                "are not counted: the service reports no usage"
+            )
         if others := self.num_unknown - sum(count for _, count in shown):
             yield f"  unknown {others:,} times for other reasons"
         if self.solutions.endswith(FILES):
@@ -262,7 +270,10 @@ def opinion_counts(location: str) -> OpinionCounts:
         found.num_judged += 1
         found.num_with_error += one.first_error is not None
         found.num_unknown += not one.is_known
-        found.num_tokens += one.num_tokens
+        counts = [answer.num_tokens for answer in one.answers]
+        found.num_uncounted_answers += counts.count(None)
+        known = sum(filter(None, counts))
+        found.num_tokens += known if one.num_tokens is None else one.num_tokens
         for answer in one.answers:
             if answer.finish_reason == "failed":
                 found.num_failed_answers += 1
@@ -407,5 +418,6 @@ def _answer(answer: Answer) -> Text:
     end = "" if answer.finish_reason == "stop" else f" ({answer.finish_reason})"
     text = answer.text.strip()
     cut = "" if len(text) <= MAX_ANSWER else "…"
-    line = Text(f"answer {answer.number}{end}, {answer.num_tokens:,} tokens: ", style="dim")
+    size = "tokens unknown" if answer.num_tokens is None else f"{answer.num_tokens:,} tokens"
+    line = Text(f"answer {answer.number}{end}, {size}: ", style="dim")
     return line.append(shown(cut + text[-MAX_ANSWER:]))

@@ -83,7 +83,7 @@ class JudgeTask:
         """The answer in a line of a journal."""
         answer = read_record(Answer, line["answer"])
         key = (line["solution"], *answer.key)
-        return JournalEntry(key=key, content=answer, num_tokens=answer.num_tokens)
+        return JournalEntry(key=key, content=answer, num_tokens=answer.num_tokens or 0)
 
 
 class JudgeRunner:
@@ -121,7 +121,7 @@ class JudgeRunner:
         if not attempt.is_trial:
             self._counts["opinions" if opinion.is_known else "unknown"] += 1
             self._counts["steps"] += len(item.steps)
-        return Judged(opinion=opinion, num_tokens=opinion.num_tokens)
+        return Judged(opinion=opinion, num_tokens=opinion.num_tokens or 0)
 
     def commit(self, finished: FinishedBlock) -> Commit:
         """Write the block's shard."""

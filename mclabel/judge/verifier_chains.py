@@ -306,7 +306,7 @@ def _named_error(
     found = step_verdicts(answer.text, len(row.steps), parser, truncated=is_cut)
     if found.fault is not None:
         return _Reason(f"with {found.fault}" if not is_cut else str(found.fault))
-    if answer.num_tokens > choice.max_tokens:
+    if answer.num_tokens is not None and answer.num_tokens > choice.max_tokens:
         return _Reason(f"longer than {choice.max_tokens:,} tokens")
     error = found.first_error
     if choice.filter == "outcome" and (error is None) != (row.solution.outcome is Outcome.RIGHT):

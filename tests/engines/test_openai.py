@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 from collections.abc import Mapping
@@ -118,8 +119,7 @@ NONSENSE = [
     (b"{%s}" % USAGE, "has no choices"),
     (b'{"choices": null, %s}' % USAGE, "has no choices"),
     (b'{"choices": [], %s}' % USAGE, "has no choices"),
-    (b'{"choices": [{"text": "x", "finish_reason": "stop"}]}', "has no usage"),
-    (b'{"choices": [{"text": "x"}], %s}' % USAGE, "finish_reason"),
+    (b'{"choices": [{"text": "x", "finish_reason": "stop"}]}', "has neither usage"),
     (b'{"choices": [{"text": null, "finish_reason": "stop"}], %s}' % USAGE, "has no text"),
     (b'{"choices": [{"token_ids": ["a"]}], %s}' % USAGE, "has no token ids"),
 ]
@@ -150,6 +150,46 @@ def test_an_answer_that_cannot_be_used_fails_its_request_alone() -> None:
 
     with Server() as server:
         asyncio.run(run(server.url))
+
+
+@pytest.mark.parametrize(
+    ("end", "num_ids", "finish_reason"),
+    [
+        ({"finish_reason": "eos_token"}, 5, "stop"),
+        ({"finish_reason": "unheard-of"}, 5, "stop"),
+        ({"finish_reason": None}, 5, "stop"),
+        ({}, 5, "stop"),
+        ({}, 7, "length"),  # all that were allowed
+        ({"finish_reason": "max_tokens"}, 5, "length"),
+        ({"finish_reason": "content_filter"}, 5, None),
+    ],
+)
+def test_other_words_for_the_end_and_no_usage_are_read(
+    end: dict[str, Any], num_ids: int, finish_reason: str | None
+) -> None:
+    """The ids of the prompt show what the server read, as its usage would."""
+
+    async def run(url: str) -> Completion:
+        servers = OpenAIEngine.Settings(endpoints=[url], retry_s=5.0)
+        policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, max_tokens=7))
+        await policy.start()
+        try:
+            prompt = policy.prompt_ids("What is 1 + 1?")
+            ids = policy.encode(ANSWER)[:num_ids]
+            answer = {"choices": [{"text": "", "token_ids": ids, **end}]}
+            body = json.dumps({**answer, "prompt_token_ids": prompt}).encode()
+            server.faults += [body] * 3
+            return await policy.sample(prompt, (), seed=0)
+        finally:
+            await policy.close()
+
+    with Server() as server:
+        if finish_reason is None:
+            with pytest.raises(BadAnswer, match="broke a completion off: content_filter"):
+                asyncio.run(run(server.url))
+        else:
+            found = asyncio.run(run(server.url))
+            assert (found.finish_reason, len(found.ids)) == (finish_reason, num_ids)
 
 
 def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> None:

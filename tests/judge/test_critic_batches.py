@@ -12,12 +12,12 @@ import pytest
 
 from mclabel.core.errors import EngineError
 from mclabel.engines import openai_batch_calls as calls
-from mclabel.engines.openai_batch import Batches
+from mclabel.engines.openai_batch import FILE_POLLS, LOST_POLLS, Batches
 from mclabel.engines.openai_batch_calls import Records
 from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_critic_hosted import hosted
 from tests.judge.test_judge_job import NUM_ROWS, answered, check, critic, run, write
-from tests.support.batch_server import BatchServer
+from tests.support.batch_server import FILE_FAULTS, BatchServer
 from tests.support.forked import Forked
 from tests.support.hosted_server import KEY, HostedServer
 
@@ -92,7 +92,7 @@ def test_failed_requests_are_asked_again_or_are_failed_answers(
         done = run(*critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK))
         assert done.exit_code == 0, done.output
         output = " ".join(done.output.split())
-        assert 'refuses the request: {"error": "no"} (HTTP 400)' in output
+        assert "refuses the request: no (HTTP 400)" in output
         assert sizes(server)[0] == 48 and sum(sizes(server)[1:]) >= 2
         assert set(server.paid.values()) == {1}
 
@@ -123,6 +123,124 @@ def test_batches_that_bring_nothing_stop_the_job_which_can_go_on(
         assert len(server.batches) == num_before + (ending[0] != "never")
     check(tmp_path / "out")
     assert not list((tmp_path / "out" / "batches").iterdir())
+
+
+BROKEN = {"code": "server_error", "message": "The model broke."}
+LIMIT = {"code": "rate_limit_exceeded", "message": "Too many."}
+OK = {"status_code": 200}
+
+
+@pytest.mark.parametrize(
+    ("row", "num_asked", "reason"),
+    [
+        ({"response": None, "error": BROKEN}, 1, "The model broke. (server_error)"),
+        ({"response": None, "error": LIMIT}, 3, "not processed in 3 batches, the last time: Too"),
+        ({"response": {"status_code": 503}, "error": {"error": BROKEN}}, 3, "The model broke."),
+        ({"response": {"status_code": 400}, "error": {"error": BROKEN}}, 1, "The model broke."),
+        ({"response": {**OK, "body": {"error": BROKEN}}, "error": None}, 1, "The model broke."),
+        ({"response": {**OK, "body": {"choices": 5}}, "error": None}, 1, "has no choices"),
+        ({"response": {**OK, "body": None}, "error": None}, 1, "answers an error: null"),
+        ({"custom_id": "another"}, 1, "have no row for the request"),
+    ],
+)
+def test_a_row_with_an_error_is_a_failed_answer_and_the_job_goes_on(
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    row: dict[str, Any],
+    num_asked: int,
+    reason: str,
+) -> None:
+    """Only a request that was not processed is asked again, and that in three batches at most."""
+    monkeypatch.setenv("HOSTED_KEY", KEY)
+    with HostedServer(answered) as server:
+        server.row_errors["row 5,"] = row
+        done = run(*hosted(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK))
+    assert done.exit_code == 0, done.output
+    num_failed = 4  # all votes on one solution, each a request of its own
+    assert sorted(server.asked.values()) == [1] * 2 * (NUM_ROWS - 1) + [num_asked] * num_failed
+    opinions = OpinionRun.read(str(tmp_path / "out")).opinions
+    assert [name for name, one in opinions.items() if not one.is_known] == ["6"]
+    assert reason in opinions["6"].reason
+
+
+@pytest.mark.parametrize("fault", ["unnamed", *FILE_FAULTS])
+def test_a_file_that_cannot_be_read_is_read_later_and_never_paid_again(
+    source: Path, tmp_path: Path, fault: str
+) -> None:
+    with batch_server() as server:
+        command = critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK)
+        server.lost_files += [fault] * 10_000
+        done = run(*command)
+        assert done.exit_code == 2, done.output
+        output = " ".join(done.output.split())
+        file = (
+            "the files that it names lack them" if fault == "unnamed" else "output_file_id file-1"
+        )
+        assert "the batch batch-0 at http" in output and file in output
+        assert "Run the same command again to read them" in output
+        num_polls = 10_000 - len(server.lost_files)
+        assert num_polls == FILE_POLLS
+        server.lost_files.clear()
+        server.lost_files += [fault] * 3
+        assert run(*command).exit_code == 0
+        assert is_paid_once(server) and set(server.asked.values()) == {1}
+    check(tmp_path / "out")
+
+
+def test_answers_of_an_expired_batch_are_not_asked_again_while_its_file_is_missing(
+    source: Path, tmp_path: Path
+) -> None:
+    with batch_server() as server:
+        command = critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK)
+        server.endings.append(("expired", 10))
+        server.lost_files += ["unnamed"] * 10_000
+        done = run(*command)
+        assert done.exit_code == 2 and "but 10 of its answers cannot be read" in done.output
+        server.lost_files.clear()
+        assert run(*command).exit_code == 0
+        assert sizes(server) == [48, 38] and is_paid_once(server)
+    check(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "No batch found.", "code": "not_found"}},
+        {"error": {"message": "No batch found.", "code": 404}},
+        {"object": "error", "message": "No batch found."},
+        {"id": "batch-0", "message": "No batch found."},
+    ],
+)
+def test_a_batch_that_is_gone_stops_the_job_after_a_few_polls(
+    source: Path, tmp_path: Path, body: dict[str, Any]
+) -> None:
+    with batch_server() as server:
+        command = critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK)
+        server.lost_polls += [body] * 1_000
+        done = run(*command)
+        assert done.exit_code == 2, done.output
+        output = " ".join(done.output.split())
+        assert "the batch batch-0 at http" in output and "No batch found." in output
+        assert f"was not found in {LOST_POLLS} polls" in output
+        assert len(server.lost_polls) == 1_000 - LOST_POLLS
+        server.lost_polls.clear()
+        server.lost_polls += [body] * 2  # found again in time
+        assert run(*command).exit_code == 0
+        assert is_paid_once(server) and set(server.asked.values()) == {1}
+    check(tmp_path / "out")
+
+
+def test_a_list_of_batches_that_is_an_error_makes_no_second_batch(
+    source: Path, tmp_path: Path
+) -> None:
+    with batch_server() as server:
+        server.lose_creations = 1
+        server.lost_lists += [None, {"error": {"message": "Busy.", "code": 503}}, {"x": 1}]
+        done = run(*critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK))
+        assert done.exit_code == 0, done.output
+        assert not server.lost_lists
+        assert len(server.batches) == 1 and is_paid_once(server)
 
 
 def test_a_server_without_batches_is_refused_in_one_line(source: Path, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mclabel.engines.openai_answer import read_answer
 from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_judge_job import NUM_ROWS, answered, check, run, write
 from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
@@ -99,8 +101,134 @@ def test_an_answer_that_is_kept_back_is_an_unknown_vote_whose_tokens_are_paid(
     reasons = [opinions[str(number)].reason for number in (1, 2, 3)]
     assert reasons[0] == "the model refuses to answer: I will not."
     assert "content filter" in reasons[1] and "has no text" in reasons[2]
-    assert opinions["1"].num_tokens == 8 * (NUM_THOUGHTS + 1)  # four votes, each asked twice
+    assert opinions["1"].num_tokens == 4 * (NUM_THOUGHTS + 1)  # four votes, each asked once
     assert opinions["4"].num_tokens == 2 * NUM_TOKENS
+
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture(params=["false", "true"])
+def way(request: pytest.FixtureRequest) -> list[str]:
+    """Settings that ask directly, and those that ask in batches."""
+    batch = [f"{ENGINE}.batch_gather_s=0.1", f"{ENGINE}.batch_poll_s=0.005"]
+    return [f"{ENGINE}.batch={request.param}", f"{ENGINE}.retry_s=5", *batch]
+
+
+def num_paid(server: HostedServer) -> int:
+    """Answers of the server, but for the one at the start."""
+    return len(server.bodies) - 1 + server.paid.total()
+
+
+def choice_without(name: str) -> Change:
+    return lambda answer: answer["choices"][0].pop(name)
+
+
+def ending(word: str | None) -> Change:
+    return lambda answer: answer["choices"][0].update(finish_reason=word)
+
+
+@pytest.mark.parametrize(
+    ("change", "notice"),
+    [
+        (lambda answer: answer.pop("usage"), "answers have no usage.completion_tokens"),
+        (lambda answer: answer.update(usage=None), "answers have no usage.completion_tokens"),
+        (choice_without("finish_reason"), "answers have finish_reason='None'"),
+        (ending(None), "answers have finish_reason='None'"),
+        (ending("finished"), "answers have finish_reason='finished'"),
+        *((ending(word), "") for word in ("eos_token", "stop_sequence", "end_turn", "STOP")),
+    ],
+)
+def test_answers_without_usage_or_a_known_end_are_read_and_that_is_said_once(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    way: list[str],
+    change: Change,
+    notice: str,
+) -> None:
+    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
+    with HostedServer(answered) as server:
+        server.departure = lambda prompt, answer: change(answer)
+        said = shown(hosted(server, source, out, *way))
+        assert num_paid(server) == 8
+    warned = [one.message for one in caplog.records if "policy.engine: answers" in one.message]
+    assert len(warned) == bool(notice) and all(notice in one for one in warned)
+    is_unknown = "usage" in notice
+    assert ("8 answers have an unknown number of tokens" in said) == is_unknown
+    tokens = {one.num_tokens for one in check(out, 4).opinions.values()}
+    assert tokens == {None if is_unknown else 2 * NUM_TOKENS}
+
+
+@pytest.mark.parametrize(
+    ("word", "count", "reason"),
+    [("max_tokens", 1, "length"), ("MAX_TOKENS", 1, "length"), ("unheard-of", 60, "length")],
+)
+def test_a_cut_answer_is_known_by_its_word_or_by_its_tokens(
+    word: str, count: int, reason: str
+) -> None:
+    choice = {"finish_reason": word, "message": {"content": "5"}}
+    answer = {"choices": [choice], "usage": {"completion_tokens": count}}
+    assert read_answer(answer, "chat").end(60) == reason
+
+
+def in_reasoning(name: str) -> Callable[[dict[str, Any]], None]:
+    """Move the text of an answer into a field for thoughts."""
+
+    def move(answer: dict[str, Any]) -> None:
+        message = answer["choices"][0]["message"]
+        message[name], message["content"] = message["content"], "" if name == "reasoning" else None
+
+    return move
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_an_answer_in_the_field_for_thoughts_is_read_if_a_key_says_so(
+    tmp_path: Path, way: list[str], name: str
+) -> None:
+    source, move = write(tmp_path / "in.jsonl", 4), in_reasoning(name)
+    with HostedServer(answered) as server:
+        server.departure = lambda prompt, answer: move(answer)
+        said = shown(hosted(server, source, tmp_path / "none", *way), exit_code=2)
+        assert "are in reasoning_content or reasoning. Set judge.policy.engine." in said
+        assert "read_reasoning=true" in said and num_paid(server) == 0
+        shown(hosted(server, source, tmp_path / "out", *way, f"{ENGINE}.read_reasoning=true"))
+        check(tmp_path / "out", 4)
+        server.departure = lambda prompt, answer: "row 1," in prompt and move(answer)
+        before = num_paid(server)
+        shown(hosted(server, source, tmp_path / "some", *way))
+        assert num_paid(server) == before + 1 + 2 * 3 + 4  # votes, none of them asked twice
+    opinion = OpinionRun.read(str(tmp_path / "some")).opinions["2"]
+    assert "Set judge.policy.engine.read_reasoning=true" in opinion.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "is_asked_again"),
+    [
+        ({"message": "The provider broke."}, False),
+        ({"message": "The provider broke.", "code": 400}, False),
+        ("The provider broke.", False),
+        ({"message": "The provider broke.", "code": 502}, True),
+        ({"message": "The provider broke.", "code": "rate_limit_exceeded"}, True),
+    ],
+)
+def test_an_error_with_the_status_of_a_success_is_shown(
+    tmp_path: Path, way: list[str], error: Any, is_asked_again: bool
+) -> None:
+    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
+    broken: set[str] = set()
+
+    def breaks(prompt: str, answer: dict[str, Any]) -> None:
+        if "row 1," in prompt and not (is_asked_again and prompt in broken):
+            broken.add(prompt)
+            answer.clear()
+            answer["error"] = error
+
+    with HostedServer(answered) as server:
+        server.departure = breaks
+        shown(hosted(server, source, out, *way))
+    opinion = OpinionRun.read(str(out)).opinions["2"]
+    assert opinion.is_known == is_asked_again
+    assert is_asked_again or "The provider broke." in opinion.reason
 
 
 def test_a_cut_answer_is_asked_for_once_more_with_more_tokens(tmp_path: Path) -> None:

@@ -15,6 +15,14 @@ from aiohttp import web
 from tests.support.openai_server import Server
 
 STATES = ("validating", "in_progress", "finalizing")
+NOT_YET = b'{"error": {"message": "The file is not ready.", "code": "not_ready"}}'
+FILE_FAULTS: dict[str, tuple[int, bytes | None]] = {
+    "error body": (200, NOT_YET),
+    "absent": (404, NOT_YET),
+    "empty": (200, b""),
+    "cut": (200, None),
+}
+"""Status and body of a file that cannot be read; None for the first half of the content."""
 
 
 class BatchServer(Server):
@@ -30,6 +38,17 @@ class BatchServer(Server):
         one it is completed. `never` does not end."""
         self.row_faults: deque[int] = deque()
         """Status codes with which the next requests in batches fail."""
+        self.row_errors: dict[str, dict[str, Any]] = {}
+        """Rows in place of an answer (`response` and `error`), by a text in the request."""
+        self.asked: Counter[str] = Counter()
+        """How often each request was submitted, by custom id."""
+        self.lost_files: deque[str] = deque()
+        """What is wrong with the file of answers at the next readings: `unnamed` in its batch, or
+        of `FILE_FAULTS`."""
+        self.lost_polls: deque[dict[str, Any]] = deque()
+        """Bodies of the next answers on a batch."""
+        self.lost_lists: deque[dict[str, Any] | None] = deque()
+        """Bodies of the next lists of batches; None for a good one."""
         self.paid: Counter[str] = Counter()
         """Answers by custom id."""
         self.num_calls = 0
@@ -55,7 +74,12 @@ class BatchServer(Server):
 
     async def _content(self, request: web.Request) -> web.Response:
         self.num_calls += 1
-        return web.Response(body=self.files[request.match_info["id"]])
+        content = self.files[request.match_info["id"]]
+        if self.lost_files and self.lost_files[0] != "unnamed":
+            status, body = FILE_FAULTS[self.lost_files.popleft()]
+            content = body if body is not None else content[: len(content) // 2]
+            return web.Response(body=content, status=status)
+        return web.Response(body=content)
 
     async def _create(self, request: web.Request) -> web.Response:
         self.num_calls += 1
@@ -63,6 +87,8 @@ class BatchServer(Server):
             return refusal
         asked = await request.json()
         assert asked["completion_window"] == "24h"
+        rows = self.files[asked["input_file_id"]].splitlines()
+        self.asked.update(json.loads(row)["custom_id"] for row in rows)
         batch_id = f"batch-{len(self.batches)}"
         self.batches[batch_id] = {
             **{name: asked[name] for name in ("input_file_id", "endpoint", "completion_window")},
@@ -77,6 +103,8 @@ class BatchServer(Server):
 
     async def _list(self, request: web.Request) -> web.Response:
         self.num_calls += 1
+        if self.lost_lists and (body := self.lost_lists.popleft()) is not None:
+            return web.json_response(body)
         ids = list(reversed(self.batches))
         after, limit = request.query.get("after"), int(request.query.get("limit", 20))
         start = 0 if after is None else ids.index(after) + 1
@@ -86,13 +114,19 @@ class BatchServer(Server):
 
     async def _retrieve(self, request: web.Request) -> web.Response:
         self.num_calls += 1
+        if self.lost_polls:
+            return web.json_response(self.lost_polls.popleft())
         batch = self.batches[request.match_info["id"]]
         state, count = batch["ending"] or ("completed", -1)
         if batch["status"] in STATES[:-1]:
             batch["status"] = STATES[STATES.index(batch["status"]) + 1]
         elif batch["status"] == STATES[-1] and state != "never":
             self._end(request, batch, state, count)
-        return web.json_response(self._shown(batch["id"]))
+        shown = self._shown(batch["id"])
+        if batch["status"] not in STATES and self.lost_files and self.lost_files[0] == "unnamed":
+            self.lost_files.popleft()
+            shown["output_file_id"] = None
+        return web.json_response(shown)
 
     def _end(self, request: web.Request, batch: dict[str, Any], state: str, count: int) -> None:
         batch["status"] = state
@@ -104,6 +138,11 @@ class BatchServer(Server):
         good, bad = [], []
         for row in rows if count < 0 else rows[:count]:
             assert row["url"] == batch["endpoint"] and row["method"] == "POST"
+            text = json.dumps(row["body"])
+            error = next((row for name, row in self.row_errors.items() if name in text), None)
+            if error is not None:
+                bad.append({"custom_id": row["custom_id"], **error})
+                continue
             if self.row_faults:
                 failed = {"status_code": self.row_faults.popleft(), "body": {"error": "no"}}
                 bad.append({"custom_id": row["custom_id"], "response": failed, "error": None})
@@ -115,6 +154,9 @@ class BatchServer(Server):
             found = good if reply.status == 200 else bad
             found.append({"custom_id": row["custom_id"], "response": answer, "error": None})
             self.paid[row["custom_id"]] += reply.status == 200
+        num_failed = len(rows) - len(good)
+        counts = {"total": len(rows), "completed": len(good), "failed": num_failed}
+        batch["request_counts"] = counts
         error = {"code": f"batch_{state}", "message": "not executed in time"}
         bad += [
             {"custom_id": row["custom_id"], "response": None, "error": error}

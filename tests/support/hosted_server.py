@@ -38,6 +38,9 @@ class HostedServer(BatchServer):
         super().__init__(chat=True, key=KEY, names=(MODEL,), **server)
         self.answers, self.fixed = answer, fixed
         """Parameters that the model takes no value of, as reasoning models take no temperature."""
+        self.departure: Callable[[str, dict[str, Any]], object] = lambda prompt, answer: None
+        """Changes an answer to a prompt to what a service sends that departs from OpenAI's types.
+        """
         self.errors: deque[tuple[int, str]] = deque()
         """Status and code with which the next requests fail."""
 
@@ -63,7 +66,8 @@ class HostedServer(BatchServer):
             return failure(status, code, f"It is {code}.", headers={"Retry-After": "0.01"})
         if (refusal := self._refusal(body)) is not None:
             return refusal
-        answered = self.answers("\n".join(one["content"] for one in body["messages"]))
+        prompt = "\n".join(one["content"] for one in body["messages"])
+        answered = self.answers(prompt)
         text = answered if isinstance(answered, str) else answered.get("content")
         tokens = (text or "").split(" ")
         room = body["max_completion_tokens"] - NUM_THOUGHTS
@@ -89,6 +93,7 @@ class HostedServer(BatchServer):
             },
         }
         ChatCompletion.model_validate(answer, strict=True)
+        self.departure(prompt, answer)
         return web.json_response(answer)
 
     def _refusal(self, body: dict[str, Any]) -> web.Response | None:

@@ -16,7 +16,7 @@ from mclabel.engines import Engine, make_engine, runs_model
 from mclabel.engines.base import never_fits
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.gate import GatedPolicy
-from mclabel.engines.settings import PolicySettings, settings_of
+from mclabel.engines.settings import PolicySettings, in_section, settings_of
 from mclabel.judge.base import (
     UNKNOWN_VOTE,
     Answer,
@@ -150,7 +150,7 @@ class CriticJudge(Judge):
         """The model that is asked, with its engine, prompt and sampling."""
 
     claim: ClassVar = "where"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     settings: Settings
 
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
@@ -220,7 +220,7 @@ class CriticJudge(Judge):
         answers: list[Answer] = []
         seen: list[Vote] = []
         unanswered: list[int] = []
-        """Numbers of the votes of the last round that stayed unknown."""
+        """Numbers of the votes of the last round that are to be asked for once more."""
         while count := votes.wanted():
             is_retry = votes.retry
             numbers = unanswered if is_retry else range(len(seen), len(seen) + count)
@@ -229,7 +229,11 @@ class CriticJudge(Judge):
                 *(ask(prompt, number=number, max_tokens=budget) for number in numbers)
             )
             read = [self._vote(answer, item) for answer in found]
-            unanswered = [n for n, vote in zip(numbers, read, strict=True) if not vote.is_known]
+            unanswered = [
+                number
+                for number, vote in zip(numbers, read, strict=True)
+                if not vote.is_known and not vote.is_final
+            ]
             for number, vote in zip(numbers, read, strict=True):
                 if is_retry:
                     seen[number] = vote
@@ -261,7 +265,7 @@ class CriticJudge(Judge):
             prompt=name,
             number=number,
             max_tokens=max_tokens,
-            text=found.text,
+            text=in_section(found.text, POLICY) if found.finish_reason == "failed" else found.text,
             finish_reason=found.finish_reason,
             num_tokens=found.num_tokens,
         )
@@ -286,7 +290,7 @@ class CriticJudge(Judge):
 
     def _vote(self, answer: Answer, item: JudgedItem) -> Vote:
         if answer.finish_reason == "failed":
-            return Vote(first_error=None, is_known=False, reason=answer.text)
+            return Vote(first_error=None, is_known=False, reason=answer.text, is_final=True)
         truncated = answer.finish_reason == "length"
         parser = self.settings.template.parser
         return parse_output(answer.text, parser, len(item.steps), truncated)
@@ -307,6 +311,7 @@ def _opinion(result: Result, seen: list[Vote], answers: list[Answer], num_steps:
     """What the votes say together."""
     lead = result.counts.get(result.first_error, 0) if result.is_decided else 0
     reasons = [vote.reason for vote in seen if not vote.is_known]
+    counts = [answer.num_tokens for answer in answers]
     undecided = "the votes have not decided" if result.counts else ""
     return Opinion(
         is_known=result.is_decided,
@@ -315,7 +320,7 @@ def _opinion(result: Result, seen: list[Vote], answers: list[Answer], num_steps:
         reason="" if result.is_decided else undecided or (reasons[0] if reasons else ""),
         votes=tuple(_place(vote, num_steps) for vote in seen),
         answers=tuple(answers),
-        num_tokens=sum(answer.num_tokens for answer in answers),
+        num_tokens=None if None in counts else sum(count or 0 for count in counts),
     )
 
 

@@ -58,6 +58,8 @@ class Vote:
     """Whether the answer gives a verdict."""
     reason: str = ""
     """Why a vote is unknown; empty if it is known."""
+    is_final: bool = False
+    """Whether an unknown vote stays unknown: its answer failed, which more tokens do not mend."""
 
 
 def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vote:
@@ -304,7 +306,7 @@ class Votes:
             raise ValueError("no vote was asked for: wanted() is 0")
         if vote.is_known:
             self._counts[vote.first_error] += 1
-        elif self._is_retry:
+        elif self._is_retry or vote.is_final:
             self._num_unknown += 1
         else:
             self._num_to_retry += 1

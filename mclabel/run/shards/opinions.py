@@ -39,7 +39,7 @@ _ANSWER = pa.struct(
         pa.field("max_tokens", pa.int32(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
         pa.field("finish_reason", pa.string(), nullable=False),
-        pa.field("num_tokens", pa.int32(), nullable=False),
+        pa.field("num_tokens", pa.int32()),
     ]
 )
 SCHEMA = pa.schema(
@@ -57,7 +57,7 @@ SCHEMA = pa.schema(
         pa.field("concentrations", pa.list_(pa.float64()), nullable=False),
         pa.field("flags", pa.list_(FLAG), nullable=False),
         pa.field("answers", pa.list_(_ANSWER), nullable=False),
-        pa.field("num_tokens", pa.int64(), nullable=False),
+        pa.field("num_tokens", pa.int64()),
     ]
 )
 """Its columns are explained in docs/formats.md; `row` is the number of the solution in the input,
