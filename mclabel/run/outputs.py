@@ -213,7 +213,7 @@ FIGURES = Kind(
 )
 ANNOTATIONS = Kind(
     what="annotations of `mclabel annotate`",
-    marks=("annotations.json",),
+    marks=("annotations.json", "events.jsonl"),
     manifest="annotations.json",
     files=("items.jsonl", "events.jsonl"),
 )

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from mclabel.annotate.events import latest, read_events
-from mclabel.annotate.folder import peoples_truth
-from mclabel.annotate.items import read_items
+from mclabel.annotate.folder import Annotated, peoples_truth
+from mclabel.annotate.storage import read_folder
 from mclabel.cli import main
 from tests.annotate.test_gold import OWN, gold
 from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG
@@ -49,9 +48,10 @@ def test_label_studio_holds_all_fields(out: str, tmp_path: Path) -> None:
     for _ in range(2):  # the second time changes nothing
         ended = invoke("import", str(first / "data.json"), "--from", "label-studio", "-o", back)
         assert ended.exit_code == 0, ended.output
-    assert read_items(back) == read_items(out)
-    assert latest(read_events(back)) == latest(read_events(out))
-    assert peoples_truth(back) == peoples_truth(out)
+    assert read_folder(back).items == read_folder(out).items
+    first_, second_ = Annotated.read(out), Annotated.read(back)
+    assert (first_.latest, first_.firsts) == (second_.latest, second_.firsts)
+    assert peoples_truth(first_) == peoples_truth(second_)
     ended = invoke("export", back, "--to", "label-studio", "-o", str(second))
     assert ended.exit_code == 0, ended.output
     assert (second / "data.json").read_bytes() == (first / "data.json").read_bytes()
@@ -83,10 +83,10 @@ def test_a_project_of_label_studio_itself_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps([THEIRS]), encoding="utf-8")
     ended = invoke("import", str(path), "--from", "label-studio", "-o", out)
     assert ended.exit_code == 0 and "2 opinions of 2 people on 1 solutions" in ended.output
-    events = {event.person: event for event in read_events(out)}
+    events = {event.person: event for event in read_folder(out).events}
     assert events["3"].first_error == 0 and events["3"].ms == 4288
     assert events["3"].at == 1_615_328_168_728 and events["a@b.c"].finish == "give_up"
-    assert [one.first_error for one in peoples_truth(out).judged] == [0]
+    assert [one.first_error for one in peoples_truth(Annotated.read(out)).judged] == [0]
     path.write_text(json.dumps([{**THEIRS, "annotations": []}]), encoding="utf-8")
     ended = invoke("import", str(path), "--from", "label-studio", "-o", out)
     assert ended.exit_code == 2 and "holds other annotations" in ended.output
