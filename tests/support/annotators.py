@@ -57,7 +57,8 @@ def write_labelled(
     items = [
         Item(
             id=f"s{n}", problem=f"p{n}", answer="1", steps=("x",) * int(steps), prediction=None,
-            digest=texts_digest(f"p{n}", ("x",) * int(steps)), stratum="all", probability=1.0, people=people,
+            digest=texts_digest(f"p{n}", ("x",) * int(steps)), stratum="all", probability=1.0,
+            people=people,
         )
         for n, steps in enumerate(num_steps)
     ]  # fmt: skip
