@@ -233,7 +233,7 @@ class EventLog:
             self._size, self._end = self._size + len(line), end
             self._events[event.id] = event
             self._last[event.person, event.solution] = event
-            self._first.setdefault((event.person, event.solution), event)
+            self._first |= first_opinions([event])
             return True
 
     def _count(self, end: LineEnd) -> None:

@@ -52,7 +52,7 @@ def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str
     """
     faults = list(_faults(Path(out), folders, files))
     if faults:
-        raise ShardError("\n".join(faults) + "\nMove that away, or choose another out=…")
+        raise ShardError("\n".join(faults) + ". Move that away, or choose another out=…")
 
 
 def output_folder(place: str, key: str, *, make: bool = True) -> Path:
