@@ -122,7 +122,7 @@ def _rules(content: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _is_text(value: object, pattern: re.Pattern[str] | None = None) -> bool:
-    if not isinstance(value, str) or not is_unicode(value):
+    if not isinstance(value, str) or not (value.isascii() or is_unicode(value)):
         return False
     return pattern is None or pattern.fullmatch(value) is not None
 
