@@ -1,37 +1,31 @@
-"""What people have said, as an append-only file: `events.jsonl` in the folder of annotations.
+"""One person's opinion on one solution: what an event holds, and the rules that it keeps.
 
-An event is one person's whole opinion on one solution. It is on the disk before it is acknowledged.
-The page makes its id, so that an event that is sent twice is recorded once. A later one (by
-`revision`) replaces an earlier one, in whatever order they come. A process that is killed can
-leave half a line at the end: it was never acknowledged, so readers skip it and the next start
-cuts it off.
+`mclabel.annotate.storage` has the file of events. Their order in it decides which opinion is the
+last one: the clocks of people's machines do not.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from mclabel.core.errors import ConfigError, DataError, ShardError
+from mclabel.annotate.items import OVERSEER, Item
+from mclabel.core.errors import DataError
 from mclabel.data.readers.rows import is_unicode
-from mclabel.run.shards.durable import sync_folder, write_synced
 
-EVENTS = "events.jsonl"
 RATINGS = ("good", "okay", "bad", "unsure")
 FINISHES = ("found_error", "solution", "give_up", "bad_problem")
 WITH_REASON = ("give_up", "bad_problem")
 """Ways to finish that need a note."""
 MAX_NOTE = 2000
 """Characters."""
-MAX_INT = 2**53
-"""Whole numbers of a browser end there."""
+MAX_MS = 10**11
+"""Milliseconds that a solution can have been in sight: three years."""
+MAX_AT = 4_102_444_800_000
+"""The year 2100, in milliseconds since 1970. A clock that was reset stands at 1970."""
+MAX_REVISION = 1_000_000
 _ID = re.compile(r"[A-Za-z0-9-]{8,64}")
 
 
@@ -54,15 +48,10 @@ class Event:
     ms: int
     """Milliseconds that the solution was in sight."""
     at: int
-    """When it was made, in milliseconds since 1970, by the person's clock."""
+    """When it was made, in milliseconds since 1970, by the person's clock. Decides nothing."""
     revision: int
     """Counts the opinions of this person on this solution, from 1. From 2 on, the labels of the
     run had been shown."""
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """What decides which of two events of a person on a solution is the later one."""
-        return self.revision, self.at, self.id
 
     @property
     def is_sure(self) -> bool:
@@ -77,16 +66,16 @@ class Event:
 
 
 def parse_event(content: Mapping[str, Any]) -> Event:
-    """An event from JSON.
+    """Return the event that JSON holds.
 
     Raises:
-        DataError: names the fields that are wrong, and what they must be.
+        DataError: names the fields that are wrong, their values and rules.
     """
     wanted = set(Event.__dataclass_fields__)
-    if set(content) != wanted:
+    if not isinstance(content, Mapping) or set(content) != wanted:
+        given = ", ".join(sorted(map(str, content)))[:300] if isinstance(content, Mapping) else ""
         raise DataError(
-            f"an event has the fields {', '.join(sorted(wanted))}; this one has "
-            f"{', '.join(sorted(map(str, content)))[:300]}. Reload the page"
+            f"an event has the fields {', '.join(sorted(wanted))}; this one has {given or 'none'}"
         )
     faults = [
         f"{name}={str(content[name])[:80]!r}: must be {rule}"
@@ -99,178 +88,82 @@ def parse_event(content: Mapping[str, Any]) -> Event:
     bad = event.first_error
     rated = event.ratings if bad is None else event.ratings[: bad + 1]
     if event.finish == "found_error" and bad is None:
-        raise DataError("finish='found_error': no step is rated bad. Rate the first wrong step bad")
+        raise DataError("finish='found_error': no step is rated bad, and one must be")
     if event.finish == "solution" and bad is not None:
-        raise DataError(f"finish='solution': step {bad} is rated bad. Finish with found_error")
+        raise DataError(f"finish='solution': step {bad} is rated bad, so it must be found_error")
     if event.finish not in WITH_REASON and None in rated:
-        raise DataError(f"ratings: step {rated.index(None)} is not rated. Rate it, or give up")
+        missing = rated.index(None)
+        raise DataError(
+            f"ratings: step {missing} is not rated, and all up to the first bad one must be"
+        )
     if event.finish in WITH_REASON and not event.note.strip():
-        raise DataError(f"finish={event.finish!r}: needs a reason. Write it as the note")
+        raise DataError(f"finish={event.finish!r}: needs a reason as its note")
     return event
 
 
 def _rules(content: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """Name, rule, and whether the field keeps it."""
+    """Yield the name of each field, its rule, and whether it keeps the rule."""
     yield "id", "8 to 64 letters, digits or -", _is_text(content["id"], _ID)
     for name in ("person", "solution", "digest"):
-        yield name, "a text that is not empty", _is_text(content[name]) and content[name] != ""
+        is_right = _is_text(content[name]) and content[name] != ""
+        yield name, "a text in valid Unicode that is not empty", is_right
     given = content["ratings"]
     rated = isinstance(given, list | tuple) and all(r is None or r in RATINGS for r in given)
     yield "ratings", f"a list of {', '.join(RATINGS)} or null, one a step", rated
     yield "finish", f"one of {', '.join(FINISHES)}", content["finish"] in FINISHES
-    note = content["note"]
-    short = isinstance(note, str) and len(note) <= MAX_NOTE and is_unicode(note)
+    short = _is_text(content["note"]) and len(content["note"]) <= MAX_NOTE
     yield "note", f"a text of {MAX_NOTE} characters at most, in valid Unicode", short
-    for name, low in (("ms", 0), ("at", 0), ("revision", 1)):
+    for name, low, high in (
+        ("ms", 0, MAX_MS), ("at", 0, MAX_AT), ("revision", 1, MAX_REVISION)
+    ):  # fmt: skip
         number = content[name]
         whole = isinstance(number, int) and not isinstance(number, bool)
-        yield name, f"a whole number from {low} on", whole and low <= number < MAX_INT
+        yield name, f"a whole number from {low} to {high}", whole and low <= number <= high
 
 
 def _is_text(value: object, pattern: re.Pattern[str] | None = None) -> bool:
-    return isinstance(value, str) and (pattern is None or pattern.fullmatch(value) is not None)
+    if not isinstance(value, str) or not (value.isascii() or is_unicode(value)):
+        return False
+    return pattern is None or pattern.fullmatch(value) is not None
 
 
-class EventLog:
-    """The events of a folder, for the one process that may add to them."""
+def event_fault(event: Event, item: Item, before: Event | None) -> str | None:
+    """Return in what an event disagrees with its item or with an earlier opinion, if it does.
 
-    def __init__(self, folder: Path) -> None:
-        """Open the file, and cut off what a killed process has left half written.
-
-        Raises:
-            ConfigError: another process has it open.
-            DataError: a whole line is no event.
-        """
-        self._path = folder / EVENTS
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._file)
-            raise ConfigError(
-                f"-o {folder}: another `mclabel annotate` serves this folder. Use its page, or end "
-                "it first"
-            ) from error
-        try:
-            content = self._path.read_bytes()
-            self._size = content.rfind(b"\n") + 1
-            self._events = {one.id: one for one in _parsed(content[: self._size], self._path)}
-            os.ftruncate(self._file, self._size)
-            os.fsync(self._file)
-            sync_folder(folder)
-        except BaseException:
-            os.close(self._file)
-            raise
-        self._latest = latest(self._events.values())
-        self._first = first(self._events.values())
-        self._lock = threading.Lock()
-
-    def add(self, event: Event) -> bool:
-        """Record an event; when this returns, it is on the disk.
-
-        Returns:
-            Whether it is new. One that was recorded before is not recorded again.
-
-        Raises:
-            DataError: another event has its id.
-            ShardError: it could not be written. It can be added again.
-        """
-        line = _line(event)
-        with self._lock:
-            known = self._events.get(event.id)
-            if known == event:
-                return False
-            if known is not None:
-                raise DataError(f"id={event.id!r}: is the id of another event. Reload the page")
-            try:
-                os.ftruncate(self._file, self._size)  # without what a write that failed has left
-                write_synced(self._file, line)
-            except OSError as error:
-                raise ShardError(f"{self._path}: cannot be written ({error.strerror})") from error
-            self._size += len(line)
-            self._events[event.id] = event
-            _take(self._latest, event)
-            _take_first(self._first, event)
-            return True
-
-    def latest(self) -> dict[tuple[str, str], Event]:
-        """The last event of each person on each solution."""
-        with self._lock:
-            return dict(self._latest)
-
-    def firsts(self) -> dict[tuple[str, str], Event]:
-        """The first event of each person on each solution."""
-        with self._lock:
-            return dict(self._first)
-
-    def first(self, person: str, solution: str) -> Event | None:
-        """The first event of a person on a solution."""
-        return self._first.get((person, solution))
-
-    def close(self) -> None:
-        """Let another process have the folder."""
-        os.close(self._file)
-
-
-def write_events(folder: Path, events: Iterable[Event]) -> None:
-    """Write the events of a new folder."""
-    file = os.open(folder / EVENTS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        write_synced(file, b"".join(map(_line, events)))
-    finally:
-        os.close(file)
-
-
-def _line(event: Event) -> bytes:
-    return json.dumps(asdict(event), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
-
-
-def read_events(folder: str | Path) -> list[Event]:
-    """All events of a folder, in the order they were recorded.
-
-    Raises:
-        DataError: a whole line is no event; names it.
+    Args:
+        event: one that keeps the rules of its fields.
+        item: the one with the event's solution.
+        before: the last opinion of the same person on the same solution; None if there is none.
     """
-    path = Path(folder) / EVENTS
-    content = path.read_bytes() if path.exists() else b""
-    events = {one.id: one for one in _parsed(content[: content.rfind(b"\n") + 1], path)}
-    return list(events.values())
+    if event.digest != item.digest:
+        return (
+            f"digest={event.digest[:80]!r}: is of other texts than those of solution {item.id}, "
+            f"which have {item.digest!r}"
+        )
+    if len(event.ratings) != len(item.steps):
+        return (
+            f"ratings: {len(event.ratings)} given, and solution {item.id} has steps 0 to "
+            f"{len(item.steps) - 1}"
+        )
+    if event.person not in (*item.people, OVERSEER):
+        return f"person={event.person[:80]!r}: does not label solution {item.id}"
+    if before is not None and event.revision <= before.revision:
+        return (
+            f"revision={event.revision}: must be above {before.revision}, which "
+            f"{event.person[:80]} has already submitted on solution {item.id}"
+        )
+    return None
 
 
-def latest(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
-    """The last event of each person on each solution, by their ids; order changes nothing."""
-    found: dict[tuple[str, str], Event] = {}
-    for event in events:
-        _take(found, event)
-    return found
+def last_opinions(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
+    """Return the last event of each person on each solution, by their ids."""
+    return {(event.person, event.solution): event for event in events}
 
 
-def first(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
-    """The first event of each person on each solution, by their ids; order changes nothing."""
-    found: dict[tuple[str, str], Event] = {}
-    for event in events:
-        _take_first(found, event)
-    return found
+def first_opinions(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
+    """Return the first event of each person on each solution, by their ids.
 
-
-def _take_first(found: dict[tuple[str, str], Event], event: Event) -> None:
-    key = event.person, event.solution
-    if key not in found or event.order < found[key].order:
-        found[key] = event
-
-
-def _take(found: dict[tuple[str, str], Event], event: Event) -> None:
-    key = event.person, event.solution
-    if key not in found or event.order > found[key].order:
-        found[key] = event
-
-
-def _parsed(content: bytes, path: Path) -> Iterator[Event]:
-    for number, line in enumerate(content.splitlines(), 1):
-        try:
-            yield parse_event(json.loads(line))
-        except (ValueError, TypeError, AttributeError, DataError) as error:
-            raise DataError(
-                f"{path}, line {number}: is no event ({error}). Only the last line can be half "
-                "written, so the file has been changed: restore it from a copy"
-            ) from error
+    Only revision 1 was made before the labels of the run could be seen: where it is not on record,
+    there is no first opinion.
+    """
+    return {(event.person, event.solution): event for event in events if event.revision == 1}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from mclabel.annotate.events import WITH_REASON, Event, first, latest, read_events
+from mclabel.annotate.events import WITH_REASON, Event, first_opinions, last_opinions
 from mclabel.annotate.gold import Queue, Rate, Standing, queues, standings, who_counts
-from mclabel.annotate.items import OVERSEER, Item, Settings, read_items, read_settings
-from mclabel.core.errors import DataError
+from mclabel.annotate.items import OVERSEER, Item, Settings
+from mclabel.annotate.storage import read_folder
 from mclabel.core.stats.bootstrap import (
     FEW_PROBLEMS,
     Estimate,
@@ -37,29 +37,33 @@ class Annotated:
     items: Sequence[Item]
     queues: Mapping[str, Queue]
     """What each person labels."""
-    latest: Mapping[tuple[str, str], Event]
-    """The last opinion of each person on each item."""
-    firsts: Mapping[tuple[str, str], Event]
-    """The first one, which counts on gold."""
+    events: Sequence[Event]
+    """All opinions, in the order in which they were recorded."""
 
     @classmethod
     def read(cls, folder: str) -> Annotated:
         """Read a folder.
 
         Raises:
-            DataError: a file is damaged, or an event is of a solution or step that is not there.
+            DamagedFile: it is not what was written.
         """
-        events = read_events(folder)
-        items = read_items(folder)
-        _check(folder, events, {item.id: len(item.steps) for item in items})
-        settings = read_settings(folder)
+        stored = read_folder(folder)
         return cls(
-            settings=settings,
-            items=items,
-            queues=queues(items, settings),
-            latest=latest(events),
-            firsts=first(events),
+            settings=stored.settings,
+            items=stored.items,
+            queues=queues(stored.items, stored.settings),
+            events=stored.events,
         )
+
+    @cached_property
+    def latest(self) -> Mapping[tuple[str, str], Event]:
+        """The last opinion of each person on each item."""
+        return last_opinions(self.events)
+
+    @cached_property
+    def firsts(self) -> Mapping[tuple[str, str], Event]:
+        """The first one, which counts on gold."""
+        return first_opinions(self.events)
 
     @cached_property
     def standings(self) -> Mapping[str, Standing]:
@@ -103,21 +107,6 @@ def answer_of(event: Event) -> str:
     if not event.is_sure:
         return event.finish.replace("_", " ") if event.finish in WITH_REASON else "unsure"
     return "no error" if event.first_error is None else f"step {event.first_error}"
-
-
-def _check(folder: str, events: Iterable[Event], num_steps: Mapping[str, int]) -> None:
-    for event in events:
-        if event.solution not in num_steps:
-            raise DataError(
-                f"{folder}: event {event.id} is on solution {event.solution[:80]!r}, which "
-                "items.jsonl does not have. Restore both files from one copy"
-            )
-        if len(event.ratings) != num_steps[event.solution]:
-            raise DataError(
-                f"{folder}: event {event.id} rates {len(event.ratings)} steps, and solution "
-                f"{event.solution} has steps 0 to {num_steps[event.solution] - 1}. Restore "
-                "events.jsonl and items.jsonl from one copy"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,13 +233,8 @@ class PeoplesTruth:
     """Solutions that nobody has submitted yet."""
 
 
-def peoples_truth(folder: str) -> PeoplesTruth:
-    """Read the last opinions of a folder of annotations.
-
-    Raises:
-        DataError: a file is damaged.
-    """
-    annotated = Annotated.read(folder)
+def peoples_truth(annotated: Annotated) -> PeoplesTruth:
+    """Return what the last opinions of a folder say of the solutions that were drawn."""
     judged, num_drawn, num_open = [], 0, 0
     for item in annotated.items:
         if item.probability is None:

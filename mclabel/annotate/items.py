@@ -10,28 +10,26 @@ shards.
 from __future__ import annotations
 
 import heapq
-import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
+from mclabel.core.settings import MAX_SEED, MAX_TOTAL
 from mclabel.data.readers.solutions import Selected
-from mclabel.run.outputs import ANNOTATIONS
 
-ITEMS, SETTINGS = "items.jsonl", str(ANNOTATIONS.manifest)
 _BUCKETS = ((3, "1 to 3 steps"), (6, "4 to 6 steps"), (12, "7 to 12 steps"))
 _MANY = "over 12 steps"
 GOLD, SELECTED = "gold", "selected"
 """Strata of gold that was not drawn, and of what a selection names."""
 OVERSEER = "overseer"
 """The name of whoever runs the labelling; no person's."""
+MIN_PROBABILITY = 1e-12
+"""A solution drawn with a smaller one would outweigh any run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +52,23 @@ class Item:
     """Who labels it."""
     gold: tuple[int | None, ...] | None = None
     """The first errors that are known to be reasonable, None for none; None where it is no gold."""
+
+    @property
+    def fault(self) -> str | None:
+        """The first field that breaks a rule, with its value and the rule; None if none does."""
+        if not self.id or not self.steps:
+            return f"id={self.id[:80]!r}: an item must have an id, and one step at least"
+        if self.digest != (wanted := texts_digest(self.problem, self.steps)):
+            return f"digest={self.digest[:80]!r}: its problem and steps have {wanted!r}"
+        chance = self.probability
+        if chance is not None and not MIN_PROBABILITY <= chance <= 1:
+            return f"probability={chance}: must be a probability in [{MIN_PROBABILITY:g}, 1]"
+        wrong = [e for e in self.gold or () if e is not None and not 0 <= e < len(self.steps)]
+        if wrong or self.gold == ():
+            return f"gold={list(self.gold or ())}: must name steps 0 to {len(self.steps) - 1}"
+        if len(set(self.people)) < len(self.people) or OVERSEER in self.people:
+            return f"people={list(self.people)}: must be different names, without {OVERSEER}"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +99,34 @@ class Settings:
     select: str | None = None
     """Digest of the manifest of `mclabel select` that names the solutions; None draws them."""
 
+    @property
+    def fault(self) -> str | None:
+        """The first field that breaks a rule, with its value and the rule; None if none does."""
+        people = list(self.people)
+        if not all(people) or len(set(people)) < max(1, len(people)) or OVERSEER in people:
+            return f"people={people}: must be different names, at least one, without {OVERSEER}"
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                return f"{name}={value}: must be from {low} to {high}"
+        return "gold_share=1: must be below 1" if self.gold_share == 1 else None
+
+
+_RANGES = (
+    *(("sample", 1, MAX_TOTAL), ("seed", 0, MAX_SEED), ("screening", 0, MAX_TOTAL)),
+    *(("overlap", 0, 1), ("admit", 0, 1), ("gold_share", 0, 1)),
+)
+"""Settings that are numbers, with the least and the largest value of each."""
+
 
 def text_digest(row: LabeledSolution) -> str:
     """Digest of what people are shown of a solution."""
-    return content_id("annotated", row.problem.text, [step.text for step in row.solution.steps])
+    return texts_digest(row.problem.text, [step.text for step in row.solution.steps])
+
+
+def texts_digest(problem: str, steps: Sequence[str]) -> str:
+    """Return the digest of the texts of a problem and of a solution's steps."""
+    return content_id("annotated", problem, list(steps))
 
 
 def draw_items(
@@ -150,47 +189,6 @@ def _selected(
     return {one: (SELECTED, chance) for one, chance in selected.probabilities.items()}
 
 
-def write_items(folder: Path, items: Sequence[Item], settings: Settings) -> None:
-    """Write items and settings; the settings last, for they say that the items are whole."""
-    lines = [json.dumps(asdict(item), ensure_ascii=True) + "\n" for item in items]
-    _write(folder / ITEMS, "".join(lines))
-    _write(folder / SETTINGS, json.dumps(asdict(settings), ensure_ascii=True, indent=1) + "\n")
-
-
-def is_annotations(folder: str | Path) -> bool:
-    """Whether a folder is one of `mclabel annotate`."""
-    return (Path(folder) / SETTINGS).is_file()
-
-
-def read_settings(folder: str | Path) -> Settings:
-    """How a folder of annotations was begun.
-
-    Raises:
-        DataError: the file is no such settings.
-    """
-    path = Path(folder) / SETTINGS
-    content = _object(path.read_text(encoding="utf-8"), Settings, str(path))
-    return Settings(**{**content, "people": tuple(content["people"])})
-
-
-def read_items(folder: str | Path) -> list[Item]:
-    """The items of a folder, in the order in which they are shown.
-
-    Raises:
-        DataError: names a line that is no item.
-    """
-    path = Path(folder) / ITEMS
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        content = _object(line, Item, f"{path}, line {number}")
-        lists = {
-            name: None if content[name] is None else tuple(content[name])
-            for name in ("steps", "people", "gold")
-        }
-        found.append(Item(**{**content, **lists}))
-    return found
-
-
 def check_same(wanted: Mapping[str, Any], known: Settings, folder: str) -> None:
     """Refuse to go on with a folder under other settings than it was begun with.
 
@@ -207,29 +205,6 @@ def check_same(wanted: Mapping[str, Any], known: Settings, folder: str) -> None:
             f"-o {folder}: was begun with other settings: {'; '.join(differ)}. Leave them out to "
             "go on, or give another folder"
         )
-
-
-def _object(text: str, kind: type[Any], place: str) -> dict[str, Any]:
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{place}: is not valid JSON ({error}). Restore it from a copy") from error
-    names = {field.name for field in fields(kind)}
-    if not isinstance(content, dict) or set(content) != names:
-        raise DataError(
-            f"{place}: must have the fields {', '.join(sorted(names))}. Restore it from a copy"
-        )
-    return content
-
-
-def _write(path: Path, text: str) -> None:
-    """Put a whole file in place, on the disk."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
 
 
 def _stratum(row: LabeledSolution) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from mclabel.annotate.events import Event, EventLog, parse_event
+from mclabel.annotate.events import event_fault, parse_event
 from mclabel.annotate.folder import Annotated, Summary, answer_of, summarise
 from mclabel.annotate.gold import (
     NOT_ADMITTED,
@@ -43,11 +43,15 @@ from mclabel.annotate.items import (
     Settings,
     check_same,
     draw_items,
-    is_annotations,
-    read_items,
-    read_settings,
     text_digest,
-    write_items,
+)
+from mclabel.annotate.storage import (
+    EventLog,
+    StoredFolder,
+    is_annotations,
+    locked_events,
+    read_folder,
+    write_folder,
 )
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution
@@ -92,7 +96,7 @@ def annotate(
     Raises:
         ConfigError: another process serves the folder, the settings differ, or the port is in use.
         DataError: the run's solutions are not those that the folder holds.
-        ShardError: the run cannot be read, or the folder holds something else.
+        ShardError: the run or the folder cannot be read, or the folder holds something else.
     """
     from mclabel.serving.access import listen_here, page_address, serve_page
 
@@ -103,12 +107,11 @@ def annotate(
     check_places(out, ANNOTATIONS, key="-o ")
     folder = output_folder(out, "-o ")
     listening = listen_here(port, PORT)
-    log = EventLog(folder)
-    try:
-        settings, items = _begun(labelled, folder, given, lines, selected)
-        rows = _rows_of(labelled, items, out)
-        annotations = Annotations(settings, items, rows, log)
-        names = (*settings.people, OVERSEER)
+    with closing(listening), locked_events(folder) as file:
+        stored = _begun(labelled, folder, given, lines, selected)
+        rows = _rows_of(labelled, stored.items, out)
+        annotations = Annotations(stored, rows, EventLog(folder, file, stored))
+        names = (*stored.settings.people, OVERSEER)
         tokens = {secrets.token_urlsafe(24): person for person in names}
         app = make_app(annotations, tokens)
         address = page_address(listening)
@@ -121,9 +124,6 @@ def annotate(
             )
             serve_page(app, listening)
         return annotations.summary()
-    finally:
-        log.close()
-        listening.close()
 
 
 def _labelled(place: str) -> Run:
@@ -160,21 +160,22 @@ def _begun(
     given: Mapping[str, Any],
     lines: Sequence[GoldLine],
     selected: Selected | None,
-) -> tuple[Settings, list[Item]]:
-    """The settings and items of a folder, which is begun if it has none."""
+) -> StoredFolder:
+    """Return what a folder holds, which is begun if it holds nothing."""
     identity = run_identity(run)
     wanted = {**given, "run_id": identity}
     if is_annotations(folder):
-        settings = read_settings(folder)
-        check_same(wanted, settings, str(folder))
-        return settings, read_items(folder)
+        stored = read_folder(folder)
+        check_same(wanted, stored.settings, str(folder))
+        return stored
     check_settings(given)
     settings = Settings(id=secrets.token_hex(8), run=run.location, **wanted)
+    if settings.fault is not None:
+        raise ConfigError(f"{settings.fault}. Give another value")
     items = draw_items(lambda: read_labels(run.store), settings, selected)
     if lines:
         items = with_gold(items, lines, lambda: read_labels(run.store), settings)
-    write_items(folder, items, settings)
-    return settings, items
+    return write_folder(folder, settings, items)
 
 
 def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolution]:
@@ -206,20 +207,16 @@ class Annotations:
     """The state of a folder that is served."""
 
     def __init__(
-        self,
-        settings: Settings,
-        items: Sequence[Item],
-        rows: Mapping[str, LabeledSolution],
-        log: EventLog,
+        self, stored: StoredFolder, rows: Mapping[str, LabeledSolution], log: EventLog
     ) -> None:
         """Serve items.
 
         Args:
-            settings: of the folder.
-            items: in the order in which they are shown.
+            stored: what the folder holds.
             rows: labels of the run, by solution id.
             log: of the events.
         """
+        settings, items = stored.settings, stored.items
         self.settings, self._items, self._rows, self._log = settings, items, rows, log
         self._by_id = {item.id: item for item in items}
         self._gold = {item.id: item.gold for item in items if item.gold is not None}
@@ -233,8 +230,7 @@ class Annotations:
             settings=self.settings,
             items=self._items,
             queues=self._queues,
-            latest=self._log.latest(),
-            firsts=self._log.firsts(),
+            events=self._log.events(),
         )
 
     def summary(self) -> Summary:
@@ -283,7 +279,7 @@ class Annotations:
         done = {
             solution: {"ratings": e.ratings, "finish": e.finish, "note": e.note, "ms": e.ms,
                        "revision": e.revision}
-            for (who, solution), e in self._log.latest().items() if who == person
+            for (who, solution), e in self._log.last().items() if who == person
         }  # fmt: skip
         admitted = self._is_admitted(person)
         if person == OVERSEER:
@@ -330,34 +326,22 @@ class Annotations:
         try:
             event = parse_event(content)
         except DataError as error:
-            raise Refused(400, str(error)) from None
+            raise Refused(400, f"{error}. Reload the page, and label it again") from None
         if event.person != person:
             raise Refused(
                 403,
                 f"person={event.person[:80]!r}: this browser is open for {person} now. Open the "
                 f"address of {event.person[:80]} again",
             )
-        self._check(event, self._own(person, event.solution))
+        item = self._own(person, event.solution)
+        if (fault := event_fault(event, item, before=None)) is not None:
+            raise Refused(409, f"{fault}. Reload the page, and label it again")
         try:
             return {"new": self._log.add(event)}
         except DataError as error:
             raise Refused(409, str(error)) from None
         except ShardError as error:
             raise Refused(503, str(error)) from None
-
-    def _check(self, event: Event, item: Item) -> None:
-        if event.digest != item.digest:
-            raise Refused(
-                409,
-                f"digest={event.digest[:80]!r}: solution {item.id} has other texts here "
-                f"({item.digest}). Reload the page, and label it again",
-            )
-        if len(event.ratings) != len(item.steps):
-            raise Refused(
-                400,
-                f"ratings: {len(event.ratings)} given, and solution {item.id} has steps 0 to "
-                f"{len(item.steps) - 1}. Reload the page",
-            )
 
     def _is_admitted(self, person: str) -> bool | None:
         """None while the screening goes on. First opinions stay, and so does the answer."""

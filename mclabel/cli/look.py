@@ -324,13 +324,15 @@ def _names(people: str) -> tuple[str, ...]:
 def verify(run: str, restore_manifest: bool) -> None:
     """Check that a run's files are unchanged and consistent.
 
-    RUN is the folder or URL of a run of labels, scores, opinions or a search, or the folder of a
-    training (`train`, `rl`). The command reads every file and checks digests, labels against their
-    rollouts, duplicate solutions, blocks against the plan and their shards' names, run.json against
-    the shards, trees, priors, journals, checkpoints, and files of a finished job that are missing.
-    It prints what is damaged and how to repair it. The exit code is 0 if the
-    run is sound, 1 if it is damaged, and 2 if there is no run.
+    RUN is the folder or URL of a run of labels, scores, opinions or a search, the folder of a
+    training (`train`, `rl`), or one of `mclabel annotate`. The command reads every file and checks
+    digests, labels against their rollouts, duplicate solutions, blocks against the plan and their
+    shards' names, run.json against the shards, trees, priors, journals, checkpoints, people's
+    opinions against what they were shown, and files of a finished job that are missing. It prints
+    what is damaged and how to repair it. The exit code is 0 if the run is sound, 1 if it is
+    damaged, and 2 if there is no run.
     """
+    from mclabel.annotate.storage import is_annotations, verify_annotations
     from mclabel.run.shards.restore import restore_manifest as restore
     from mclabel.run.shards.store import Store
     from mclabel.run.verify.run import verify as check
@@ -339,8 +341,11 @@ def verify(run: str, restore_manifest: bool) -> None:
 
     if restore_manifest:
         restore(Store(run))
-    with StageProgress(errors, "verify", "shards") as stage:
-        found = check(Store(run), on_progress=stage.update)
+    if is_annotations(run):
+        found = verify_annotations(run)
+    else:
+        with StageProgress(errors, "verify", "shards") as stage:
+            found = check(Store(run), on_progress=stage.update)
     if not result({**asdict(found), "is_sound": found.is_sound}):
         console.print(_counts(found))
         for note in found.notes:
@@ -364,6 +369,10 @@ def _counts(found: Verification) -> Table:
     table.add_row("verdict", said, style="bold" if found.is_sound else "bold red")
     if found.holds == TRAINING:
         table.add_row("files of the model and of checkpoints", f"{found.num_files:,}")
+        return table
+    if found.holds == "annotations":
+        table.add_row("solutions", f"{found.num_solutions:,}")
+        table.add_row("opinions", f"{found.num_opinions:,}")
         return table
     for what, count in (
         ("blocks", found.num_blocks),

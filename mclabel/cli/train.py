@@ -175,7 +175,7 @@ def export_labels(
     become training data for a verifier.
     """
     from mclabel.annotate.export import export_people
-    from mclabel.annotate.items import is_annotations
+    from mclabel.annotate.storage import is_annotations
     from mclabel.data.exchange.job import ExportReport, TablesReport, export_run, export_tables
     from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
 

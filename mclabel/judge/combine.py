@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.annotate.items import is_annotations
+from mclabel.annotate.storage import is_annotations
 from mclabel.core.components import component_name
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, Rollout, SourceOpinion

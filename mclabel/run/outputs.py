@@ -52,7 +52,7 @@ def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str
     """
     faults = list(_faults(Path(out), folders, files))
     if faults:
-        raise ShardError("\n".join(faults) + "\nMove that away, or choose another out=…")
+        raise ShardError("\n".join(faults) + ". Move that away, or choose another out=…")
 
 
 def output_folder(place: str, key: str, *, make: bool = True) -> Path:
@@ -213,7 +213,7 @@ FIGURES = Kind(
 )
 ANNOTATIONS = Kind(
     what="annotations of `mclabel annotate`",
-    marks=("annotations.json",),
+    marks=("annotations.json", "events.jsonl"),
     manifest="annotations.json",
     files=("items.jsonl", "events.jsonl"),
 )

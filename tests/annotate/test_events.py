@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,111 +14,128 @@ from typing import Any
 
 import pytest
 
-from mclabel.annotate.events import EVENTS, EventLog, latest, parse_event, read_events
-from mclabel.core.errors import ConfigError, DataError, ShardError
-from tests.support.annotated import event
+from mclabel.annotate.events import parse_event
+from mclabel.annotate.folder import Annotated
+from mclabel.annotate.storage import EVENTS, MANIFEST, read_folder
+from mclabel.core.errors import ConfigError, DamagedFile, DataError, ShardError
+from tests.support.annotated import add_events, begun_log, event
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> EventLog:
-    return EventLog(tmp_path)
+def ids(folder: Path) -> list[str]:
+    return [one.id for one in read_folder(folder).events]
 
 
-def test_an_event_sent_twice_is_one(log: EventLog, tmp_path: Path) -> None:
-    assert log.add(event(1)) is True
-    assert log.add(event(1)) is False
-    assert read_events(tmp_path) == [event(1)]
-    with pytest.raises(DataError, match="is the id of another event"):
-        log.add(event(1, note="changed"))
+def test_an_event_sent_twice_is_one(tmp_path: Path) -> None:
+    with begun_log(tmp_path) as log:
+        assert log.add(event(0)) is True
+        assert log.add(event(0)) is False
+        with pytest.raises(DataError, match="is the id of another event"):
+            log.add(event(0, note="changed"))
+    assert read_folder(tmp_path).events == (event(0),)
 
 
-def test_the_last_opinion_counts_in_whatever_order_they_come() -> None:
-    events = [
-        event(0, ratings=["bad"], finish="found_error"),
-        event(1, ratings=["good"], finish="solution", at=5),  # a clock that was set back
-        event(2, person="ben", ratings=["unsure"], finish="solution"),
-    ]
-    for seed in range(6):
-        random.Random(seed).shuffle(events)
-        found = latest(events)
-        assert found["ana", "solution-1"].finish == "solution"
-        assert set(found) == {("ana", "solution-1"), ("ben", "solution-1")}
+def test_the_order_of_recording_counts_and_no_clock(tmp_path: Path) -> None:
+    """Neither a clock that was set back nor a second window replaces a first or a last opinion."""
+    blind = event(0)
+    later = event(1, ratings=["good", "good", "good"], finish="solution", at=5)
+    with begun_log(tmp_path) as log:
+        log.add(blind)
+        log.add(later)
+        for wrong in (event(2, revision=1, at=0), event(2, revision=2), event(3, revision=4)):
+            with pytest.raises(DataError, match="must be 3, as ana has 2 opinions on solution"):
+                log.add(wrong)
+        assert log.first("ana", "solution-1") == blind
+    found = Annotated.read(str(tmp_path))
+    key = ("ana", "solution-1")
+    assert (found.firsts[key], found.latest[key]) == (blind, later)
 
 
-def test_nothing_acknowledged_is_lost_wherever_a_kill_strikes(tmp_path: Path) -> None:
+def test_nothing_acknowledged_is_lost_wherever_a_kill_strikes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     draw = random.Random(0)
     whole = tmp_path / "whole"
-    whole.mkdir()
-    log = EventLog(whole)
-    sizes = [0]
-    for number in range(12):
-        log.add(event(number, note="ü\n" * draw.randrange(40)))
-        sizes.append((whole / EVENTS).stat().st_size)
-    content = (whole / EVENTS).read_bytes()
+    sizes, manifests = [], []
+    with begun_log(whole) as log:
+        for number in range(12):
+            sizes.append((whole / EVENTS).stat().st_size)
+            manifests.append((whole / MANIFEST).read_bytes())
+            log.add(event(number, note="ü\n" * draw.randrange(40)))
+    sizes.append((whole / EVENTS).stat().st_size)
+    content, all_ids = (whole / EVENTS).read_bytes(), ids(whole)
     for point in range(50):
         acknowledged = draw.randrange(12)
-        end = draw.randrange(sizes[acknowledged], sizes[acknowledged + 1])
+        end = draw.randrange(sizes[acknowledged], sizes[acknowledged + 1] + 1)
         folder = tmp_path / str(point)
-        folder.mkdir()
+        shutil.copytree(whole, folder)
         (folder / EVENTS).write_bytes(content[:end])
-        expected = [event_.id for event_ in read_events(whole)][:acknowledged]
-        assert [one.id for one in read_events(folder)] == expected
-        again = EventLog(folder)
-        again.add(event(99))
-        assert [one.id for one in read_events(folder)] == [*expected, "event-0099"]
-        again.close()
+        (folder / MANIFEST).write_bytes(manifests[acknowledged])
+        is_whole = end == sizes[acknowledged + 1]
+        expected = all_ids[: acknowledged + is_whole]
+        caplog.clear()
+        assert ids(folder) == expected
+        is_cut = sizes[acknowledged] < end and not is_whole
+        assert ("is half written and left out" in caplog.text) is is_cut
+        add_events(folder, [event(99, revision=len(expected) + 1)])
+        assert ids(folder) == [*expected, "event-0099"]
 
 
 def test_a_real_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from mclabel.annotate.events import EventLog\n"
-        "from tests.support.annotated import event\n"
-        "log = EventLog(Path(sys.argv[1]))\n"
-        "for number in range(10**6):\n"
-        "    log.add(event(number)); print(number, flush=True)\n"
+        "import sys; from pathlib import Path\n"
+        "from tests.support.annotated import begun_log, event\n"
+        "with begun_log(Path(sys.argv[1])) as log:\n"
+        "    for number in range(10**6):\n"
+        "        log.add(event(number)); print(number, flush=True)\n"
     )
     writer = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert writer.stdout is not None
     while writer.stdout.readline() != "20\n":
-        pass
+        ids(tmp_path)  # a reader finds the folder sound while it is written
     os.kill(writer.pid, signal.SIGKILL)
     acknowledged = 20 + len(writer.stdout.read().splitlines())
     writer.wait()
-    found = [one.id for one in read_events(tmp_path)]
-    assert found[: acknowledged + 1] == [f"event-{n:04d}" for n in range(acknowledged + 1)]
-    EventLog(tmp_path).close()  # its lock has died with it
+    assert ids(tmp_path)[: acknowledged + 1] == [f"event-{n:04d}" for n in range(acknowledged + 1)]
+    add_events(tmp_path, [])  # its lock has died with it
 
 
-def test_a_folder_has_one_process(log: EventLog, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="another `mclabel annotate` serves this folder"):
-        EventLog(tmp_path)
+def test_a_folder_has_one_process(tmp_path: Path) -> None:
+    with (
+        begun_log(tmp_path),
+        pytest.raises(ConfigError, match="another `mclabel annotate` serves this folder"),
+    ):
+        add_events(tmp_path, [])
 
 
-def test_a_damaged_line_in_the_middle_is_named(log: EventLog, tmp_path: Path) -> None:
-    log.add(event(0))
-    log.add(event(1))
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    add_events(tmp_path, [event(0), event(1)])
     path = tmp_path / EVENTS
-    path.write_bytes(path.read_bytes().replace(b'"bad"', b'"evil"', 1))
-    with pytest.raises(DataError, match=r"events.jsonl, line 1: is no event .*ratings="):
-        read_events(tmp_path)
+    whole = path.read_bytes()
+    for right, wrong, why in (
+        (b'"bad"', b'"evil"', r"events.jsonl, line 1: cannot be used: ratings=.*must be a list"),
+        (b'"good"', b'"okay"', r"events.jsonl, line 1: is not the line that was written here"),
+    ):
+        path.write_bytes(whole.replace(right, wrong, 1))
+        with pytest.raises(DamagedFile, match=why):
+            read_folder(tmp_path)
 
 
 def test_what_cannot_be_written_leaves_nothing(
-    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.add(event(0))
-
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr("mclabel.annotate.events.os.fsync", full)
-        with pytest.raises(ShardError, match="cannot be written"):
-            log.add(event(1))
-    assert log.add(event(1)) is True
-    assert read_events(tmp_path) == [event(0), event(1)]
+    with begun_log(tmp_path) as log:
+        log.add(event(0))
+        with monkeypatch.context() as patched:
+            patched.setattr("mclabel.annotate.storage.os.fsync", full)
+            with pytest.raises(ShardError, match="cannot be written"):
+                log.add(event(1))
+        assert log.add(event(1)) is True
+    assert read_folder(tmp_path).events == (event(0), event(1))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +151,13 @@ def test_what_cannot_be_written_leaves_nothing(
         ({"finish": "give_up"}, "needs a reason"),
         ({"note": "x" * 2001}, "2000 characters at most"),
         ({"ms": True}, "ms='True': must be a whole number"),
-        ({"revision": 0}, "revision='0': must be a whole number from 1 on"),
+        ({"ms": 10**11 + 1}, "ms='100000000001': must be a whole number from 0 to 100000000000"),
+        ({"revision": 0}, "revision='0': must be a whole number from 1 to 1000000"),
+        (
+            {"at": 2**53 - 1},
+            "at='9007199254740991': must be a whole number from 0 to 4102444800000",
+        ),
+        ({"person": "\ud800"}, "person='.ud800': must be a text in valid Unicode"),
         ({"at": 1e12}, "at='1000000000000.0': must be a whole number"),
         ({"extra": 1}, "an event has the fields"),
     ],

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from mclabel.annotate.events import latest, read_events
-from mclabel.annotate.folder import peoples_truth
-from mclabel.annotate.items import read_items
+from mclabel.annotate.export import read_tasks
+from mclabel.annotate.folder import Annotated, peoples_truth
+from mclabel.annotate.storage import read_folder
 from mclabel.cli import main
 from tests.annotate.test_gold import OWN, gold
 from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG
@@ -49,9 +49,10 @@ def test_label_studio_holds_all_fields(out: str, tmp_path: Path) -> None:
     for _ in range(2):  # the second time changes nothing
         ended = invoke("import", str(first / "data.json"), "--from", "label-studio", "-o", back)
         assert ended.exit_code == 0, ended.output
-    assert read_items(back) == read_items(out)
-    assert latest(read_events(back)) == latest(read_events(out))
-    assert peoples_truth(back) == peoples_truth(out)
+    assert read_folder(back).items == read_folder(out).items
+    first_, second_ = Annotated.read(out), Annotated.read(back)
+    assert (first_.latest, first_.firsts) == (second_.latest, second_.firsts)
+    assert peoples_truth(first_) == peoples_truth(second_)
     ended = invoke("export", back, "--to", "label-studio", "-o", str(second))
     assert ended.exit_code == 0, ended.output
     assert (second / "data.json").read_bytes() == (first / "data.json").read_bytes()
@@ -83,10 +84,10 @@ def test_a_project_of_label_studio_itself_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps([THEIRS]), encoding="utf-8")
     ended = invoke("import", str(path), "--from", "label-studio", "-o", out)
     assert ended.exit_code == 0 and "2 opinions of 2 people on 1 solutions" in ended.output
-    events = {event.person: event for event in read_events(out)}
+    events = {event.person: event for event in read_folder(out).events}
     assert events["3"].first_error == 0 and events["3"].ms == 4288
     assert events["3"].at == 1_615_328_168_728 and events["a@b.c"].finish == "give_up"
-    assert [one.first_error for one in peoples_truth(out).judged] == [0]
+    assert [one.first_error for one in peoples_truth(Annotated.read(out)).judged] == [0]
     path.write_text(json.dumps([{**THEIRS, "annotations": []}]), encoding="utf-8")
     ended = invoke("import", str(path), "--from", "label-studio", "-o", out)
     assert ended.exit_code == 2 and "holds other annotations" in ended.output
@@ -112,6 +113,33 @@ def _chance(task: dict[str, Any]) -> None:
     task["meta"] = {"item": {"probability": 0.0}}
 
 
+def _contradiction(task: dict[str, Any]) -> None:
+    task["annotations"][0]["result"].append(region(0, 1, "good"))
+
+
+def _other_digest(task: dict[str, Any]) -> None:
+    task["annotations"][0]["digest"] = "other"
+
+
+def _skipped_and_decided(task: dict[str, Any]) -> None:
+    task["annotations"][0]["was_cancelled"] = True
+    finish = {"from_name": "finish", "value": {"choices": ["found_error"]}}
+    task["annotations"][0]["result"].append(finish)
+
+
+def _other_template(task: dict[str, Any]) -> None:
+    result = {"from_name": "label", "to_name": "text", "value": {"labels": ["x"]}}
+    task["annotations"][0]["result"] = [result]
+
+
+def _minimal(task: dict[str, Any]) -> None:
+    task |= task.pop("data")
+
+
+def _late(task: dict[str, Any]) -> None:
+    task["annotations"][0]["created_at"] = "9021-03-09T22:16:08Z"
+
+
 def _one_text(task: dict[str, Any]) -> None:
     task["data"]["steps"] = "It is 3."
 
@@ -123,12 +151,18 @@ def _half_a_character(task: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (_no_answer, "'answer'"),
+        (_no_answer, "answer='None': must be a text"),
+        (_contradiction, "step 0 is rated 'bad' and 'good' by two regions"),
+        (_other_digest, "digest='other': is of other texts than those of solution"),
+        (_skipped_and_decided, "3 has skipped the task, which is give_up"),
+        (_other_template, "from_name='label': must be one of step, rating, finish, note"),
+        (_minimal, "data='None': must be an object with problem, answer and steps. Export the"),
+        (_late, "at='222513948968000': must be a whole number from 0 to"),
         (_step_beyond, "rates step 2, and there are steps 0 to 1"),
         (_odd_rating, "ratings: must be|ratings="),
         (_no_time, "yesterday"),
         (_chance, "a probability in"),
-        (_one_text, "steps must be a list"),
+        (_one_text, "steps='It is 3.': must be a list of steps"),
         (_half_a_character, "valid Unicode"),
     ],
 )
@@ -144,6 +178,55 @@ def test_what_is_no_task_is_named(
     assert ended.exit_code == 2 and "task 1" in said
     assert any(part in said for part in why.split("|")), said
     assert not (tmp_path / "out").exists()
+
+
+def region(start: int, end: int, word: str, **offsets: int) -> dict[str, Any]:
+    value = {"start": str(start), "end": str(end), "choices": [word], **offsets}
+    return {"from_name": "rating", "to_name": "steps", "type": "choices", "value": value}
+
+
+@pytest.mark.parametrize(
+    ("regions", "ratings"),
+    [
+        ([region(0, 2, "good")], ("good", "good", "good")),
+        ([region(0, 1, "good"), region(2, 2, "bad")], ("good", "good", "bad")),
+        ([region(0, 0, "good"), region(1, 2, "bad")], ("good", "bad", "bad")),
+        # the selection ends before the first character of step 2, and begins behind those of 0
+        ([region(0, 0, "good"), region(0, 2, "bad", startOffset=1, endOffset=0)],
+         ("good", "bad", None)),
+    ],
+)  # fmt: skip
+def test_a_region_counts_for_all_steps_that_it_covers(
+    tmp_path: Path, regions: list[dict[str, Any]], ratings: tuple[str | None, ...]
+) -> None:
+    task = json.loads(json.dumps(THEIRS))
+    task["data"]["steps"] = ["a", "b", "c"]
+    task["annotations"][0]["result"] = regions
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([task]), encoding="utf-8")
+    assert {e.person: e.ratings for e in read_tasks(str(path)).events}["3"] == ratings
+
+
+def test_annotations_of_one_person_are_revisions_in_their_order(tmp_path: Path) -> None:
+    task = json.loads(json.dumps(THEIRS))
+    second = {**task["annotations"][0], "id": 14, "created_at": "2020-03-09T22:16:08Z"}
+    task["annotations"].append(second)
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([task]), encoding="utf-8")
+    mine = [one for one in read_tasks(str(path)).events if one.person == "3"]
+    assert [(one.revision, one.at > 1_600_000_000_000) for one in mine] == [(1, False), (2, True)]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "null", "id,problem\n1,x\n", "[1]", "[[]]", "[{}]", "[" * 10_000]
+)
+def test_other_kinds_of_exports_are_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(content, encoding="utf-8")
+    ended = invoke("import", str(path), "--from", "label-studio", "-o", str(tmp_path / "out"))
+    said = " ".join(ended.output.split())
+    assert ended.exit_code == 2 and str(path) in said
+    assert "Export the project from Label Studio as JSON, not as JSON-MIN, CSV" in said
 
 
 def test_plain_parquet(out: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from mclabel.annotate.events import latest, read_events
+from mclabel.annotate.folder import Annotated
 from mclabel.core.records import Outcome
 from tests.support.annotated import AnnotateProcess
 from tests.support.browser import (
@@ -86,7 +86,7 @@ def test_by_keyboard_alone_and_through_a_lost_connection(tmp_path: Path) -> None
         assert violations(browser) == [] and not browser.execute_script("return window.executed")
         lost = "ERR_CONNECTION_REFUSED"
         assert [c for c in complaints(browser) if lost not in c["message"]] == []
-    found = latest(read_events(out))
+    found = Annotated.read(str(out)).latest
     said = [(found["me", one].ratings, found["me", one].finish) for one in order]
     assert said == [
         (("good", "bad", None), "found_error"),
@@ -136,7 +136,7 @@ def test_the_overseer_sees_where_people_differ_and_settles_it(tmp_path: Path) ->
         assert "overseer: step 2" in texts(browser, "#differ thead th")
         assert not browser.execute_script("return window.executed")
         assert complaints(browser) == violations(browser) == []
-    settled = latest(read_events(out))["overseer", "solution-1"]
+    settled = Annotated.read(str(out)).latest["overseer", "solution-1"]
     assert settled.first_error == 2
 
 

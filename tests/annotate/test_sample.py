@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mclabel.annotate.items import Item, Settings, draw_items, read_items, write_items
+from mclabel.annotate.items import Item, Settings, draw_items
+from mclabel.annotate.storage import read_folder, write_folder
 from mclabel.cli import main
-from mclabel.core.errors import DataError
+from mclabel.core.errors import DamagedFile, DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.solutions import read_selected
 from tests.support.shown import solution, write_run
@@ -90,12 +91,12 @@ def test_people_share_the_work_and_overlap_in_what_was_asked() -> None:
 
 def test_items_are_read_back_and_damage_is_named(tmp_path: Path) -> None:
     settings = Settings(id="x", run="r", run_id="r")
-    write_items(tmp_path, drawn(), settings)
-    assert read_items(tmp_path) == drawn()
+    write_folder(tmp_path, settings, drawn())
+    assert read_folder(tmp_path).items == tuple(drawn())
     path = tmp_path / "items.jsonl"
     path.write_text(path.read_text() + "{}\n")
-    with pytest.raises(DataError, match=r"items.jsonl, line 41: must have the fields"):
-        read_items(tmp_path)
+    with pytest.raises(DamagedFile, match=r"items.jsonl, line 41: cannot be used: id: "):
+        read_folder(tmp_path)
 
 
 def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mclabel.annotate.events import read_events
+from mclabel.annotate.storage import read_folder
 from mclabel.cli import main
 from tests.support.annotated import AnnotateProcess
 from tests.support.shown import plain_run, solution, write_run
@@ -53,18 +53,20 @@ def test_no_other_site_can_write(page: AnnotateProcess, out: Path) -> None:
         assert (status, body) == (403, "mclabel annotate: only its own page can write")
     sent = {"cookie": page.cookie("ana"), "origin": page.origin, "content-type": "text/plain"}
     assert page.ask("POST", "/api/events", event, **sent)[0] == 415
-    assert read_events(out) == []
+    assert read_folder(out).events == ()
 
 
 @pytest.mark.parametrize(
     ("changes", "status", "why"),
     [
-        ({"ratings": ["good"]}, 400, "ratings: 1 given, and solution solution-0 has steps 0 to 1"),
-        ({"ratings": ["good"] * 3}, 400, "has steps 0 to 1"),
+        ({"ratings": ["good"]}, 409, "ratings: 1 given, and solution solution-0 has steps 0 to 1"),
+        ({"ratings": ["good"] * 3}, 409, "has steps 0 to 1"),
         ({"ratings": ["good", "great"]}, 400, "must be a list of good, okay, bad, unsure"),
-        ({"digest": "other"}, 409, "has other texts here"),
+        ({"digest": "other"}, 409, "is of other texts than those of solution"),
         ({"solution": "nobody"}, 404, "is no solution that ana labels"),
         ({"person": "ben"}, 403, "this browser is open for ana now"),
+        ({"at": 2**53 - 1}, 400, "at='9007199254740991': must be a whole number from 0 to 4102"),
+        ({"revision": 2}, 409, "revision=2: must be 1"),
         ({"note": "x" * 3000}, 400, "2000 characters at most"),
         ({"note": "\ud800"}, 400, "valid Unicode"),
         ({"note": "x" * (1 << 20)}, 413, "larger than 1,048,576 bytes"),
@@ -77,7 +79,7 @@ def test_a_wrong_event_is_refused(
     event = page.opinion("ana", "solution-0", ["good", "good"])
     answer, body = page.post({**event, **changes}, "ana")
     assert answer == status and why in json.loads(body)["error"]
-    assert read_events(out) == []
+    assert read_folder(out).events == ()
 
 
 @pytest.mark.parametrize("body", ["", "[1]", '{"ms": NaN}', "[" * 100_000])
@@ -98,6 +100,8 @@ def test_labels_are_hidden_until_an_opinion_is_submitted(tmp_path: Path, run: st
         assert page.post(event, "me") == (200, '{"new":true}')
         assert page.post(event, "me") == (200, '{"new":false}')
         assert page.post({**event, "note": "other"}, "me")[0] == 409
+        late = {**event, "id": "another-window", "at": 0}  # the labels may have been seen by now
+        assert page.post(late, "me")[0] == 409
         labels = page.get("/api/labels?id=solution-1", "me")
         assert labels["first_error"] == 1 and labels["outcome"] == "wrong"
         os.kill(page.process.pid, signal.SIGKILL)

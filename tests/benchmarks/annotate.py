@@ -29,9 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from mclabel.annotate.events import EVENTS, latest, parse_event, read_events
+from mclabel.annotate.events import last_opinions, parse_event
 from mclabel.annotate.gold import Queue, chance_of_admission, standing
-from mclabel.annotate.items import Item, Settings, draw_items, read_items
+from mclabel.annotate.items import Item, Settings, draw_items
+from mclabel.annotate.storage import EVENTS, read_folder
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.evaluate.labels.quality import label_quality
 from mclabel.judge.consensus.models import Locations
@@ -145,7 +146,7 @@ def _killed(run: str, out: Path, people: list[str], kills: int) -> dict[str, int
     begun = (run, "-o", str(out), "--people", ",".join(people), "--sample", "200")
     for number in range(kills):
         with AnnotateProcess(*begun) as page:
-            items = read_items(out)
+            items = read_folder(out).items
             ready = threading.Barrier(len(people) + 1)
 
             with ThreadPoolExecutor(len(people)) as pool:
@@ -163,7 +164,7 @@ def _killed(run: str, out: Path, people: list[str], kills: int) -> dict[str, int
         pass  # cuts off what was half written
     lines = (out / EVENTS).read_text().splitlines()
     written = Counter(json.loads(line)["id"] for line in lines)
-    last = latest(read_events(out))
+    last = last_opinions(read_folder(out).events)
     lost = sum(one not in written for one in acknowledged)
     lost += sum(last[who, what].revision < n for who, what, n in acknowledged.values())
     print(f"{len(acknowledged):,} events acknowledged over {kills} kills", flush=True)
@@ -178,9 +179,17 @@ def _submit(
     chance = random.Random(f"{number} {person}")
     browser = _Annotator(page, person)
     own = [vars(item) for item in items if person in item.people]
-    events = [_said(person, one, number * 3 + r, f"k{number}") for one in own for r in (1, 2, 3)]
+    done = browser.ask("GET", "/api/state")[1]["done"]
+    known = {name: opinion["revision"] for name, opinion in done.items()}
+    events = [
+        _said(person, one, known.get(one["id"], 0) + r, f"k{number}")
+        for one in own
+        for r in (1, 2, 3)
+    ]
     events += chance.sample(events, len(events) // 2)
     chance.shuffle(events)
+    # a revision that comes before an earlier one is refused; one of two repeats is recorded
+    events.sort(key=lambda one: int(one["revision"]) + chance.randrange(2))
     ready.wait()
     try:
         for one in events:

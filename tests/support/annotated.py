@@ -9,13 +9,45 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.events import Event, EventLog, parse_event
+from mclabel.annotate.events import Event, parse_event
 from mclabel.annotate.gold import GoldLine, with_gold
-from mclabel.annotate.items import Item, Settings, draw_items, write_items
+from mclabel.annotate.items import Item, Settings, draw_items, texts_digest
+from mclabel.annotate.storage import EventLog, locked_events, read_folder, write_folder
 from mclabel.core.records import LabeledSolution
+
+ONLY = Item(
+    id="solution-1",
+    problem="p",
+    answer="1",
+    steps=("a", "b", "c"),
+    prediction=None,
+    digest=texts_digest("p", ("a", "b", "c")),
+    stratum="all",
+    probability=1.0,
+    people=("ana", "ben"),
+)
+
+
+@contextmanager
+def begun_log(folder: Path) -> Iterator[EventLog]:
+    """The log of a folder, which is begun with `ONLY` if it holds nothing."""
+    folder.mkdir(exist_ok=True)
+    with locked_events(folder) as file:
+        if not (folder / "annotations.json").exists():
+            write_folder(folder, Settings(id="x", run="r", run_id="r", people=ONLY.people), [ONLY])
+        yield EventLog(folder, file, read_folder(folder))
+
+
+def add_events(folder: Path, events: Iterable[Event]) -> None:
+    """Record events in a folder."""
+    with begun_log(folder) as log:
+        for one in events:
+            log.add(one)
 
 
 def event(number: int = 0, **changes: Any) -> Event:
@@ -24,7 +56,7 @@ def event(number: int = 0, **changes: Any) -> Event:
         "id": f"event-{number:04d}",
         "person": "ana",
         "solution": "solution-1",
-        "digest": "d" * 16,
+        "digest": ONLY.digest,
         "ratings": ["good", "bad", None],
         "finish": "found_error",
         "note": "",
@@ -137,11 +169,13 @@ def annotated_folder(
     items = draw_items(lambda: rows, chosen)
     if gold is not None:
         items = with_gold(items, gold, lambda: rows, chosen)
-    write_items(folder, items, chosen)
-    log = EventLog(folder)
+    write_folder(folder, chosen, items)
     digests = {item.id: item.digest for item in items}
-    for number, ((person, one), changes) in enumerate(said.items()):
-        named = {"person": person, "solution": one, "digest": digests[one]}
-        log.add(event(number, **named, **changes))
-    log.close()
+    events = [
+        event(
+            number, person=person, solution=one, digest=digests[one], **{"revision": 1, **changes}
+        )
+        for number, ((person, one), changes) in enumerate(said.items())
+    ]
+    add_events(folder, events)
     return items

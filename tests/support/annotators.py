@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.annotate.items import Item, Settings, write_items
+from mclabel.annotate.items import Item, Settings, texts_digest
+from mclabel.annotate.storage import write_folder
 from tests.support.annotated import event
 
 Ints = NDArray[np.int64]
@@ -58,18 +57,20 @@ def write_labelled(
     items = [
         Item(
             id=f"s{n}", problem=f"p{n}", answer="1", steps=("x",) * int(steps), prediction=None,
-            digest="d", stratum="all", probability=1.0, people=people,
+            digest=texts_digest(f"p{n}", ("x",) * int(steps)), stratum="all", probability=1.0,
+            people=people,
         )
         for n, steps in enumerate(num_steps)
     ]  # fmt: skip
-    write_items(folder, items, Settings(id="t", run="run", run_id="r", people=people, **settings))
-    with (folder / "events.jsonl").open("w") as file:
-        for who, person in enumerate(people):
-            for n, item in enumerate(items):
-                said = ratings(int(named[person][n]), len(item.steps))
-                one = event(
-                    n, id=f"{who:03d}-{n:08d}", person=person, solution=item.id, ratings=said,
-                    finish="found_error" if "bad" in said else "solution", digest="d",
-                )  # fmt: skip
-                file.write(json.dumps(asdict(one)) + "\n")
+    said = [
+        event(
+            n, id=f"{who:03d}-{n:08d}", person=person, solution=item.id, revision=1,
+            ratings=(rated := ratings(int(named[person][n]), len(item.steps))),
+            finish="found_error" if "bad" in rated else "solution", digest=item.digest,
+        )
+        for who, person in enumerate(people)
+        for n, item in enumerate(items)
+    ]  # fmt: skip
+    chosen = Settings(id="t", run="run", run_id="r", people=people, **settings)
+    write_folder(folder, chosen, items, said)
     return [item.id for item in items]

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.folder import peoples_truth
-from mclabel.annotate.items import is_annotations, read_items, text_digest
+from mclabel.annotate.folder import Annotated, peoples_truth
+from mclabel.annotate.items import text_digest
+from mclabel.annotate.storage import is_annotations
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
 from mclabel.data.readers.judged import JudgedSolution, as_judged, read_prm800k, read_processbench
@@ -163,7 +164,8 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
 
 def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     """What people said; a solution that was not drawn is unknown, though another reads the same."""
-    digests = {item.id: item.digest for item in read_items(folder)}
+    annotated = Annotated.read(folder)
+    digests = {item.id: item.digest for item in annotated.items}
     changed = [r for r in rows if text_digest(r) != digests.get(r.solution.id, text_digest(r))]
     if changed:
         raise DataError(
@@ -171,7 +173,7 @@ def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
             f"{len(changed):,} solutions, the first being {changed[0].solution.id}. Give the run "
             "as it was, or have its solutions labelled anew, into another folder"
         )
-    found = peoples_truth(folder)
+    found = peoples_truth(annotated)
     if found.num_unsure or found.num_open:
         logger.warning(
             "%s: %d solutions have no first error, as people were unsure, gave up or found the "

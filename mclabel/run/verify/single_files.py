@@ -279,8 +279,8 @@ class Verification:
 
     run: str
     holds: str = "labels"
-    """What its shards hold: `labels`, `scores` or `opinions`; or `training` of one, which has
-    none."""
+    """What its shards hold: `labels`, `scores` or `opinions`; `training` or `annotations`, which
+    have none."""
     num_blocks: int = 0
     num_shards: int = 0
     """Number of shards of what the run holds."""
@@ -290,6 +290,8 @@ class Verification:
     num_journals: int = 0
     num_files: int = 0
     """Of a training: files whose digests were checked."""
+    num_opinions: int = 0
+    """Of annotations: opinions that people submitted, each revision counted."""
     num_damaged: int = 0
     """Number of all findings; only the first `MAX_LISTED` are listed."""
     damage: list[Finding] = field(default_factory=list)

@@ -27,12 +27,12 @@ export function keep(event) {
   localStorage.setItem(`${prefix}event:${event.id}`, JSON.stringify(event));
 }
 
-/** The events that the server has not acknowledged, oldest first. */
+/** The events that the server has not acknowledged: first opinions first, whatever the clock said. */
 export function waiting() {
   return Object.keys(localStorage)
     .filter((key) => key.startsWith(`${prefix}event:`))
     .map((key) => JSON.parse(localStorage.getItem(key)))
-    .sort((one, other) => one.at - other.at);
+    .sort((one, other) => one.revision - other.revision || one.at - other.at);
 }
 
 let sending = null;
