@@ -1,5 +1,6 @@
 """The checker `code`: programs of models, run against tests in boxes.
 
 `checker` has the settings; `golds` and `completions` read what there is to run; `trials` runs one
-solution, in `boxes`. `codec`, `fence`, `programs` and `runner` also run inside a box.
+program, in `boxes`. Inside a box, `runner` starts each program behind its `fence`; `programs` loads
+it, `testing` runs tests, and `remote` carries what they use of each other.
 """

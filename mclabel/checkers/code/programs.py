@@ -31,7 +31,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mclabel.checkers.code.codec import decode, encode
-from mclabel.checkers.code.remote import Peer, read_frame, write_frame
+from mclabel.checkers.code.frames import read_frame, write_frame
+from mclabel.checkers.code.remote import Peer
 from mclabel.checkers.code.testing import (
     CannotRun,
     TestFailed,

@@ -11,6 +11,7 @@ On the socket to the caller, and between a program and its keeper: a kind (one b
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -45,6 +46,7 @@ def main(channel: socket.socket, fenced: bool) -> None:
     for name in _PRELOADED:
         __import__(name)
     fence = Fence() if fenced else None
+    gc.freeze()  # so that collections in children do not copy the memory that they share
     _send(channel, b"H", {"ready": True})
     while (message := _receive(channel)) is not None:
         if message[0] != b"J":

@@ -233,3 +233,62 @@ def test_golds_of_every_form_have_the_verdicts_that_their_programs_deserve() -> 
     assert {
         name: found[name] for name, want in wanted.items() if found[name].verdict.value != want
     } == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tests", "reason"),
+    [
+        ("def check(candidate):\n    def test(): assert candidate(1) == 2\ncheck(f)", "never call"),
+        ("for x in []: assert f(x) == 1", "never call"),
+        ("if __name__ == 'tests': assert f(1) == 1", "never call"),
+        ("def helper(): assert f(1) == 1", "never call"),
+        ("import pytest\n@pytest.mark.skip\ndef test_f(): assert f(1) == 1", "never call"),
+        ("import unittest\nclass T(unittest.TestCase):\n"
+         "    @unittest.skip('')\n    def test_f(self): self.assertEqual(f(1), 1)", "never call"),
+        ("while True: pass\nassert f(1) == 1", "take too long"),
+        ("import os\nos._exit(0)\nassert f(1) == 1", "end \\(exited\\)"),
+        ("raise SystemExit(0)\nassert f(1) == 1", "raise SystemExit"),
+        ("import ctypes\nctypes.string_at(0)\nassert f(1) == 1", "end \\(signal:11\\)"),
+    wrong = {name for name, want in wanted.items() if found[name].verdict.value != want}
+    assert {name: found[name] for name in wrong} == {}
+        ("assert False\nassert f(1) == 1", "fail"),
+        ("try:\n    assert f(1) == 2\nexcept: pass", "compute nothing"),
+        ("def test_f(capsys): assert f(1) == 1", "fixture capsys"),
+        ("import pytest\nwith pytest.warns(UserWarning): assert f(1)", "pytest.warns"),
+        ("class G(F): pass\nassert G().x == 1", "inside|passed"),
+    ],
+)  # fmt: skip
+def test_golds_that_fail_by_themselves_are_unknown(
+    checker: CodeChecker, tests: str, reason: str
+) -> None:
+    code = "class F: x = 1\ndef f(x): return x"
+    (found,) = grades(checker, tests, [code])
+    assert found.verdict is UNKNOWN or reason == "inside|passed"
+    assert re.search(reason, found.reason), found
+    assert reason == "inside|passed" or re.search(reason, refusal(checker, tests) or "")
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ("10 ** 5000", "0x3"),
+        ("__import__('fractions').Fraction(1, 3)", "Fraction(1, 3)"),
+        ("range(3)", "range(0, 3)"),
+        ("iter({3, 1, 2})", "set_iterator [1, 2, 3]"),
+        ("{'b', 'a', 'c'}", "{'a', 'b', 'c'}"),
+        ("object()", "<object object>"),
+        ("f", "<function f>"),
+        ("[i * (2 ** 61 - 1) for i in range(40_000)]", "[0, 2305843009213693951"),
+        ("set(i * (2 ** 61 - 1) for i in range(3_000))", "{0, "),
+        ("'x' * 10 ** 6", "'xxx"),
+    ],
+)
+def test_what_a_program_gives_for_examples_is_short_and_repeats(
+    checker: CodeChecker, result: str, text: str
+) -> None:
+    gold = {"fn_name": "f", "inputs": [[2]], "outputs": [4], "examples": [[2]]}
+    code = f"def f(x): return {result}"
+    first, second = grades(checker, gold, [code, f"{code}  # again"])
+    assert first.answer == second.answer and len(first.answer or "") <= 500
+    assert (first.answer or "").startswith(text), first.answer
