@@ -89,7 +89,7 @@ class RewrittenRun:
             raise no_labels(source)
         self._source, self._target = source, target
         self._provenance, self._what = {**provenance, **({FIT: fit} if fit else {})}, what
-        self._done = committed_blocks(target)
+        self._done = committed_blocks(target, must_be_whole=False)
         self._anew: BlocksAnew | None = None
         self.num_replaced = 0
         if fit is not None and self._done and fit_of(target) != fit:
