@@ -209,8 +209,8 @@ def _blocks(
         metadata, table = read_shard(source, file, "labels")
         on_table(table)
         wanted = [block for block in blocks if is_wanted(block)]
-        rollouts = _rollouts(source, metadata) if wanted else None
         parts = catalog.parts(source, file, wanted, metadata, table)
+        rollouts = _rollouts(source, metadata) if wanted else None
         for block, part in zip(wanted, parts, strict=True):
             rows = list(map(labeled_solution, part.to_pylist()))
             names = dict.fromkeys(row.problem.id for row in rows)

@@ -29,6 +29,8 @@ from mclabel.judge.combine import combine
 from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import score
 from mclabel.labeling.config import LabelConfig
+from mclabel.report.viewer.index import Index
+from mclabel.run.kinds import find_runs
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.opinions import opinion_rows
@@ -233,6 +235,20 @@ def test_a_folder_that_is_gone_and_two_files_that_change_places_are_named(runs: 
     assert verify(store).is_sound
 
 
+def _look_at(run: Path) -> None:
+    """Read a run as the viewer does."""
+    index = Index(find_runs([str(run)]))
+    try:
+        index.refresh()
+    finally:
+        index.close()
+
+
+PYTHON_READERS: tuple[Callable[[Path], Any], ...] = (
+    *(mc.load_labels, mc.load_rollouts, lambda run: list(mc.read_labels(run)), _look_at),
+)
+
+
 def _put_folder(shard: Path, sibling: Path) -> None:
     shard.mkdir()
     (shard / sibling.name).write_bytes(sibling.read_bytes())
@@ -251,18 +267,18 @@ REPLACED: dict[str, Callable[[Path, Path], Any]] = {
 }
 """What is put in the place of a shard, given another one."""
 READING_LABELS = """
-verify RUN / labels RUN / show RUN / show RUN --limit 1 / report RUN -o OUT.html / view RUN
-train base=MODEL labels=[RUN] out=OUT max_steps=1 --preflight / compact RUN
-train base=MODEL labels=[RUN] out=OUT max_steps=1 / annotate RUN -o OUT
+verify RUN / labels RUN / show RUN --limit 99 / report RUN -o OUT.html
+train EMPTY base=MODEL labels=[RUN] out=OUT max_steps=1 --preflight / compact RUN
+train EMPTY base=MODEL labels=[RUN] out=OUT max_steps=1 / annotate RUN -o OUT
 export RUN --to trl -o OUT / export RUN --to parquet -o OUT / regrade RUN -o OUT
 judge RUN -o OUT judge=symbolic ray.address=none / score PRM RUN -o OUT ray.address=none
-select RUN --rule random --budget 2 -o OUT.parquet / combine RUN OPINIONS -o OUT --rule agree
+select RUN --rule uniform --budget 2 -o OUT.parquet / combine RUN OPINIONS -o OUT --rule same_location
 eval labels RUN --truth run:SOUND / eval labels SOUND --truth run:RUN
-eval best-of-n run=RUN samples=1 out=OUT policy.engine=scripted ray.address=none
-label policy.engine=scripted problems.source=PROBLEMS solutions.run=RUN out=OUT ray.address=none
+eval best-of-n EMPTY run=RUN samples=1 out=OUT policy.engine=scripted ray.address=none
+label EMPTY policy.engine=scripted problems.source=PROBLEMS solutions.run=RUN out=OUT ray.address=none
 """
 READING_OPINIONS = """
-verify RUN / show RUN / combine SOUND RUN -o OUT --rule agree
+verify RUN / show RUN --limit 99 / combine SOUND RUN -o OUT --rule same_location
 judge SOUND -o OUT judge=symbolic ray.address=none answers=RUN
 """
 
@@ -272,12 +288,12 @@ judge SOUND -o OUT judge=symbolic ray.address=none answers=RUN
 def test_every_verb_refuses_a_finished_run_that_lacks_a_shard(
     tmp_path: Path, prm: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = []
-    for room in ("serving.access", "report.viewer.server"):
-        monkeypatch.setattr(f"mclabel.{room}.serve_page", lambda *_: served.append(True))
+    monkeypatch.setattr("mclabel.serving.access.serve_page", lambda *_: None)
     sound = labelled(tmp_path / "one", 1, merged=False)
-    places = {"SOUND": sound, "PRM": prm, "MODEL": Path(prm).parent / "base"}
+    places: dict[str, Any] = {"SOUND": sound, "PRM": prm, "MODEL": Path(prm).parent / "base"}
     places |= {"PROBLEMS": tmp_path / "one" / "problems.jsonl", "OPINIONS": tmp_path / "opinions"}
+    places["EMPTY"] = tmp_path / "empty.yaml"
+    places["EMPTY"].touch()
     judging = [f"solutions={sound}", f"out={places['OPINIONS']}", "judge=symbolic"]
     judging += ["block_solutions=4", "ray.address=none"]
     jobs.judge(load_config(JudgeConfig, None, judging), lambda state: None)
@@ -305,17 +321,19 @@ def test_every_verb_refuses_a_finished_run_that_lacks_a_shard(
             whole = shard.read_bytes()
             shard.unlink()
             replace(shard, shards[number - 1] if len(shards) > 1 else siblings[0])
-            for command in commands:
-                result = CliRunner().invoke(main, [filled(word, "out") for word in command])
-                said, place = result.output, shard.name if what != "link in a circle" else folder
-                if result.exit_code not in (1, 2) or "Traceback" in said or place not in said:
+            for place, command in enumerate(commands):
+                result = CliRunner().invoke(main, [filled(word, f"out{place}") for word in command])
+                said, named = result.output, shard.name if what != "link in a circle" else folder
+                if result.exit_code not in (1, 2) or "Traceback" in said or named not in said:
                     faults[f"{what}: {' '.join(command)}"] = f"{result.exit_code}: {said[-300:]}"
-            for read in (mc.load_labels, mc.load_rollouts, lambda run: list(mc.read_labels(run))):
+            for read in PYTHON_READERS:
                 with pytest.raises(ShardError):
                     read(run)
-            shutil.rmtree(shard) if shard.is_dir() and not shard.is_symlink() else shard.unlink()
+            shutil.rmtree(shard) if shard.is_dir() and not shard.is_symlink() else shard.unlink(
+                True
+            )
             shard.write_bytes(whole)
-    assert not faults and not served
+    assert faults == {}
     for number, command in enumerate(commands):
         result = CliRunner().invoke(main, [filled(word, f"sound{number}") for word in command])
         assert result.exit_code == 0, (command, result.output)
@@ -329,6 +347,7 @@ def test_load_labels_refuses_a_finished_run_that_lacks_a_block(tmp_path: Path) -
     fault = "missing, though the job has ended with all of its blocks done"
     with pytest.raises(DamagedFile, match=f"labels/{shard.name}: {fault}"):
         mc.load_labels(run)
+    assert fault in CliRunner().invoke(main, ["view", str(run)]).output
     found = verify(Store(str(run)))
     assert [(one.name, one.fault) for one in found.damage] == [(f"labels/{shard.name}", fault)]
     (run / "finished.json").unlink()  # so that nothing says that the job has ended

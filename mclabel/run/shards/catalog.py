@@ -29,6 +29,7 @@ from mclabel.core.errors import DamagedFile
 from mclabel.run.parquet import table_too_large, whole_table
 from mclabel.run.shards.digest import SMALLEST, check_parquet, parquet_with_digest
 from mclabel.run.shards.finished import check_whole, read_finished
+from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import PackedNames, planned_blocks
 from mclabel.run.shards.store import Store, damaged
 
@@ -259,7 +260,8 @@ def read_catalog(store: Store, *, must_be_whole: bool = True) -> Catalog:
     if must_be_whole:
         for loss in catalog.losses(store):
             raise loss
-        check_whole(store, finished, blocks, len(blocks), "labels")
+        if blocks or not holds_opinions(store):
+            check_whole(store, finished, blocks, len(blocks), "labels")
     return catalog
 
 

@@ -132,7 +132,9 @@ def losses(
         if blocks or num_parts > had:
             return
     if num_lost > 0:  # there is no plan, or it is not what it was
-        fault = f"{num_lost:,} of the {finished.num_blocks:,} blocks of the finished job are missing"
+        fault = (
+            f"{num_lost:,} of the {finished.num_blocks:,} blocks of the finished job are missing"
+        )
         yield DamagedFile(store.location, folder, fault, AGAIN)
 
 
