@@ -333,6 +333,7 @@ def _judged(item: SolutionItem, steps: tuple[str, ...], reference: str | None) -
         row=item.row,
         problem=item.problem,
         steps=steps,
+        is_separated=item.is_separated,
         reference=reference,
     )
 

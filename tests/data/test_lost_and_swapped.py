@@ -271,15 +271,15 @@ verify RUN / labels RUN / show RUN --limit 99 / report RUN -o OUT.html
 train EMPTY base=MODEL labels=[RUN] out=OUT max_steps=1 --preflight / compact RUN
 train EMPTY base=MODEL labels=[RUN] out=OUT max_steps=1 / annotate RUN -o OUT
 export RUN --to trl -o OUT / export RUN --to parquet -o OUT / regrade RUN -o OUT
-judge RUN -o OUT judge=symbolic ray.address=none / score PRM RUN -o OUT ray.address=none
+judge RUN -o OUT judge=symbolic NO_RAY / score PRM RUN -o OUT NO_RAY
 select RUN --rule uniform --budget 2 -o OUT.parquet / combine RUN OPINIONS -o OUT --rule same_location
 eval labels RUN --truth run:SOUND / eval labels SOUND --truth run:RUN
-eval best-of-n EMPTY run=RUN samples=1 out=OUT policy.engine=scripted ray.address=none
-label EMPTY policy.engine=scripted problems.source=PROBLEMS solutions.run=RUN out=OUT ray.address=none
+eval best-of-n EMPTY run=RUN samples=1 out=OUT policy.engine=scripted
+label EMPTY policy.engine=scripted problems.source=PROBLEMS solutions.run=RUN out=OUT NO_RAY
 """
 READING_OPINIONS = """
 verify RUN / show RUN --limit 99 / combine SOUND RUN -o OUT --rule same_location
-judge SOUND -o OUT judge=symbolic ray.address=none answers=RUN
+judge SOUND -o OUT judge=symbolic NO_RAY answers=RUN
 """
 
 
@@ -292,7 +292,7 @@ def test_every_verb_refuses_a_finished_run_that_lacks_a_shard(
     sound = labelled(tmp_path / "one", 1, merged=False)
     places: dict[str, Any] = {"SOUND": sound, "PRM": prm, "MODEL": Path(prm).parent / "base"}
     places |= {"PROBLEMS": tmp_path / "one" / "problems.jsonl", "OPINIONS": tmp_path / "opinions"}
-    places["EMPTY"] = tmp_path / "empty.yaml"
+    places["EMPTY"], places["NO_RAY"] = tmp_path / "empty.yaml", "ray.address=none"
     places["EMPTY"].touch()
     judging = [f"solutions={sound}", f"out={places['OPINIONS']}", "judge=symbolic"]
     judging += ["block_solutions=4", "ray.address=none"]

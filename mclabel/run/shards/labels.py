@@ -190,7 +190,8 @@ def label_tables(
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Metadata and table of each labels shard, or of those of `blocks`.
 
-    Without `blocks`, a run that has lost blocks is refused. A shard that is merged into another one meanwhile is read from there.
+    Without `blocks`, a run that has lost blocks is refused. A shard that is merged into another one
+    meanwhile is read from there.
 
     Raises:
         ShardError: the labels were fitted anew meanwhile (`mclabel.run.shards.compact`).
