@@ -223,8 +223,8 @@ def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
 def _scored(item: Any, place: str) -> tuple[str, str | list[str]]:
     """Problem and solution of a row: the solution as one text, or steps that join to it."""
     if isinstance(item, LabeledSolution):
-        steps = [step.text for step in item.solution.steps]
-        item = {"problem": item.problem.text, "steps": steps, "step_separator": ""}
+        texts = [step.text for step in item.solution.steps]
+        item = {"problem": item.problem.text, "steps": texts, "step_separator": ""}
     row = row_of(item, place)
     found = row.get("steps") or row.get("solution")
     if not isinstance(row.get("problem"), str) or not found:

@@ -272,7 +272,8 @@ train EMPTY base=MODEL labels=[RUN] out=OUT max_steps=1 --preflight / compact RU
 train EMPTY base=MODEL labels=[RUN] out=OUT max_steps=1 / annotate RUN -o OUT
 export RUN --to trl -o OUT / export RUN --to parquet -o OUT / regrade RUN -o OUT
 judge RUN -o OUT judge=symbolic NO_RAY / score PRM RUN -o OUT NO_RAY
-select RUN --rule uniform --budget 2 -o OUT.parquet / combine RUN OPINIONS -o OUT --rule same_location
+select RUN --rule uniform --budget 2 -o OUT.parquet
+combine RUN OPINIONS -o OUT --rule same_location
 eval labels RUN --truth run:SOUND / eval labels SOUND --truth run:RUN
 eval best-of-n EMPTY run=RUN samples=1 out=OUT policy.engine=scripted
 label EMPTY policy.engine=scripted problems.source=PROBLEMS solutions.run=RUN out=OUT NO_RAY
