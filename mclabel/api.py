@@ -26,6 +26,7 @@ from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.settings import Settings
 from mclabel.data.given import call_of, given_items, gold_of, place_of, row_of, shown, text_of
 from mclabel.data.readers.problem_rows import PROBLEM_COLUMNS
+from mclabel.data.readers.solutions import joined_steps
 
 if TYPE_CHECKING:
     from mclabel.checkers import Checker, Grade, GradeItem
@@ -222,7 +223,8 @@ def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
 def _scored(item: Any, place: str) -> tuple[str, str | list[str]]:
     """Problem and solution of a row: the solution as one text, or steps that join to it."""
     if isinstance(item, LabeledSolution):
-        item = {"problem": item.problem.text, "steps": [s.text for s in item.solution.steps]}
+        texts = [step.text for step in item.solution.steps]
+        item = {"problem": item.problem.text, "steps": texts, "step_separator": ""}
     row = row_of(item, place)
     found = row.get("steps") or row.get("solution")
     if not isinstance(row.get("problem"), str) or not found:
@@ -235,8 +237,9 @@ def _scored(item: Any, place: str) -> tuple[str, str | list[str]]:
         raise DataError(
             f"{place}: steps={shown(found)}: must be a list of texts. Give each step as a text"
         )
-    lines = [step if step.endswith("\n") else f"{step}\n" for step in steps[:-1]]
-    return row["problem"], [*lines, steps[-1]]
+    separator = None if row.get("step_separator") is None else str(row["step_separator"])
+    whole = row.get("solution")
+    return row["problem"], joined_steps(steps, separator=separator, whole=whole)
 
 
 def grade(

@@ -361,9 +361,26 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     assert not list(tmp_path.glob("next*"))
 
 
+def test_a_manifest_of_another_selection_is_not_overwritten(tmp_path: Path, pool: Path) -> None:
+    out = tmp_path / "m.parquet"
+    chosen = ["select", pool, "--rule", "uniform", "-o", out]
+    assert mclabel(*chosen, "--budget", 3).exit_code == 0
+    before = out.read_bytes()
+    assert mclabel(*chosen, "--budget", 3).exit_code == 0
+    assert "another selection (budget=3, not 4)" in refused(*chosen, "--budget", 4)
+    assert "another selection (seed=0, not 1)" in refused(*chosen, "--budget", 3, "--seed", 1)
+    pool.write_text(pool.read_text().partition("\n")[2])
+    said = refused(*chosen, "--budget", 3)
+    assert "its settings, pool or scores were others" in said and "delete the file first" in said
+    assert out.read_bytes() == before
+    out.write_text("notes")
+    assert "is no manifest of a selection" in refused(*chosen, "--budget", 3)
+    assert out.read_text() == "notes"
+
+
 def test_a_budget_that_leaves_nothing_to_the_rule(tmp_path: Path, pool: Path) -> None:
-    given = ("--scores", tmp_path / "scores.jsonl", "-o", tmp_path / "next.parquet")
     for budget, is_said in ((1, True), (2, False)):
+        given = ("--scores", tmp_path / "scores.jsonl", "-o", tmp_path / f"{budget}.parquet")
         found = mclabel("select", pool, "--rule", "uncertain", "--budget", budget, *given)
         assert found.exit_code == 0 and ("leaves nothing to the rule" in found.output) == is_said
 

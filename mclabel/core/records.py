@@ -98,6 +98,8 @@ class GivenSolution:
     text: str
     step_ends: tuple[int, ...] | None = None
     """Character positions where its steps end; None splits it as sampled ones are."""
+    is_separated: bool = False
+    """Whether a line break was put between its steps, which had no white space there."""
     index: int | None = None
     """Its place among all that are given for the problem, where some of them are chosen; None for
     its place among these."""

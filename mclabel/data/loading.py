@@ -7,7 +7,6 @@ has merged, and `rollouts/*.parquet` has what attempts left that were killed.
 from __future__ import annotations
 
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
 from os import PathLike
@@ -35,18 +34,15 @@ def load_labels(
     Shards are written one after another to a file that the data set maps, so that memory stays
     small. It is removed when the process ends.
 
-    A warning says where a finished run lacks what it had at its end.
-
     Args:
         run: folder or URL, also of a job under way: what is committed now.
         cache_dir: where the file is written, by default the cache of `datasets`.
 
     Raises:
         ConfigError: `run` is no name of a place.
-        ShardError: no run, or a damaged shard.
+        ShardError: no run, a damaged shard, or a finished run that has lost one.
     """
     place, cache = place_of(run, "run"), _cache(cache_dir)
-    _warn_of_losses(place)
     return labels_dataset(place, cache)
 
 
@@ -58,7 +54,6 @@ def load_rollouts(
     Of a run that has kept none (`keep_rollouts=false`) there are no rows.
     """
     place, cache = place_of(run, "run"), _cache(cache_dir)
-    _warn_of_losses(place)
     return rollouts_dataset(place, cache)
 
 
@@ -68,30 +63,11 @@ def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
     from mclabel.run.shards.store import Store
 
     place = place_of(run, "run")
-    _warn_of_losses(place)
     return read(Store(place))
 
 
 def _cache(folder: str | PathLike[str] | None) -> str | None:
     return None if folder is None else place_of(folder, "cache_dir")
-
-
-def _warn_of_losses(run: str) -> None:
-    """Warn where a finished run lacks what it had at its end."""
-    from mclabel.run.shards.catalog import read_catalog
-    from mclabel.run.shards.finished import lost_since, read_finished
-    from mclabel.run.shards.store import Store
-
-    store = Store(run)
-    if (finished := read_finished(store)) is None:
-        return
-    blocks = read_catalog(store).blocks
-    if lost := lost_since(store, finished, blocks, len(blocks)):
-        warnings.warn(
-            f"{run}: its finished job had {finished.num_blocks:,} blocks, and {lost} are missing. "
-            f"`mclabel verify {run}` lists them; run the job again to restore them",
-            stacklevel=3,
-        )
 
 
 _BATCH_ROWS = 1000

@@ -344,6 +344,7 @@ def _judged(item: SolutionItem, steps: tuple[str, ...], reference: str | None) -
         row=item.row,
         problem=item.problem,
         steps=steps,
+        is_separated=item.is_separated,
         reference=reference,
     )
 

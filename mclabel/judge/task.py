@@ -227,7 +227,7 @@ class OpinionOutputs:
 
     def committed(self, store: Store) -> CommittedBlocks:
         """The blocks whose shards are there."""
-        done = opinion_blocks(store)
+        done = opinion_blocks(store, must_be_whole=False)
         return CommittedBlocks(blocks=done.blocks, foreign=done.foreign)
 
     def sweep(self, store: Store) -> None:
@@ -243,7 +243,7 @@ class OpinionOutputs:
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """The problems of the solutions of some blocks."""
-        done = opinion_blocks(store).blocks
+        done = opinion_blocks(store, must_be_whole=False).blocks
         tables = (read_block(store, block)[1] for block in blocks if block in done)
         rows = (row for table in tables for row in table.to_pylist())
         return {row["id"]: json.loads(row["input"])["problem"] for row in rows}

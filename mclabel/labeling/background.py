@@ -85,7 +85,7 @@ class LabelRun:
             if ended or (state is not None and state.num_blocks_done > num_committed):
                 num_committed = 0 if state is None else state.num_blocks_done
                 store = Store(self.out)
-                if new := committed_blocks(store) - given:
+                if new := committed_blocks(store, must_be_whole=False) - given:
                     given |= new
                     yield from read_labels(store, new)
         if self._error is not None:

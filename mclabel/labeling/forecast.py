@@ -167,7 +167,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     if (store := run.store) is None:
         return None
     inputs = load_inputs(config, open_source(config, semantic))
-    catalog = read_catalog(store)
+    catalog = read_catalog(store, must_be_whole=False)
     done: dict[str, Size] = {}
     size_left = Size()
     blocks = run.blocks(

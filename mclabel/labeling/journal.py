@@ -162,7 +162,7 @@ def may_mend(store: Store, changed: Sequence[str]) -> bool:
     """
     if changed != [VERSION]:
         return False
-    if read_catalog(store).blocks or _has_verdicts(store):
+    if read_catalog(store, must_be_whole=False).blocks or _has_verdicts(store):
         raise ShardError(
             f"{store.location}: holds a run of another configuration: its verdicts are of another "
             f"version of the checker ({VERSION}). Choose another out=…, restore the checker to "
@@ -174,7 +174,7 @@ def may_mend(store: Store, changed: Sequence[str]) -> bool:
 
 def with_committed(error: CheckerError, store: Store) -> CheckerError:
     """The error of a checker that fails, with what becomes of blocks that were committed."""
-    count = len(read_catalog(store).blocks)
+    count = len(read_catalog(store, must_be_whole=False).blocks)
     if not count:
         return error
     return CheckerError(

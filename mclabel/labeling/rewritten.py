@@ -89,7 +89,7 @@ class RewrittenRun:
             raise no_labels(source)
         self._source, self._target = source, target
         self._provenance, self._what = {**provenance, **({FIT: fit} if fit else {})}, what
-        self._done = committed_blocks(target)
+        self._done = committed_blocks(target, must_be_whole=False)
         self._anew: BlocksAnew | None = None
         self.num_replaced = 0
         if fit is not None and self._done and fit_of(target) != fit:
@@ -209,8 +209,8 @@ def _blocks(
         metadata, table = read_shard(source, file, "labels")
         on_table(table)
         wanted = [block for block in blocks if is_wanted(block)]
-        rollouts = _rollouts(source, metadata) if wanted else None
         parts = catalog.parts(source, file, wanted, metadata, table)
+        rollouts = _rollouts(source, metadata) if wanted else None
         for block, part in zip(wanted, parts, strict=True):
             rows = list(map(labeled_solution, part.to_pylist()))
             names = dict.fromkeys(row.problem.id for row in rows)

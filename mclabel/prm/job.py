@@ -15,6 +15,7 @@ from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import Count, read_record
 from mclabel.data.leaks import leak_keys
+from mclabel.data.repeats import check_distinct
 from mclabel.engines.devices import check_device
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.prm.config import TrainConfig
@@ -58,6 +59,7 @@ def train(
     run.check(semantic_config(config, blocks))
     if (report := _finished(out)) is not None:
         return report
+    check_distinct(config.labels, "labels")
     check_trackers(config.report_to)
     scorer = NewScorer.begin(config)
     examples = read_examples(scorer, blocks)
@@ -85,6 +87,7 @@ def train(
 
 def preflight(config: TrainConfig) -> Preflight:
     """Check the data of a training run; nothing is written."""
+    check_distinct(config.labels, "labels")
     check_trackers(config.report_to)
     scorer = NewScorer.begin(config)
     return _preflight(scorer, read_examples(scorer, chosen_blocks(config)))

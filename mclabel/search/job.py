@@ -88,9 +88,9 @@ class SearchPlan:
             block_items=config.block_problems,
             accept_changes=accept_changes,
         )
-        done = read_catalog(store).blocks.keys()
+        done = read_catalog(store, must_be_whole=False).blocks.keys()
         num_done = sum(block in done for block, _ in blocks.sizes())
-        trees = list(read_trees(store)) if num_done else []
+        trees = list(read_trees(store, must_be_whole=False)) if num_done else []
         return replace(
             seen,
             num_blocks=len(blocks),

@@ -165,6 +165,7 @@ def select(
             "scores the pool, or --scores FILE, which `mclabel score` has written"
         )
     out = output_file(config.out, "-o ")
+    _check_settings(config, out)
     earlier = [read_selected(one, "exclude") for one in config.exclude]
     pool = read_pool(config.solutions, without=earlier)
     num_pool = len(pool.rows)
@@ -201,11 +202,35 @@ def select(
         list(_rows(config.rule, pool, chosen, keys, scores)),
         _about(config, pool, chosen, scores, place),
     )
+    if out.exists() and out.read_bytes() != content:
+        raise ConfigError(_another(config.out, "its settings, pool or scores were others"))
     partial_file = out.with_name(f"{out.name}.partial")
     partial_file.write_bytes(content)
     partial_file.rename(out)
     num_scored = int((~np.isnan(scores)).sum())
     return _report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
+
+
+def _check_settings(config: SelectConfig, out: Path) -> None:
+    """Refuse to replace a manifest that was made with other settings."""
+    if not out.exists():
+        return
+    about = read_selected(str(out), "-o ").about
+    keys = ("rule", "budget", "per_problem", "seed", "exclude")
+    differ = [
+        f"{key}={about.get(key)}, not {getattr(config, key)}"
+        for key in keys
+        if about.get(key) != getattr(config, key)
+    ]
+    if differ:
+        raise ConfigError(_another(config.out, "; ".join(differ)))
+
+
+def _another(place: str, how: str) -> str:
+    return (
+        f"-o {place}: holds another selection ({how}), and manifests are not overwritten. Give "
+        "another -o, or delete the file first to replace it"
+    )
 
 
 _NOBODY = np.array([], dtype=np.int64)

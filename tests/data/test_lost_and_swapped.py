@@ -7,8 +7,10 @@ out are signs of life: a log of progress of another run says nothing of the resu
 from __future__ import annotations
 
 import json
+import os
 import random
-import warnings
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,15 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import mclabel as mc
 from mclabel import jobs
+from mclabel.cli import main
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ShardError
+from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.judge.combine import combine
 from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import score
 from mclabel.labeling.config import LabelConfig
+from mclabel.report.viewer.index import Index
+from mclabel.run.kinds import find_runs
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.opinions import opinion_rows
@@ -229,15 +235,121 @@ def test_a_folder_that_is_gone_and_two_files_that_change_places_are_named(runs: 
     assert verify(store).is_sound
 
 
-def test_load_labels_warns_of_what_a_finished_run_has_lost(tmp_path: Path) -> None:
+def _look_at(run: Path) -> None:
+    """Read a run as the viewer does."""
+    index = Index(find_runs([str(run)]))
+    try:
+        index.refresh()
+    finally:
+        index.close()
+
+
+PYTHON_READERS: tuple[Callable[[Path], Any], ...] = (
+    *(mc.load_labels, mc.load_rollouts, lambda run: list(mc.read_labels(run)), _look_at),
+)
+
+
+def _put_folder(shard: Path, sibling: Path) -> None:
+    shard.mkdir()
+    (shard / sibling.name).write_bytes(sibling.read_bytes())
+
+
+REPLACED: dict[str, Callable[[Path, Path], Any]] = {
+    "deleted": lambda shard, sibling: None,
+    "folder": lambda shard, sibling: shard.mkdir(),
+    "folder with a shard": _put_folder,
+    "pipe": lambda shard, sibling: os.mkfifo(shard),
+    "dead link": lambda shard, sibling: shard.symlink_to("nowhere"),
+    "link in a circle": lambda shard, sibling: shard.symlink_to(shard.name),
+    "empty file": lambda shard, sibling: shard.touch(),
+    "link to another file": lambda shard, sibling: shard.symlink_to(sibling),
+    "copy of another file": lambda shard, sibling: shard.write_bytes(sibling.read_bytes()),
+}
+"""What is put in the place of a shard, given another one."""
+READING_LABELS = """
+verify RUN / labels RUN / show RUN --limit 99 / report RUN -o OUT.html
+train EMPTY base=MODEL labels=[RUN] out=OUT max_steps=1 --preflight / compact RUN
+train EMPTY base=MODEL labels=[RUN] out=OUT max_steps=1 / annotate RUN -o OUT
+export RUN --to trl -o OUT / export RUN --to parquet -o OUT / regrade RUN -o OUT
+judge RUN -o OUT judge=symbolic NO_RAY / score PRM RUN -o OUT NO_RAY
+select RUN --rule uniform --budget 2 -o OUT.parquet
+combine RUN OPINIONS -o OUT --rule same_location
+eval labels RUN --truth run:SOUND / eval labels SOUND --truth run:RUN
+eval best-of-n EMPTY run=RUN samples=1 out=OUT policy.engine=scripted
+label EMPTY policy.engine=scripted problems.source=PROBLEMS solutions.run=RUN out=OUT NO_RAY
+"""
+READING_OPINIONS = """
+verify RUN / show RUN --limit 99 / combine SOUND RUN -o OUT --rule same_location
+judge SOUND -o OUT judge=symbolic NO_RAY answers=RUN
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["labels", "merged labels", "samples", "opinions"])
+def test_every_verb_refuses_a_finished_run_that_lacks_a_shard(
+    tmp_path: Path, prm: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mclabel.serving.access.serve_page", lambda *_: None)
+    sound = labelled(tmp_path / "one", 1, merged=False)
+    places: dict[str, Any] = {"SOUND": sound, "PRM": prm, "MODEL": Path(prm).parent / "base"}
+    places |= {"PROBLEMS": tmp_path / "one" / "problems.jsonl", "OPINIONS": tmp_path / "opinions"}
+    places["EMPTY"], places["NO_RAY"] = tmp_path / "empty.yaml", "ray.address=none"
+    places["EMPTY"].touch()
+    judging = [f"solutions={sound}", f"out={places['OPINIONS']}", "judge=symbolic"]
+    judging += ["block_solutions=4", "ray.address=none"]
+    jobs.judge(load_config(JudgeConfig, None, judging), lambda state: None)
+    run = places["OPINIONS"] if kind == "opinions" else shutil.copytree(sound, tmp_path / "run")
+    if kind == "merged labels":
+        assert compact(Store(str(run)), rows=1000).num_after == 1
+    if kind == "samples":  # of a best-of-n, which lie in a folder of its output
+        (tmp_path / "best").mkdir()
+        run = run.rename(tmp_path / "best" / "samples")
+    folder = {"merged labels": "merged/labels", "opinions": "opinions"}.get(kind, "labels")
+    shards = sorted((run / folder).glob("*.parquet"))
+    siblings = sorted((sound / "labels").iterdir())
+    verbs = READING_OPINIONS if kind == "opinions" else READING_LABELS
+    commands = [one.split() for line in verbs.strip().splitlines() for one in line.split(" / ")]
+
+    def filled(word: str, out: str) -> str:
+        place = run.parent if kind == "samples" and "best-of-n" in command else run
+        for name, what in {**places, "RUN": place, "OUT": tmp_path / out}.items():
+            word = re.sub(rf"\b{name}\b", str(what), word)
+        return word
+
+    faults: dict[str, str] = {}
+    for number, shard in enumerate(shards):
+        for what, replace in REPLACED.items():
+            whole = shard.read_bytes()
+            shard.unlink()
+            replace(shard, shards[number - 1] if len(shards) > 1 else siblings[0])
+            for place, command in enumerate(commands):
+                result = CliRunner().invoke(main, [filled(word, f"out{place}") for word in command])
+                said, named = result.output, shard.name if what != "link in a circle" else folder
+                if result.exit_code not in (1, 2) or "Traceback" in said or named not in said:
+                    faults[f"{what}: {' '.join(command)}"] = f"{result.exit_code}: {said[-300:]}"
+            for read in PYTHON_READERS:
+                with pytest.raises(ShardError):
+                    read(run)
+            shutil.rmtree(shard) if shard.is_dir() and not shard.is_symlink() else shard.unlink(
+                True
+            )
+            shard.write_bytes(whole)
+    assert faults == {}
+    for number, command in enumerate(commands):
+        result = CliRunner().invoke(main, [filled(word, f"sound{number}") for word in command])
+        assert result.exit_code == 0, (command, result.output)
+
+
+def test_load_labels_refuses_a_finished_run_that_lacks_a_block(tmp_path: Path) -> None:
     run = labelled(tmp_path / "one", 1, merged=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        num_rows = len(mc.load_labels(run))
+    num_rows = len(mc.load_labels(run))
     shard = sorted((run / "labels").iterdir())[0]
     shard.unlink()
-    with pytest.warns(UserWarning, match="had 3 blocks, and 1 of its blocks are missing"):
-        assert len(mc.load_labels(run)) < num_rows
+    fault = "missing, though the job has ended with all of its blocks done"
+    with pytest.raises(DamagedFile, match=f"labels/{shard.name}: {fault}"):
+        mc.load_labels(run)
+    assert fault in CliRunner().invoke(main, ["view", str(run)]).output
     found = verify(Store(str(run)))
-    assert [one.name for one in found.damage] == [f"labels/{shard.name}"]
-    assert found.damage[0].fault == "missing, though the job has ended with all of its blocks done"
+    assert [(one.name, one.fault) for one in found.damage] == [(f"labels/{shard.name}", fault)]
+    (run / "finished.json").unlink()  # so that nothing says that the job has ended
+    assert 0 < len(mc.load_labels(run)) < num_rows

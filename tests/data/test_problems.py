@@ -16,6 +16,7 @@ from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problem_rows import problem_in
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import read_solutions
+from mclabel.prm.scoring.items import Solutions, file_items
 from mclabel.run.shards.rejects import Reject
 
 ROWS = [
@@ -387,3 +388,35 @@ def test_a_file_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> No
     path.write_bytes('{"problem": "Zoë?", "answer": "7"}\n'.encode("latin-1"))
     with pytest.raises(DataError, match=r"not UTF-8.*iconv -f ENCODING -t UTF-8"):
         read_problems(str(path))
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "is_separated"),
+    [
+        ({"steps": ["a", "b", "c"]}, "a\nb\nc", True),
+        ({"steps": ["a\n", "b\n", "c"]}, "a\nb\nc", False),
+        ({"steps": ["It is 2. ", "So 2."]}, "It is 2. So 2.", False),
+        ({"steps": ["a", "\n\nb"]}, "a\n\nb", False),
+        ({"steps": ["a\n", "b", "c"]}, "a\n\nb\nc", True),
+        ({"steps": ["1+", "1"], "solution": "1+1"}, "1+1", False),
+        ({"steps": ["a", "b"], "solution": "another one"}, "a\nb", True),
+        ({"steps": ["a", "b"], "step_separator": ""}, "ab", False),
+        ({"steps": ["a\n", "b"], "step_separator": "\n"}, "a\n\nb", False),
+        ({"steps": ["a"]}, "a", False),
+    ],
+)
+def test_steps_are_joined_as_they_are_or_by_a_separator_that_is_said(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    row: dict[str, Any],
+    text: str,
+    is_separated: bool,
+) -> None:
+    path = tmp_path / "given.jsonl"
+    path.write_text(json.dumps({"problem_id": "a", "problem": "P", **row}) + "\n")
+    given = read_solutions(str(path), [Problem(id="a", text="P", answer="1")])
+    ((found,),) = given.by_problem.values()
+    assert (found.text, found.is_separated) == (text, is_separated)
+    assert ("a line break was put between the steps of 1 solutions" in caplog.text) == is_separated
+    (item,) = Solutions(lambda: file_items(str(path)), source=str(path))
+    assert "".join(item.steps) == text and caplog.text.count("was put between") == 2 * is_separated

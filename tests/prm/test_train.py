@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError, TrainingError
+from mclabel.data.repeats import check_distinct
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import StepEncoder
@@ -336,3 +338,28 @@ def test_shards_of_another_version_are_refused(
     monkeypatch.undo()
     with pytest.raises(ShardError, match="schema version 99"):
         train(tmp_path / "prm", f"labels=[{run}]", f"base={base}")
+
+
+@pytest.mark.parametrize("how", ["itself", "copy", "other folder", "other labels", "half"])
+def test_runs_that_hold_the_same_solutions_are_refused(tmp_path: Path, how: str) -> None:
+    rows = arith_rows(12)
+    one = write_run(tmp_path / "one", rows)
+    other = str(tmp_path / "other")
+    if how == "itself":
+        other = f"{tmp_path}/./one"
+    elif how == "copy":
+        shutil.copytree(one, other)
+    elif how == "other folder":
+        write_run(Path(other), rows[:4])
+    elif how == "other labels":
+        write_run(Path(other), [replace(row, first_error=None) for row in rows])
+    else:  # as independent runs of the same problems may by chance
+        texts = [replace(row.solution, text=f"{row.solution.text} ") for row in rows[6:]]
+        changed = [replace(row, solution=text) for row, text in zip(rows[6:], texts, strict=True)]
+        write_run(Path(other), [*rows[:6], *changed])
+    if how == "half":
+        check_distinct([one, other], "labels")
+        return
+    changes = [f"out={tmp_path / 'prm'}", f"labels=[{one},{other}]", "base=none"]
+    with pytest.raises(ConfigError, match=f"^labels: {other} holds .* solutions of {one}, so each"):
+        preflight(load_config(TrainConfig, None, changes))

@@ -44,6 +44,7 @@ def write_run(folder: Path, *, merged: bool, num_problems: int = 12) -> Path:
     config = load_config(LabelConfig, None, scripted_overrides(source, out, *more))
     jobs.label(config, lambda state: None)
     store = Store(str(out))
+    store.delete("finished.json")
     shard = store.names("labels")[-1]
     block = shard.removeprefix("labels/").removesuffix(".parquet")
     rows_of_it = list(read_labels(store, [block]))

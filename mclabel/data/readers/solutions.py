@@ -11,10 +11,11 @@ its footer how and from what they were chosen.
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -51,7 +52,7 @@ def read_solutions(
     Args:
         path: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one. A row has
             `problem_id`, or the problem's text as `problem` (both must mean the same problem); and
-            `solution` (text, split at newlines), or `steps` (list of texts, joined by newlines).
+            `solution` (text, split at newlines), or `steps` (list of texts; see `joined_steps`).
         problems: that the solutions answer.
         selected: which rows are wanted, by their numbers; None for all. Problems without any are
             not asked about.
@@ -109,6 +110,8 @@ def read_solutions(
         raise DataError(
             f"{path}: no solution for any of {len(texts)} problems; {left_out.found[0].detail}"
         )
+    separated = [one.is_separated for solutions in given.values() for one in solutions]
+    say_separated(path, sum(separated))
     return Given(
         by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
         rejects=tuple(left_out.found),
@@ -157,14 +160,59 @@ def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
     if steps is not None:
         if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
             return RejectReason("bad_solution", "steps must be a list of texts, at least one")
-        lines = [s if s.endswith("\n") else s + "\n" for s in steps[:-1]] + [steps[-1]]
-        return GivenSolution(text="".join(lines), step_ends=tuple(accumulate(map(len, lines))))
+        separator = row.get("step_separator")
+        if not isinstance(separator, str | None):
+            return RejectReason("bad_solution", "step_separator must be a text")
+        joined = joined_steps(steps, separator=separator, whole=row.get("solution"))
+        return GivenSolution(
+            text="".join(joined),
+            step_ends=tuple(accumulate(map(len, joined))),
+            is_separated=separator is None and joined != steps,
+        )
     text = row.get("solution")
     if not isinstance(text, str) or not text.strip():
         return RejectReason("bad_solution", "needs a solution (text) or steps (list of texts)")
     return GivenSolution(text=text)
 
 
+def joined_steps(
+    steps: Sequence[str], *, separator: str | None = None, whole: object = None
+) -> list[str]:
+    """Give each step but the last the separator that follows it, so that all join to a text.
+
+    Steps that join to the whole text, and steps that all have white space between them, are left
+    as they are. Between others a line break is put.
+
+    Args:
+        steps: at least one.
+        separator: put between all of them, whatever they are; None follows the rule above.
+        whole: text of the solution, where it is known.
+    """
+    if separator is None:
+        ends = [one[-1:] + other[:1] for one, other in pairwise(steps)]
+        as_given = "".join(steps) == whole or all(end != "".join(end.split()) for end in ends)
+        separator = "" if as_given else "\n"
+    return [*(step + separator for step in steps[:-1]), steps[-1]]
+
+
+def say_separated(source: str, count: int) -> None:
+    """Warn that a line break was put between the steps of some solutions.
+
+    Args:
+        source: names where they were read.
+        count: how many there are.
+    """
+    if count:
+        logger.warning(
+            "%s: a line break was put between the steps of %s solutions, because not all of their "
+            "steps have white space between them. Give the column step_separator to choose another "
+            'text, or "" to join them as they are',
+            source,
+            f"{count:,}",
+        )
+
+
+logger = logging.getLogger(__name__)
 VERSION = 1
 _KEY = b"mclabel.select"
 SCHEMA = pa.schema(

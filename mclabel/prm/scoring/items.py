@@ -11,7 +11,7 @@ from typing import Any
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution
 from mclabel.data.readers.rows import LONE_SURROGATES, row_place, scan_rows, text_of
-from mclabel.data.readers.solutions import solution_in
+from mclabel.data.readers.solutions import say_separated, solution_in
 from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
 
@@ -33,6 +33,8 @@ class SolutionItem:
     problem: str
     steps: str | tuple[str, ...]
     """The solution with a step a line, or the texts of its steps."""
+    is_separated: bool = False
+    """As in `GivenSolution`."""
 
     @property
     def num_chars(self) -> int:
@@ -72,7 +74,9 @@ class Solutions:
             DataError: no row can be used; if strict, one cannot.
         """
         self._rows, self.source, self._strict = rows, source, strict
-        lengths = [item.num_chars for item in self]
+        read = [(item.num_chars, item.is_separated) for item in self]
+        lengths = [num_chars for num_chars, _ in read]
+        say_separated(source, sum(is_separated for _, is_separated in read))
         self._count, self.size = len(lengths), Size.of_lengths(lengths)
         if lengths:
             return
@@ -150,7 +154,13 @@ def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
     if given.step_ends is not None:
         steps = tuple(given.text[a:b] for a, b in pairwise((0, *given.step_ends)))
     return SolutionItem(
-        id=str(number), number=number, place=place, row=content, problem=problem, steps=steps
+        id=str(number),
+        number=number,
+        place=place,
+        row=content,
+        problem=problem,
+        steps=steps,
+        is_separated=given.is_separated,
     )
 
 
@@ -168,6 +178,7 @@ def labeled_item(number: int, labeled: LabeledSolution) -> SolutionItem:
         "problem_id": problem.id,
         "problem": problem.text,
         "steps": steps,
+        "step_separator": "",
         "outcome": solution.outcome,
     }
     return SolutionItem(

@@ -32,6 +32,7 @@ from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Follower, Index
 from mclabel.report.viewer.listing import Listing, Question, Selection, counts, is_number
 from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
+from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.shard import read_shard
 from mclabel.serving.access import PageFence, listen_here, page_address, serve_page
 from mclabel.show.texts import STATIC
@@ -203,12 +204,12 @@ def serve(
 
 
 def _check_version(run: Run) -> None:
-    """Refuse a run whose first shard cannot be read; faults of later ones are shown on the page."""
-    store = run.store
-    for name in store.names("labels"):
-        if name.endswith(".parquet"):
-            read_shard(store, name, "labels")
-            return
+    """Refuse a run that has lost a shard, or whose first one cannot be read.
+
+    Faults of later shards are shown on the page.
+    """
+    for name in read_catalog(run.store).files[:1]:
+        read_shard(run.store, name, "labels")
 
 
 MAX_CHARACTERS = 200_000

@@ -25,8 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mclabel.core.errors import DamagedFile
 from mclabel.run.parquet import table_too_large, whole_table
 from mclabel.run.shards.digest import SMALLEST, check_parquet, parquet_with_digest
+from mclabel.run.shards.finished import check_whole, read_finished
+from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import PackedNames, planned_blocks
 from mclabel.run.shards.store import Store, damaged
 
@@ -127,6 +130,13 @@ class Catalog:
         """Labels shards, each once, in a fixed order."""
         return tuple(sorted({place.file for place in self.blocks.values()}))
 
+    def losses(self, store: Store) -> Iterator[DamagedFile]:
+        """Name the merged shards that are gone, with all of their blocks."""
+        for name, blocks in self.lost.items():
+            fault = f"missing, though {len(blocks):,} blocks were merged into it"
+            again = "Run the job again, which labels these blocks again"
+            yield DamagedFile(store.location, name, fault, again)
+
     def parts(
         self,
         store: Store,
@@ -206,12 +216,19 @@ class Catalog:
         return {file: [name for _, name in sorted(found)] for file, found in grouped.items()}
 
 
-def read_catalog(store: Store) -> Catalog:
-    """What is committed now.
+def read_catalog(store: Store, *, must_be_whole: bool = True) -> Catalog:
+    """Return what is committed now.
+
+    Args:
+        store: of the run.
+        must_be_whole: whether blocks that the run once had must be there. Jobs, which make lost
+            blocks again, and `verify`, which lists them, give False.
 
     Raises:
-        DamagedFile: a merge's catalog, or the plan, is damaged.
+        DamagedFile: a merge's catalog, or the plan, is damaged; or a block is lost.
     """
+    # Read before the shards are listed: a job may end meanwhile.
+    finished = read_finished(store) if must_be_whole else None
     too_small: list[str] = []
     there = PackedNames(_own_blocks(store, too_small))
     number, named, sizes = _merged(store)
@@ -225,7 +242,7 @@ def read_catalog(store: Store) -> Catalog:
     if plan is not None:
         alone = (block for block in there if block not in merged and block in plan.names)
     blocks = Blocks(alone, merged)
-    return Catalog(
+    catalog = Catalog(
         blocks=blocks,
         number=number,
         merged_away=tuple(_own_shard(block) for block in there if block in merged),
@@ -240,6 +257,12 @@ def read_catalog(store: Store) -> Catalog:
         ),
         lost={file: tuple(blocks) for file, blocks in lost.items()},
     )
+    if must_be_whole:
+        for loss in catalog.losses(store):
+            raise loss
+        if blocks or not holds_opinions(store):
+            check_whole(store, finished, blocks, len(blocks), "labels")
+    return catalog
 
 
 def without_problems(table: pa.Table, problem_ids: Collection[str]) -> pa.Table:

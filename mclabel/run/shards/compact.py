@@ -140,7 +140,7 @@ def delete_unused(store: Store) -> Catalog:
     Returns:
         What is committed.
     """
-    catalog = read_catalog(store)
+    catalog = read_catalog(store, must_be_whole=False)
     for name in _unused(store, catalog):
         store.delete(name)
     return catalog
@@ -293,7 +293,7 @@ def _unused(store: Store, catalog: Catalog) -> Iterator[str]:
 
 def fit_of(store: Store) -> str | None:
     """The fit of a run's labels, which all of its blocks share; None if it has none."""
-    for file in read_catalog(store).files:
+    for file in read_catalog(store, must_be_whole=False).files:
         fit: str | None = read_shard(store, file, "labels")[0].get(FIT)
         return fit
     return None
@@ -309,7 +309,7 @@ class BlocksAnew:
             store: of the run.
         """
         self._store = store
-        self._number = read_catalog(store).number + 1
+        self._number = read_catalog(store, must_be_whole=False).number + 1
         self._attempt = uuid.uuid4().hex[:8]
         self._places: dict[str, Place] = {}
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mclabel.core.errors import DamagedFile
 from mclabel.core.settings import Count, read_record
 from mclabel.run.shards.digest import read_object, with_digest
 from mclabel.run.shards.manifest import run_id
@@ -81,45 +82,60 @@ def read_finished(store: Store) -> Finished | None:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lost:
-    """What a finished job had and a run lacks."""
-
-    num_blocks: int = 0
-    blocks: tuple[str, ...] = ()
-    """Their ids, where the plan names them."""
-    plan_part: str | None = None
-    """The first part of the plan that is gone."""
-
-    def __bool__(self) -> bool:
-        return bool(self.num_blocks or self.plan_part)
-
-    def __str__(self) -> str:
-        if self.plan_part is not None:
-            return f"the part {self.plan_part} of its plan"
-        return f"{self.num_blocks:,} of its blocks"
+AGAIN = "Run the job again, which does the missing work again"
 
 
-def lost_since(store: Store, finished: Finished, committed: Container[str], count: int) -> Lost:
-    """What a run has lost since its job had ended.
+def check_whole(
+    store: Store, finished: Finished | None, committed: Container[str], count: int, folder: str
+) -> None:
+    """Refuse a run that lacks what its finished job had; see `losses`.
+
+    Raises:
+        DamagedFile: names the first loss, the number of others, and the remedy.
+    """
+    if finished is None:
+        return
+    lost = losses(store, finished, committed, count, folder)
+    if (first := next(lost, None)) is not None:
+        num_others = sum(1 for _ in lost)
+        more = f" ({num_others:,} others are, too)" if num_others else ""
+        raise DamagedFile(store.location, first.name, first.fault + more, first.remedy)
+
+
+def losses(
+    store: Store, finished: Finished, committed: Container[str], count: int, folder: str
+) -> Iterator[DamagedFile]:
+    """Find what a run has lost since its job had ended.
 
     Args:
         store: of the run.
         finished: the record of the end.
         committed: ids of the blocks that are there.
         count: their number.
+        folder: of the shards of single blocks.
 
     Raises:
         DamagedFile: a part of the plan is damaged.
     """
-    if not finished.num_plan_parts:
-        return Lost(num_blocks=max(0, finished.num_blocks - count))
-    num_parts, blocks = undone_blocks(store, committed, most_parts=finished.num_plan_parts)
-    if num_parts < finished.num_plan_parts:
-        return Lost(plan_part=part_name(num_parts + 1))
-    if not blocks and num_parts == finished.num_plan_parts:
-        return Lost(num_blocks=max(0, finished.num_blocks - _num_planned(store)))
-    return Lost(num_blocks=len(blocks), blocks=blocks)
+    had, num_lost = finished.num_plan_parts, finished.num_blocks - count
+    if had:
+        num_parts, blocks = undone_blocks(store, committed, most_parts=had)
+        if num_parts < had:
+            fault = f"missing, though the job's plan had {had:,} parts"
+            yield DamagedFile(store.location, part_name(num_parts + 1), fault, AGAIN)
+            return
+        for block in blocks:
+            fault = "missing, though the job has ended with all of its blocks done"
+            again = "Delete what is in its place, if anything, and run the job again"
+            yield DamagedFile(store.location, f"{folder}/{block}.parquet", fault, again)
+        num_lost = finished.num_blocks - _num_planned(store)
+        if blocks or num_parts > had:
+            return
+    if num_lost > 0:  # there is no plan, or it is not what it was
+        fault = (
+            f"{num_lost:,} of the {finished.num_blocks:,} blocks of the finished job are missing"
+        )
+        yield DamagedFile(store.location, folder, fault, AGAIN)
 
 
 def undone_blocks(

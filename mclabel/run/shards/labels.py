@@ -128,13 +128,17 @@ def write_labels(
     return write_shard(store, names[0], rows, {**named, **metadata, **rests_on})
 
 
-def committed_blocks(store: Store) -> Set[str]:
-    """Ids of the blocks whose labels are committed.
+def committed_blocks(store: Store, *, must_be_whole: bool = True) -> Set[str]:
+    """Return the ids of the blocks whose labels are committed.
+
+    Args:
+        store: of the run.
+        must_be_whole: as in `read_catalog`.
 
     Raises:
-        DamagedFile: names shards that are cut off, and the remedy.
+        DamagedFile: names shards that are lost or cut off, and the remedy.
     """
-    catalog = read_catalog(store)
+    catalog = read_catalog(store, must_be_whole=must_be_whole)
     check_not_cut_off(store, catalog)
     return catalog.blocks.keys()
 
@@ -186,7 +190,8 @@ def label_tables(
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Metadata and table of each labels shard, or of those of `blocks`.
 
-    A shard that is merged into another one meanwhile is read from there.
+    Without `blocks`, a run that has lost blocks is refused. A shard that is merged into another one
+    meanwhile is read from there.
 
     Raises:
         ShardError: the labels were fitted anew meanwhile (`mclabel.run.shards.compact`).
@@ -206,17 +211,14 @@ def label_tables(
 def _label_tables(
     store: Store, blocks: Collection[str] | None
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    catalog = read_catalog(store)
+    catalog = read_catalog(store, must_be_whole=blocks is None)
     if not catalog.files:
         raise no_labels(store)
-    for name, missing in catalog.lost.items():
-        if blocks is None or any(block in blocks for block in missing):
-            raise DamagedFile(
-                store.location,
-                name,
-                f"missing, though {len(missing):,} blocks were merged into it",
-                "Run the job again, which labels these blocks again",
-            )
+    if missing := [block for block in blocks or () if block not in catalog.blocks]:
+        raise ShardError(
+            f"{store.location}: no longer holds block {missing[0]}, which it held when the command "
+            "looked first. Run the command again"
+        )
     by_file = catalog.by_file()
     for name in catalog.files:
         wanted = [block for block in by_file[name] if blocks is None or block in blocks]
@@ -226,7 +228,7 @@ def _label_tables(
             yield metadata, pa.concat_tables(catalog.parts(store, name, wanted, metadata, table))
             continue
         for block in wanted:
-            now = read_catalog(store)
+            now = read_catalog(store, must_be_whole=False)
             place = now.blocks.get(block)
             if place is None or place.file == name:
                 raise ShardError(
@@ -280,7 +282,7 @@ def delete_losers(store: Store) -> int:
     that of the attempt that won, which wrote it first; of one with several, its labels shard names
     it. A block that was merged into a larger shard needs none of them.
     """
-    catalog = read_catalog(store)
+    catalog = read_catalog(store, must_be_whole=False)
     losers = list(catalog.merged_away)
     by_block = groupby(
         PackedNames(store.listed("rollouts")),

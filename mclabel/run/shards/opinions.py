@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.run.parquet import whole_table
 from mclabel.run.shards.digest import SMALLEST, check_parquet, is_cut_off, parquet_with_digest
+from mclabel.run.shards.finished import check_whole, read_finished
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.plan import PackedNames, planned_blocks
 from mclabel.run.shards.schema import FLAG
@@ -101,12 +102,17 @@ def commit_opinions(
     return bool(read_block(store, block_id)[0]["attempt"] == attempt)
 
 
-def opinion_blocks(store: Store) -> OpinionBlocks:
-    """The blocks whose shards are committed.
+def opinion_blocks(store: Store, *, must_be_whole: bool = True) -> OpinionBlocks:
+    """Return the blocks whose shards are committed.
+
+    Args:
+        store: of the run.
+        must_be_whole: as in `mclabel.run.shards.catalog.read_catalog`.
 
     Raises:
-        DamagedFile: a shard is cut off, or the plan is damaged.
+        DamagedFile: a shard is lost or cut off, or the plan is damaged.
     """
+    finished = read_finished(store) if must_be_whole else None
     sizes = {name: size for name, size in store.sizes(FOLDER) if name.endswith(".parquet")}
     plan = planned_blocks(store)
     there = PackedNames(block_of(name) for name in sizes)
@@ -117,6 +123,7 @@ def opinion_blocks(store: Store) -> OpinionBlocks:
         cut_off.update(name for name, tail in tails if is_cut_off(tail))
     if cut_off:
         raise damaged(store, min(cut_off), CUT_OFF)
+    check_whole(store, finished, blocks, len(blocks), FOLDER)
     return OpinionBlocks(
         blocks=blocks,
         superseded={} if plan is None else plan.superseded,
@@ -155,17 +162,13 @@ def read_block(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
     return metadata, table
 
 
-def opinion_rows(store: Store, blocks: OpinionBlocks | None = None) -> Iterator[dict[str, Any]]:
-    """Every row of a run that counts, block by block.
-
-    Args:
-        store: the run's.
-        blocks: as `blocks` gave them; None asks for them.
+def opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
+    """Read every row of a run that counts, block by block.
 
     Raises:
-        DamagedFile: a shard is damaged.
+        DamagedFile: a shard is lost or damaged.
     """
-    blocks = blocks or opinion_blocks(store)
+    blocks = opinion_blocks(store)
     for block in blocks.blocks:
         left_out = blocks.superseded.get(block, frozenset())
         _, table = read_block(store, block)
@@ -179,7 +182,7 @@ def without_opinions(store: Store, noted: Iterable[str]) -> Iterator[dict[str, A
         store: the run's.
         noted: ids of the blocks that may have such solutions.
     """
-    done = opinion_blocks(store)
+    done = opinion_blocks(store, must_be_whole=False)
     for block in noted:
         if block in done.blocks:
             left_out = done.superseded.get(block, frozenset())

@@ -72,7 +72,7 @@ def set_aside(store: Store) -> Iterator[Reject]:
     noted = noted_blocks(store)
     if not noted:
         return
-    catalog = read_catalog(store)
+    catalog = read_catalog(store, must_be_whole=False)
     blocks_of: dict[str, list[str]] = defaultdict(list)
     for block in noted:
         if block in catalog.blocks:

@@ -179,7 +179,7 @@ def sweep_trees(store: Store) -> None:
     """Remove the trees of all attempts that have lost; called while none is under way."""
     if not store.names(FOLDER):
         return
-    kept = {tree_file(*place) for place in committed_trees(store)}
+    kept = {tree_file(*place) for place in committed_trees(store, must_be_whole=False)}
     for name in set(store.names(FOLDER)) - kept:
         store.delete(name)
 
@@ -203,8 +203,12 @@ def is_search(config: Any) -> bool:
     )
 
 
-def read_trees(store: Store) -> Iterator[StoredTree]:
-    """The searches of all committed problems of a run.
+def read_trees(store: Store, *, must_be_whole: bool = True) -> Iterator[StoredTree]:
+    """Read the searches of all committed problems of a run.
+
+    Args:
+        store: of the run.
+        must_be_whole: as in `read_catalog`.
 
     Raises:
         ShardError: it is no run of a search.
@@ -215,7 +219,7 @@ def read_trees(store: Store) -> Iterator[StoredTree]:
             f"{store.location}: holds no trees/*.parquet. Give the `out` of `mclabel search`"
         )
     plan = planned_blocks(store)
-    for block, attempt in committed_trees(store):
+    for block, attempt in committed_trees(store, must_be_whole=must_be_whole):
         left_out = frozenset() if plan is None else plan.superseded.get(block, frozenset())
         yield from (
             tree for tree in read_block(store, block, attempt) if tree.problem_id not in left_out
@@ -247,10 +251,10 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
         raise damaged(store, name, fault) from error
 
 
-def committed_trees(store: Store) -> Iterator[tuple[str, str]]:
-    """Blocks whose labels are there, and the attempts that won."""
-    if read_catalog(store).files:
-        for metadata, _ in label_tables(store):
+def committed_trees(store: Store, *, must_be_whole: bool) -> Iterator[tuple[str, str]]:
+    """Yield the blocks whose labels are there, and the attempts that won."""
+    if blocks := read_catalog(store, must_be_whole=must_be_whole).blocks:
+        for metadata, _ in label_tables(store, blocks):
             yield metadata["block"], metadata["attempt"]
 
 

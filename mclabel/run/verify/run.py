@@ -73,7 +73,7 @@ class _Verifying:
     def shards(self, on_progress: Callable[[int, int], None]) -> None:
         """Check labels and rollouts, and the plan and catalogs that locate them."""
         try:
-            self._catalog = catalog = read_catalog(self._store)
+            self._catalog = catalog = read_catalog(self._store, must_be_whole=False)
             self._planned = PlannedProblems(self._store)
         except DamagedFile as error:
             self.found.add(error)
@@ -85,10 +85,8 @@ class _Verifying:
             raise ShardError(
                 f"{self._store.location}: holds no run. Give the `out` of a labelling job"
             )
-        for name, blocks in catalog.lost.items():
-            fault = f"missing, though {len(blocks):,} blocks were merged into it"
-            again = "Run the job again, which labels these blocks again"
-            self.found.add(DamagedFile(self._store.location, name, fault, again))
+        for loss in catalog.losses(self._store):
+            self.found.add(loss)
         there = {*catalog.blocks, *chain.from_iterable(catalog.lost.values())}
         self._files.check_complete(there, len(there), "labels")
         doubles, by_file, named = Doubles(), catalog.by_file(), set[str]()
@@ -169,7 +167,7 @@ class _Verifying:
     def _has_merged(self) -> bool:
         """Whether a merge has ended since the catalog was read."""
         assert self._catalog is not None
-        return read_catalog(self._store).number > self._catalog.number
+        return read_catalog(self._store, must_be_whole=False).number > self._catalog.number
 
     def _place(self, block: str) -> str:
         assert self._catalog is not None

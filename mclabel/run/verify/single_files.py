@@ -12,8 +12,8 @@ from typing import Any
 from mclabel.core.errors import DamagedFile
 from mclabel.core.seeds import canonical_json
 from mclabel.run.shards.digest import Check, check_lines, log_lines, read_object
+from mclabel.run.shards.finished import AGAIN, Finished, losses, read_finished, undone_blocks
 from mclabel.run.shards.finished import FILE as FINISHED
-from mclabel.run.shards.finished import Finished, lost_since, read_finished, undone_blocks
 from mclabel.run.shards.manifest import MANIFEST, read_claim, run_id
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import FOLDER as NOTES
@@ -32,7 +32,6 @@ from mclabel.run.trainings import (
 )
 
 SPENT, PROGRESS = "spent.json", "progress.jsonl"
-_AGAIN = "Run the job again, which does the missing work again"
 
 
 class SingleFiles:
@@ -100,23 +99,13 @@ class SingleFiles:
                     "missing, and the run has no plan: nothing else says how many blocks it must "
                     "have"
                 )
-                again = f"{_AGAIN}; a run that has ended gets only this file"
+                again = f"{AGAIN}; a run that has ended gets only this file"
                 self._found.add(DamagedFile(self._store.location, FINISHED, fault, again))
             if blocks:
                 self._found.notes.append(f"{len(blocks):,} planned blocks are not done yet")
             return
-        lost = lost_since(self._store, self._finished, committed, count)
-        if lost.plan_part is not None:
-            fault = f"missing, though the job's plan had {self._finished.num_plan_parts:,} parts"
-            self._found.add(DamagedFile(self._store.location, lost.plan_part, fault, _AGAIN))
-        for block in lost.blocks:
-            fault = "missing, though the job has ended with all of its blocks done"
-            name = f"{folder}/{block}.parquet"
-            self._found.add(DamagedFile(self._store.location, name, fault, _AGAIN))
-        if lost.num_blocks and not lost.blocks:  # there is no plan, or it is not what it was
-            before = self._finished.num_blocks
-            fault = f"{lost.num_blocks:,} of the {before:,} blocks of the finished job are missing"
-            self._found.add(DamagedFile(self._store.location, folder, fault, _AGAIN))
+        for loss in losses(self._store, self._finished, committed, count, folder):
+            self._found.add(loss)
 
     def check_note(self, block: str) -> None:
         """Check that a block without some of its items has a note, which rejects.jsonl needs."""
@@ -162,14 +151,14 @@ class SingleFiles:
         if self._finished is None:
             if self._says_finished:
                 fault = f"missing, though {PROGRESS} says that the job has ended"
-                self._found.add(DamagedFile(location, FINISHED, fault, _AGAIN))
+                self._found.add(DamagedFile(location, FINISHED, fault, AGAIN))
             return
         for name in self._finished.files:
             raw = self._store.read(name)
             if not raw:
                 fault = "missing" if raw is None else "empty"
                 fault += f", though {FINISHED} says that the job has written it"
-                self._found.add(DamagedFile(location, name, fault, _AGAIN))
+                self._found.add(DamagedFile(location, name, fault, AGAIN))
         self._same_run(FINISHED, self._finished.run)
 
     def _checked(self, name: str, check_content: Callable[[bytes], Check]) -> None:
