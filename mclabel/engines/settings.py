@@ -245,5 +245,5 @@ def settings_of(section: str) -> Iterator[None]:
     try:
         yield
     except (ConfigError, EngineError) as error:
-        error.args = (_KEY.sub(section, str(error)),)
+        error.args = tuple(_KEY.sub(section, str(text)) for text in error.args)
         raise

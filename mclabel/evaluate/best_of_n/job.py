@@ -15,6 +15,7 @@ from mclabel.checkers import make_checker
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.engines.hub import resolve_model
+from mclabel.engines.pretrained import code_allowed_by
 from mclabel.engines.text import check_model
 from mclabel.evaluate.best_of_n.choosing import ProblemSamples
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -214,14 +215,13 @@ def _check(config: BestOfNConfig) -> None:
             f"references={unknown}: must be among the names of scorers and likelihood, "
             f"{', '.join(sorted(names)) or 'of which there are none'}"
         )
-    chosen = [config.scorer(name) for name in config.scorers]
-    for one in chosen:
-        one.check_prm()
-    prms = [
-        PRM.load(one.prm, trust_remote_code=one.trust_remote_code)
-        for one in chosen
-        if one.format == OWN_FORMAT
-    ]
+    prms = []
+    for name in config.scorers:
+        chosen = config.scorer(name)
+        with code_allowed_by(f"trust_remote_code=[{name}]"):
+            chosen.check_prm()
+            if chosen.format == OWN_FORMAT:
+                prms.append(PRM.load(chosen.prm, trust_remote_code=chosen.trust_remote_code))
     if config.stop_when is not None and not any(p.manifest.has_concentration for p in prms):
         raise ConfigError(
             f"stop_when={config.stop_when}: needs a PRM that says how sure it is, but none of "
@@ -282,7 +282,8 @@ def _scored(
         chosen = config.scorer(name)
         path = chosen.prm
         if chosen.format != OWN_FORMAT:
-            steps_of = _others_scores(chosen, rows, cache, config, partial(on_score, name))
+            with code_allowed_by(f"trust_remote_code=[{name}]"):
+                steps_of = _others_scores(chosen, rows, cache, config, partial(on_score, name))
             there = list(steps_of)
             unscored |= set(range(len(rows))) - set(there)
             of_last = [one[-1] for one in steps_of.values()]
