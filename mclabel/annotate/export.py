@@ -27,7 +27,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.data.exchange import LABEL_STUDIO, PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder
-from mclabel.data.readers.rows import is_unicode
+from mclabel.data.readers.rows import is_unicode, read_text
 from mclabel.run.outputs import ANNOTATIONS, EXPORT, check_free, check_places, output_folder
 
 RATING, FINISH, NOTE, STEPS, STEP, PROBLEM = "rating", "finish", "note", "steps", "step", "problem"
@@ -113,8 +113,8 @@ def read_tasks(path: str) -> Imported:
         DataError: names a task, and what is wrong with it.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(content, list) or not content:
         raise DataError(f"{path}: must be a list of tasks, at least one: export as JSON")

@@ -31,7 +31,7 @@ from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, aggregate
 from mclabel.prm.scoring.manifest import write_provenance
-from mclabel.prm.scoring.scorer import ScorerSettings, close_scorer, load_scorer
+from mclabel.prm.scoring.scorer import close_scorer, load_scorer
 from mclabel.run.outputs import BEST_OF_N, RUN, check_places
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
@@ -282,8 +282,7 @@ def _scored(
         chosen = config.scorer(name)
         path = chosen.prm
         if chosen.format != OWN_FORMAT:
-            with code_allowed_by(f"trust_remote_code=[{name}]"):
-                steps_of = _others_scores(chosen, rows, cache, config, partial(on_score, name))
+            steps_of = _others_scores(name, rows, cache, config, partial(on_score, name))
             there = list(steps_of)
             unscored |= set(range(len(rows))) - set(there)
             of_last = [one[-1] for one in steps_of.values()]
@@ -349,7 +348,7 @@ def _scored(
 
 
 def _others_scores(
-    settings: ScorerSettings,
+    name: str,
     rows: Sequence[LabeledSolution],
     cache: ScoreCache,
     config: BestOfNConfig,
@@ -358,7 +357,9 @@ def _others_scores(
     """Step scores by a PRM of another format, by the number of the row; without unknown ones."""
     from mclabel.prm.scoring.aggregate import check_scores
 
-    scorer = load_scorer(settings, threads=config.threads)
+    settings = config.scorer(name)
+    with code_allowed_by(f"trust_remote_code=[{name}]"):
+        scorer = load_scorer(settings, threads=config.threads)
     try:
         encoded = {}
         for number, row in enumerate(rows):
