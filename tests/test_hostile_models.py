@@ -71,7 +71,7 @@ UNUSED = {
             *("pickle", "adapter", "weights-empty", "weights-cut", "weights-rubbish"),
             *("weights-long-header", "weights-deep-header", "weights-lack-one"),
             *("config-of-a-giant", "config-of-many-layers", "auto-map-of-an-unknown-model"),
-            "auto-map-to-elsewhere",
+            *("auto-map-to-elsewhere", "kernel", "kernel-of-a-revision", "kernel-of-a-mapping"),
         )
     },
     **{

@@ -200,12 +200,12 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"--format qwen: .*holds no config\.json"):
+    with pytest.raises(EngineError, match=r"format=qwen: .*holds no config\.json"):
         load_prm(tmp_path, format="qwen")
 
 
 def test_a_server_of_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"serves PRMs of --format mclabel, not trl"):
+    with pytest.raises(ConfigError, match=r"serves PRMs of format=mclabel, not trl"):
         load_prm(tmp_path, format="trl", url="http://localhost:1")
 
 

@@ -211,7 +211,7 @@ class AdaptedPRM(ABC):
         if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
             raise DataError(
                 f"its tokenizer has no single token for {text!r}, which this format needs. Check "
-                "--format, or set layout.separator or layout.classes to what it was trained with"
+                "format, or set layout.separator or layout.classes to what it was trained with"
             )
         return ids[0]
 
@@ -241,7 +241,7 @@ class _HeadPRM(AdaptedPRM):
         if len(names) < 2:
             raise DataError(
                 "its head has one class, and steps are scored by a good class against a bad one. "
-                "It may be a reward model of whole solutions: check --format"
+                "It may be a reward model of whole solutions: check format"
             )
         listed = ", ".join(f"{index} ({name})" for index, name in names.items())
         raise DataError(

@@ -311,7 +311,7 @@ def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scor
     if url is not None:
         if form != OWN_FORMAT:
             raise ConfigError(
-                f"--url {url}: `mclabel serve` serves PRMs of --format {OWN_FORMAT}, not {form}. "
+                f"url={url}: `mclabel serve` serves PRMs of format={OWN_FORMAT}, not {form}. "
                 "Leave out one of the two"
             )
         from mclabel.prm.scoring.served import ServedPRM
@@ -328,4 +328,4 @@ def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scor
     except (EngineError, DataError) as error:
         if form == OWN_FORMAT or isinstance(error, UntrustedCodeError):
             raise
-        raise EngineError(f"{path}: --format {form}: {error}") from error
+        raise EngineError(f"{path}: format={form}: {error}") from error
