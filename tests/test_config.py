@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mclabel.core.config.document import parse_document
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -214,6 +215,21 @@ def test_a_merged_mapping_may_be_overridden(tmp_path: Path) -> None:
     assert load_config(LabelConfig, path).policy.top_k == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *((text, text) for text in ("1:30:00", "1_000", "0b11", "yes", "no", "on", "off", "y")),
+        *((text, text) for text in ("2024-01-01", "=", "127.0.0.1", "tRUE")),
+        *(("017", 17), ("0o17", 15), ("0x1F", 31), ("-5", -5), ("+1", 1)),
+        *(("1e-5", 1e-5), ("1E3", 1000.0), ("1.", 1.0), (".5", 0.5), ("-.inf", float("-inf"))),
+        *(("true", True), ("FALSE", False), ("null", None), ("~", None), ("", None)),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
+    found = parse_document(text)
+    assert found == value and type(found) is type(value)
+
+
 def test_yaml_that_is_too_deep_or_grows_is_refused(tmp_path: Path) -> None:
     aliases = "a0: &a0 [x, x]\n"
     aliases += "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 25))
@@ -225,7 +241,7 @@ def test_yaml_that_is_too_deep_or_grows_is_refused(tmp_path: Path) -> None:
         ("aliases", aliases, "more than 100,000 values"),
         ("cycle", "a: &a [*a]\n", "an alias inside of itself"),
         ("long", "# " + "x" * 2**20, "larger than 1,048,576 bytes"),
-        ("date", "a: 2001-99-99\n", "month must be in 1..12"),
+        ("date", "a: !!timestamp 2001-99-99\n", "month must be in 1..12"),
         ("object", "a: !!python/object/apply:os.system [id]\n", "could not determine a constr"),
     ]:
         assert message in config_fault(tmp_path / f"{name}.yaml", text), name

@@ -71,7 +71,7 @@ UNUSED = {
             *("pickle", "adapter", "weights-empty", "weights-cut", "weights-rubbish"),
             *("weights-long-header", "weights-deep-header", "weights-lack-one"),
             *("config-of-a-giant", "config-of-many-layers", "auto-map-of-an-unknown-model"),
-            "auto-map-to-elsewhere",
+            *("auto-map-to-elsewhere", "kernel", "kernel-of-a-revision", "kernel-of-a-mapping"),
         )
     },
     **{
@@ -212,6 +212,9 @@ def test_messages_name_the_setting_and_the_remedy(hostile: Hostile) -> None:
         "config-of-a-giant": "parameters, its files hold",
         "config-of-many-layers": "asks for 1,000,000,000 layers",
         "adapter": "holds an adapter (adapter_config.json)",
+        "kernel": "config.json names 'evil/repo' as its attention",
+        "kernel-of-a-revision": "names 'paged|evil/repo@v1:forward' as its attention",
+        "kernel-of-a-mapping": "names 'kernels-community/a' as its attention",
     }.items():
         with pytest.raises(EngineError) as caught:
             from transformers import AutoModelForCausalLM

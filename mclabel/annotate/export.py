@@ -25,12 +25,11 @@ from mclabel.annotate.folder import LOSSES, Annotated, exported, prm800k_rows
 from mclabel.annotate.items import OVERSEER, Item, Settings, texts_digest
 from mclabel.annotate.storage import is_annotations, read_folder, write_folder
 from mclabel.core.errors import ConfigError, DataError
-from mclabel.core.plain_files import check_plain
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.data.exchange import LABEL_STUDIO, PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder
-from mclabel.data.readers.rows import is_unicode
+from mclabel.data.readers.rows import is_unicode, read_text
 from mclabel.run.outputs import ANNOTATIONS, EXPORT, check_free, check_places, output_folder
 
 RATING, FINISH, NOTE, STEPS, STEP, PROBLEM = "rating", "finish", "note", "steps", "step", "problem"
@@ -120,10 +119,9 @@ def read_tasks(path: str) -> Imported:
     Raises:
         DataError: names a task, and what is wrong with it.
     """
-    check_plain(path, DataError)
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read as JSON ({error}). {_EXPORT}") from error
     if not isinstance(content, list) or not content:
         raise DataError(f"{path}: must be a list of tasks, at least one. {_EXPORT}")

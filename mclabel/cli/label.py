@@ -331,11 +331,21 @@ def compact(run: str, rows: int) -> None:
 @click.option(
     "--golds", help=("File of corrected gold answers, with problem_id and answer in each row.")
 )
+@click.option(
+    "--change-checker",
+    is_flag=True,
+    help="Allow CHANGES to choose another checker than the run's, which may change every verdict.",
+)
 @ALLOW
 @click.argument("changes", nargs=-1)
 @json_option
 def regrade(
-    run: str, out: str, golds: str | None, allow: tuple[str, ...], changes: tuple[str, ...]
+    run: str,
+    out: str,
+    golds: str | None,
+    change_checker: bool,
+    allow: tuple[str, ...],
+    changes: tuple[str, ...],
 ) -> None:
     """Grade a run's solutions and rollouts again.
 
@@ -343,15 +353,21 @@ def regrade(
     checker grades its completions again, its estimator derives labels from the new verdicts, and
     the labels are written to a new run. Running the same command again resumes. CHANGES override
     settings of the checker, such as checker.rules.units_optional=false, or choose another checker:
-    checker=my_package.grading:is_right. Code outside mclabel that the run names (a checker, an
-    estimator) runs only with --allow MODULE.
+    checker=my_package.grading:is_right with --change-checker. Code outside mclabel that the run
+    names (a checker, an estimator) runs only with --allow MODULE.
     """
     from mclabel.labeling.regrade import regrade as run_regrade
     from mclabel.show.progress import StageProgress
 
     with StageProgress(console, "grade", "blocks") as stage:
         done = run_regrade(
-            run, out, golds=golds, checker=changes, allow=allow, on_progress=stage.update
+            run,
+            out,
+            golds=golds,
+            checker=changes,
+            change_checker=change_checker,
+            allow=allow,
+            on_progress=stage.update,
         )
     result({"out": out, **asdict(done)})
     for line in done.lines():

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -223,7 +223,7 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.option("--seed", type=SEED, cls=Defaulted, show_default="0", help="Seed of the draw.")
 @click.option(
     "--guidelines",
-    type=click.File(encoding="utf-8"),
+    type=click.Path(),
     help="Text file with the rules that people are shown.",
 )
 @click.option(
@@ -270,7 +270,7 @@ def annotate(
     run: str,
     out: str,
     people: str | None,
-    guidelines: TextIO | None,
+    guidelines: str | None,
     gold: str | None,
     select: str | None,
     port: int | None,
@@ -284,10 +284,11 @@ def annotate(
     open the pages.
     """
     from mclabel.annotate.serve import annotate as serve
+    from mclabel.data.readers.rows import read_text
 
     given = {
         "people": None if people is None else _names(people),
-        "guidelines": None if guidelines is None else guidelines.read(),
+        "guidelines": None if guidelines is None else read_text(guidelines),
         **settings,
     }
 

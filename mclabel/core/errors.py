@@ -19,6 +19,23 @@ class EngineError(MclabelError):
     """A policy's engine that cannot be loaded, refuses its work, or died."""
 
 
+class UntrustedCodeError(EngineError):
+    """Code of a model, or code that its files name, that the user has not allowed to run."""
+
+    def __init__(self, refusal: str, option: str) -> None:
+        """Args:
+        refusal: names the model and the code that does not run.
+        option: lets it run, as given on the command line; empty where the verb has none.
+        """
+        super().__init__(refusal, option)
+
+    def __str__(self) -> str:
+        refusal, option = self.args
+        if not option:
+            return f"{refusal}. Here it cannot be allowed: give a model without such code"
+        return f"{refusal}. If you have read it and trust it: {option}"
+
+
 class RequestFailed(EngineError):
     """A server that gave no answer to one request, or refused it."""
 

@@ -6,7 +6,8 @@ nothing: a formula ends before the next blank line and within `MAX_FORMULA` char
 `MAX_CODE`. While a text grows, a block that is still open and may yet close counts as one.
 
 "### Step 2", "**Step 2: Find x**", "Solution:", "---", "\[" and a lone "1." begin what follows and
-are no step of their own; a lone "\]" or "\end{align}" ends what stands before it.
+are no step of their own; a lone "\]", "\end{align}" or "✅" ends what stands before it, and so does
+the result of a tool, which the model has not written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 MAX_FORMULA = 4_096
 """Characters of a display or an environment."""
 MAX_CODE = 16_384
-"""Characters of a fenced block, a drawing or a table."""
+"""Characters of a fenced block, a drawing, a table, or the call of a tool or its result."""
 
 Span = tuple[int, int]
 """Where something begins and ends in a text, in characters."""
@@ -26,15 +27,19 @@ Span = tuple[int, int]
 _LINE = re.compile(r"[^\n]+\n?|\n")
 _FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)")
 _MARK = re.compile(
-    r"\\\\|\\[\[\]()]|\$\$|\[/?asy\]"
+    r"\\\\|\\[\[\]()]|\$\$|\[/?asy\]|</?tool_(?:call|response)>"
     r"|\\(?:begin|end)\{(?:align(?:ed|at|edat)?|gather(?:ed)?|equation|eqnarray|multline|flalign"
     r"|split|array|[a-zA-Z]?matrix|smallmatrix|d?cases|tabular|tikzpicture|verbatim|lstlisting)"
     r"\*?\}"
     r"|\n[^\S\n]*(?=\n)"
 )
 """What opens or closes a block outside of code, a line's end of LaTeX, or a blank line."""
-_CLOSES = {"\\]": "\\[", "\\)": "\\(", "[/asy]": "[asy]"}
+_TOOLS = {f"</tool_{kind}>": f"<tool_{kind}>" for kind in ("call", "response")}
+_TOOL_RESULT = "<tool_response>"
+_CLOSES = {"\\]": "\\[", "\\)": "\\(", "[/asy]": "[asy]", **_TOOLS}
 _OPENS = frozenset(_CLOSES.values())
+_LONG = frozenset(("[asy]", *_TOOLS.values()))
+"""What opens a block that holds blank lines and may be as long as code."""
 
 
 def line_spans(text: str) -> list[Span]:
@@ -122,7 +127,7 @@ def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
         if mark == "\\\\" or is_inside(start, code):
             continue
         if mark[0] == "\n":
-            opened = {kind: places for kind, places in opened.items() if kind == "[asy]"}
+            opened = {kind: places for kind, places in opened.items() if kind in _LONG}
             continue
         if mark == "$$":
             opener, closes = mark, bool(opened.get(mark))
@@ -131,7 +136,7 @@ def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
         else:
             opener, closes = _CLOSES.get(mark, mark), mark in _CLOSES
         places = opened.setdefault(opener, [])
-        limit = MAX_CODE if opener == "[asy]" else MAX_FORMULA
+        limit = MAX_CODE if opener in _LONG else MAX_FORMULA
         if closes and places and end - (place := places.pop()) <= limit:
             yield place, end
         elif not mark.startswith(("\\end", *_CLOSES)):
@@ -140,7 +145,7 @@ def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
             places.append(start)
     if not ended:
         for opener, places in opened.items():
-            limit = MAX_CODE if opener == "[asy]" else MAX_FORMULA
+            limit = MAX_CODE if opener in _LONG else MAX_FORMULA
             yield from ((at, len(text)) for at in places if len(text) - at <= limit)
 
 
@@ -201,6 +206,8 @@ _CONCLUDES = frozenset("so then thus hence therefore yes no answer".split())
 _MARKDOWN = re.compile(r"#{1,6}(?:[ \t]|$)")
 _OPENING = re.compile(r"\\begin\{[a-zA-Z]+\*?\}(?:\{[^{}]*\})?")
 _CLOSING = re.compile(r"\\end\{[a-zA-Z]+\*?\}[.,;]?|(?:\\[\])]|[\])}])[.,;]?|[.,;!?]")
+_POINTS_ON = re.compile(r"[‐-―←-⇿∴─-╿⟵-⟿•👇-👉\s*_>#:-]+")
+"""Arrows, dashes and the like, which begin what follows."""
 _HALF_CLOSING = re.compile(r"\\(?:e|en|end(?:\{[a-zA-Z]*\*?)?)?")
 _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
 """What a heading does not hold: a line with it states something."""
@@ -243,7 +250,7 @@ def is_heading(line: str) -> bool:
     if not bare or is_closing(bare):
         return False
     if not any(map(str.isalnum, bare[:MAX_LABEL])):
-        return len(bare) <= MAX_LABEL and bare.isascii() and "..." not in bare
+        return len(bare) <= MAX_LABEL and _points_on(bare) and "..." not in bare
     if _MARKDOWN.match(bare):
         return _is_markdown_heading(bare)
     if len(bare) <= MAX_LABEL and _JOINS.fullmatch(bare):
@@ -310,13 +317,32 @@ def _is_title(name: str) -> bool:
 
 
 def is_closing(line: str) -> bool:
-    """Whether a line holds nothing but the end of a formula, a list or a bracket."""
-    return _CLOSING.fullmatch(line.strip()) is not None
+    """Whether a line ends what stands above: the end of a formula, a list or a bracket, a symbol
+    alone, or the result of a tool.
+    """
+    bare = line.strip()
+    if _CLOSING.fullmatch(bare) or begins_tool_result(bare):
+        return True
+    is_symbol = len(bare) <= MAX_LABEL and not any(map(str.isalnum, bare))
+    return is_symbol and not _points_on(bare)
 
 
 def may_become_closing(line: str) -> bool:
     r"""Whether a line that still grows may become a closing one, as "\e" may "\end{align}"."""
-    return _HALF_CLOSING.fullmatch(line.strip()) is not None
+    bare = line.strip()
+    if not any(map(str.isalnum, bare)) or _TOOL_RESULT.startswith(bare):
+        return True
+    return _HALF_CLOSING.fullmatch(bare) is not None
+
+
+def begins_tool_result(line: str) -> bool:
+    """Whether a line begins the result of a tool."""
+    return line.lstrip().startswith(_TOOL_RESULT)
+
+
+def _points_on(bare: str) -> bool:
+    """Whether a line without letters and digits belongs to what follows it."""
+    return bare.isascii() or _POINTS_ON.fullmatch(bare) is not None
 
 
 def _is_markdown_heading(bare: str) -> bool:

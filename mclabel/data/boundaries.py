@@ -25,6 +25,7 @@ from typing import Any
 
 from mclabel.data.blocks import (
     Span,
+    begins_tool_result,
     blocks,
     is_closing,
     is_heading,
@@ -36,7 +37,7 @@ from mclabel.data.blocks import (
 from mclabel.data.sentences import reflection_places, sentence_places
 from mclabel.data.statements import Statements
 
-SPLITTER_VERSION = "4"
+SPLITTER_VERSION = "5"
 """Version of all rules by which steps end. It is a part of a run's identity: with another one, the
 same settings give other steps."""
 
@@ -191,6 +192,7 @@ def _closed(
     if may_end_with_heading or not ended:
         last = len(text.rstrip())
     starts = [start for start, _ in lines]
+    last_words = [_last_word(text, start, end) for start, end in lines]
     first = len(text) - len(text.lstrip())
     ends = {len(text)}
     for place in places:
@@ -202,9 +204,16 @@ def _closed(
             if begin is None:
                 continue
             place = begin
+        elif not (may_end_with_heading or code) and place > last_words[number]:
+            continue  # symbols alone are left of the line
         if first < place < last and not is_inside(place, spans):
             ends.add(place)
     return sorted(ends)
+
+
+def _last_word(text: str, start: int, end: int) -> int:
+    """Position of the last letter or digit in a part of a text; its start if there is none."""
+    return next((at for at in range(end - 1, start, -1) if text[at].isalnum()), start)
 
 
 def _begins(
@@ -219,6 +228,7 @@ def _begins(
     """
     begins: list[tuple[int, int | None]] = []
     heading: int | None = None
+    has_content = False
     for start, end in lines:
         line = text[start:end]
         bare = line.lstrip()
@@ -231,6 +241,9 @@ def _begins(
         if end == len(text) and not ended and not line.endswith("\n"):
             closes = closes or may_become_closing(line)
         begin = start if heading is None else heading
-        begins.append((visible, None if closes and not inside else begin))
-        heading = begin if is_heading(line) and not inside else None
+        closes = begins_tool_result(line) or (closes and not inside)
+        begins.append((visible, None if closes else begin))
+        is_first = closes and not has_content  # there is nothing above that it could close
+        has_content = not is_first
+        heading = begin if is_first or (is_heading(line) and not inside) else None
     return begins, len(text.rstrip()) if heading is None else heading

@@ -39,8 +39,8 @@ class StepSplitter(Settings):
     lines that start with "Step k". `reflection`: where a trace turns ("Wait", "Alternatively",
     "Hmm", "等等" and the like). `pattern`: at its matches. `code`: at each statement and header of
     Python; `function`: at each outermost function or class. Headings, and
-    lines such as "For n = 1:", belong to what follows; no step ends inside a display, other code or
-    a table."""
+    lines such as "For n = 1:", belong to what follows, a symbol alone and the result of a tool
+    (`<tool_response>`) to what precedes; no step ends inside a display, other code or a table."""
     pattern: str | None = None
     """Regular expression (RE2) for by=pattern. A step begins where it matches, or where its first
     group begins: `;()` splits after semicolons."""

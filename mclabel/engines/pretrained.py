@@ -2,9 +2,10 @@
 
 A folder may come from anybody. Python code that lies in it runs only where the user has set
 `trust_remote_code` for this very model, never because somebody answers a question at a terminal:
-transformers asks one wherever the argument is left out, so here it is always given. Weights are
-read from safetensors alone, since a pickle is a program. Whatever else is wrong with the files
-becomes one message.
+transformers asks one wherever the argument is left out, so here it is always given. Attention
+kernels that a configuration names on the hub are compiled code, and need the same permission.
+Weights are read from safetensors alone, since a pickle is a program. Whatever else is wrong with
+the files becomes one message.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mclabel.core.errors import EngineError
+from mclabel.core.errors import EngineError, UntrustedCodeError
 from mclabel.core.plain_files import check_plain
 from mclabel.engines.hub import POLICY, fetch_model, named
 
@@ -24,9 +25,14 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
+CONFIG = "config.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 SPARE = 1 << 26
 """Parameters that a model may have beyond those in its files: a fresh head, tied weights."""
+_BUILT_IN_ATTENTION = frozenset(
+    ("eager", "sdpa", "flex_attention", *(f"flash_attention_{version}" for version in (2, 3, 4)))
+)
+"""Names of attention that transformers brings; it loads any other from the hub, compiled."""
 _MAX_REASON = 400
 
 
@@ -50,6 +56,13 @@ def load_model_config(
     with _clear_faults(folder, named(model, key), key, trusted=trust_remote_code):
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
+        )
+    kernel = None if trust_remote_code else next(_hub_kernels(config), None)
+    if kernel is not None:
+        raise UntrustedCodeError(
+            f"{named(model, key)}: {CONFIG} names {str(kernel)[:_MAX_REASON]!r} as its attention, "
+            "which is no built-in one but compiled code of the hub, and is not loaded",
+            _permission(key),
         )
     return config
 
@@ -118,6 +131,7 @@ def load_model(
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
+            allow_all_kernels=trust_remote_code,
             **arguments,
         )
     if missing := sorted(one for one in about["missing_keys"] if not one.startswith(fresh)):
@@ -300,9 +314,9 @@ def _clear_faults(
         raise
     except Exception as error:  # transformers and tokenizers raise all kinds, and bare ones
         if not trusted and (code := _own_code(Path(folder))):
-            raise EngineError(
-                f"{name}: comes with Python code of its own ({code}), which is not run. If you "
-                f"have read it and trust it: {_permission(key)}"
+            raise UntrustedCodeError(
+                f"{name}: comes with Python code of its own ({code}), which is not run",
+                _permission(key),
             ) from error
         raise EngineError(
             f"{name}: {what}cannot be loaded: {reason(error)}. Its files are damaged, or the "
@@ -313,7 +327,7 @@ def _clear_faults(
 
 def _own_code(folder: Path) -> str | None:
     """What a folder's files want to have run, None if nothing."""
-    for name in ("config.json", "tokenizer_config.json"):
+    for name in (CONFIG, "tokenizer_config.json"):
         try:
             content = json.loads((folder / name).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -323,13 +337,37 @@ def _own_code(folder: Path) -> str | None:
     return None
 
 
+def _hub_kernels(config: PreTrainedConfig) -> Iterator[Any]:
+    """Attention that a configuration or its parts name and that is no built-in one."""
+    name = config._attn_implementation
+    if name is not None and str(name).removeprefix("paged|") not in _BUILT_IN_ATTENTION:
+        yield name
+    for key in config.sub_configs:
+        if (part := getattr(config, key, None)) is not None:
+            yield from _hub_kernels(part)
+
+
 def _permission(key: str) -> str:
     section, _, name = key.rpartition(".")
     if section in ("scorers", "likelihood"):
         return f"trust_remote_code=[{name}]"
     if key:
         return f"{section}.trust_remote_code=true".lstrip(".")
-    return "--trust-remote-code"
+    return "--trust-remote-code (in Python trust_remote_code=True)"
+
+
+@contextmanager
+def code_allowed_by(option: str) -> Iterator[None]:
+    """Name the option that lets a model's code run in the error that refuses it.
+
+    Args:
+        option: as given on the command line; empty where the verb has none.
+    """
+    try:
+        yield
+    except UntrustedCodeError as error:
+        error.args = (error.args[0], option)
+        raise
 
 
 def reason(error: Exception) -> str:

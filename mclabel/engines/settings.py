@@ -245,7 +245,7 @@ def settings_of(section: str) -> Iterator[None]:
     try:
         yield
     except (ConfigError, EngineError) as error:
-        error.args = (in_section(str(error), section),)
+        error.args = tuple(in_section(str(text), section) for text in error.args)
         raise
 
 

@@ -31,6 +31,7 @@ from mclabel.core.settings import OPERATIONAL, rule
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution, as_judged
 from mclabel.engines.devices import EngineResources
+from mclabel.engines.pretrained import code_allowed_by
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.judge.generative import known_prm
 from mclabel.judge.job import JudgeConfig, ScoreConfig, judge
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 FILE_SUFFIX = ".jsonl"
 THRESHOLD = 0.5
+_ALLOWS_CODE = "judge.trust_remote_code=true"
 """The opinions name the first step with a score below it."""
 
 
@@ -169,7 +171,8 @@ def _run(
         budget=config.budget,
         ray=config.ray,
     )
-    return judge(judging, on_state, accept_changes=accept_changes)
+    with code_allowed_by("--trust-remote-code"):
+        return judge(judging, on_state, accept_changes=accept_changes)
 
 
 def _rejects(store: Store) -> tuple[Reject, ...]:
@@ -286,7 +289,8 @@ class ScorerJudge(Judge):
 
     def check(self) -> None:
         """See that there is a PRM."""
-        self.settings.check_prm()
+        with code_allowed_by(_ALLOWS_CODE):
+            self.settings.check_prm()
 
     def resources(self) -> EngineResources:
         """A GPU, or a core."""
@@ -307,7 +311,8 @@ class ScorerJudge(Judge):
 
     def load(self, threads: int) -> Scorer:
         """The PRM, on so many cores if it is on a CPU."""
-        return load_scorer(self.settings, threads=threads)
+        with code_allowed_by(_ALLOWS_CODE):
+            return load_scorer(self.settings, threads=threads)
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
         """Score the steps."""
@@ -357,7 +362,8 @@ def chosen_threshold(settings: ScorerJudge.Settings) -> float:
     """
     assert settings.held_out is not None
     rows = as_judged(list(read_labels(Store(settings.held_out))))
-    scorer = load_scorer(settings, threads=os.cpu_count())
+    with code_allowed_by(_ALLOWS_CODE):
+        scorer = load_scorer(settings, threads=os.cpu_count())
     encoded = {row.id: _encoded(scorer, row) for row in rows}
     there = {name: one for name, one in encoded.items() if one is not None}
     found = dict(zip(there, scorer.score_encoded(list(there.values())), strict=True))

@@ -99,6 +99,7 @@ def regrade(
     *,
     golds: str | None = None,
     checker: Sequence[str] = (),
+    change_checker: bool = False,
     allow: Sequence[str] = (),
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> RegradeReport:
@@ -113,12 +114,14 @@ def regrade(
             gold counts only where the run's problem has the same text.
         checker: changes to the run's checker, such as `checker.rules.units_optional=false`, or
             another one, `checker=my_package.grading:is_right`.
+        change_checker: whether the checker may be another one than the run's.
         allow: modules and packages, or names `module:Class`, whose code the run may name; no other
             is imported.
         on_progress: called with blocks done and in all.
 
     Raises:
-        ConfigError: the run's estimator cannot be asked again, or there is no such checker.
+        ConfigError: the run's estimator cannot be asked again, there is no such checker, or it is
+            another one than the run's.
         DataError: the golds cannot be read, or rollouts were not kept.
         ShardError: no run, or `out` holds another one.
     """
@@ -132,6 +135,12 @@ def regrade(
     with within(allow):
         settings = _settings(config, run)
     chosen = _checker(config, checker, allow)
+    recorded = _recorded_kind(config)
+    if recorded not in (None, chosen.kind) and not change_checker:
+        raise ConfigError(
+            f"checker.kind={chosen.kind}: {run} was graded by {recorded}, and another checker may "
+            "change every verdict. Leave it out, or pass --change-checker if you mean it"
+        )
     grader = make_checker(chosen)
     corrected = _golds(golds) if golds is not None else {}
     semantic = {
@@ -286,6 +295,12 @@ def _checker(
     recorded = config.get("checker")
     content = {"checker": recorded_keys(recorded)} if isinstance(recorded, Mapping) else {}
     return load_content(_Choice, content, changes, allow=allow).checker
+
+
+def _recorded_kind(config: Mapping[str, Any]) -> Any:
+    """The kind of the checker that a run was graded by; None if none is recorded."""
+    recorded = config.get("checker")
+    return recorded.get("kind") if isinstance(recorded, Mapping) else None
 
 
 def _checker_then(config: Mapping[str, Any]) -> str:

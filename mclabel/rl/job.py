@@ -197,7 +197,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     from transformers import AutoModelForCausalLM
 
     from mclabel.engines.loading import quiet_transformers
-    from mclabel.engines.pretrained import load_model, load_tokenizer
+    from mclabel.engines.pretrained import code_allowed_by, load_model, load_tokenizer
     from mclabel.prm.scoring.score import PRM
     from mclabel.rl.training.crediting import Crediting
     from mclabel.rl.training.rollouts import LiveEngine, StepRollouts
@@ -226,7 +226,8 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
         )
     prm = None
     if config.prm is not None:
-        prm = PRM.load(config.prm, device=config.device, threads=config.threads)
+        with code_allowed_by(""):
+            prm = PRM.load(config.prm, device=config.device, threads=config.threads)
     prover = None if plan.prover is None else plan.prover.maker(config.seed)()
     with LiveEngine(plan.policy.maker(config.seed)(), config, prover=prover) as live:
         torch.set_num_threads(config.threads)  # which an engine sets for itself

@@ -25,6 +25,7 @@ from mclabel.core.records import Outcome, Problem
 from mclabel.core.seeds import content_id
 from mclabel.data.lengths import Decode
 from mclabel.data.steps import StepSplitter
+from mclabel.engines.pretrained import code_allowed_by
 from mclabel.labeling.grading import graded
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
@@ -101,7 +102,8 @@ class Rewarder:
     async def start(self) -> None:
         """Load the PRM."""
         if self._scorer is not None:
-            await self._scorer.start()
+            with code_allowed_by("trust_remote_code=true"):
+                await self._scorer.start()
 
     def begin(self, items: Sequence[RewardItem | None]) -> asyncio.Task[list[StepRewards]]:
         """Reward completions. Cancelling the task ends it.

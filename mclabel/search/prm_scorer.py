@@ -18,7 +18,7 @@ from pydantic import Field
 from mclabel.core.errors import DataError, EngineDied
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.pretrained import check_weights
+from mclabel.engines.pretrained import check_weights, code_allowed_by
 from mclabel.judge.generative import known_prm
 from mclabel.prm.scoring import GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, check_scores
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mclabel.prm.scoring.incremental import IncrementalPRM
 
 GIB = 2**30
+_ALLOWS_CODE = "scorer.trust_remote_code=true"
 MAX_TOGETHER = 1024
 """Beginnings of a batch, at most; the scorer cuts it to what fits its memory."""
 
@@ -70,7 +71,8 @@ class PrmScorer(StepScorer):
 
     def check(self) -> None:
         """See that there is a PRM."""
-        self.settings.check_prm()
+        with code_allowed_by(_ALLOWS_CODE):
+            self.settings.check_prm()
 
     def num_parameters(self) -> int:
         """Number of parameters in the PRM's files; 0 where it is no folder."""
@@ -110,7 +112,8 @@ class PrmScorer(StepScorer):
         from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
 
         threads = None if self.settings.on_gpu else self.settings.threads
-        self._scorer = scorer = load_scorer(self.settings, threads=threads)
+        with code_allowed_by(_ALLOWS_CODE):
+            self._scorer = scorer = load_scorer(self.settings, threads=threads)
         if self.settings.reuse and is_incremental(scorer):
             self._incremental = IncrementalPRM(
                 scorer, threads=threads, max_bytes=self.settings.cache_gib * GIB

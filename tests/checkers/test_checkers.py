@@ -172,9 +172,13 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
     assert [row.solution.outcome for row in rows(tmp_path / "same")] == [
         row.solution.outcome for row in own
     ]
-    result = CliRunner().invoke(
-        main, ["regrade", str(tmp_path / "out"), "-o", str(tmp_path / "maths"), "checker=math"]
-    )
+    command = ["regrade", str(tmp_path / "out"), "-o", str(tmp_path / "maths"), "checker=math"]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2 and not (tmp_path / "maths").exists()
+    said = " ".join(refused.output.split())
+    assert f"checker.kind=math: {tmp_path / 'out'} was graded by {module}:ends_right" in said
+    assert "pass --change-checker if you mean it" in said
+    result = CliRunner().invoke(main, [*command, "--change-checker"])
     assert result.exit_code == 0, result.output
     assert f"checker {module}:ends_right" in result.output and "then, math 7 now" in result.output
     maths = rows(tmp_path / "maths")

@@ -15,7 +15,7 @@ import pytest
 
 from mclabel.core.errors import DataError
 from mclabel.core.plain_files import MAX_ROW
-from mclabel.data.readers.rows import MAX_JSON, TOO_LARGE, scan_rows
+from mclabel.data.readers.rows import MAX_TEXT, TOO_LARGE, scan_rows
 from mclabel.run.parquet import row_batches, row_sizes, table_too_large
 from mclabel.run.shards.schema import SCHEMA_VERSION
 
@@ -190,7 +190,7 @@ def test_a_csv_file_of_one_endless_line_is_refused(tmp_path: Path) -> None:
 def test_a_json_file_too_large_for_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     with path.open("wb") as file:
-        file.truncate(MAX_JSON + 1)
+        file.truncate(MAX_TEXT + 1)
     with pytest.raises(DataError, match=r"jq -c '\.\[\]' rows\.json > rows\.jsonl"):
         scan_rows(str(path))
 

@@ -140,7 +140,29 @@ def test_a_bracket_that_closes_alone_belongs_to_what_is_above() -> None:
     assert split("So\nx = 5\n\\]\nthus\n") == ["So\n", "x = 5\n\\]\n", "thus\n"]
 
 
+@pytest.mark.parametrize(
+    ("by", "steps"),
+    [
+        ("line", ["So 4.\n✅\n", "Now 3.\n**✅**\n\n", "Yes."]),
+        ("line", ["✅\nSo 4.\n", "→\nNow 3.\n", "———\nYes.\n∎"]),
+        ("blank_line", ["So 4.\n\n✅\n\n", "Now."]),
+        ("sentence", ["So 4. ✅\n", "Now 3.", " ✅ Yes. ✅"]),
+    ],
+)
+def test_a_symbol_alone_belongs_to_its_neighbour(by: str, steps: list[str]) -> None:
+    assert split("".join(steps), by) == steps
+
+
+@pytest.mark.parametrize("by", ["line", "blank_line", "sentence"])
+def test_the_result_of_a_tool_is_no_step(by: str) -> None:
+    call = '<tool_call>\n{"a": 1}\n</tool_call>\n'
+    result = "<tool_response>\nIt is 5. It is so.\n\n6\n</tool_response>\n\n"
+    steps = ["I ask.\n\n", call + result, "So 5.\n\n", "Done."]
+    assert split("".join(steps), by) == steps
+
+
 BLOCKS = [
+    "<tool_call>\n{\n\n1. X\n}\n</tool_call>",
     "\\[\nx = 1\n\ty = 2\n\\]",
     "$$\nx = 1.\nY = 2\n$$",
     "\\begin{align}\na &= b \\\\[2ex]\nStep 2 &= d\n\\end{align}",
@@ -307,6 +329,7 @@ FRAGMENTS = (
     *("\\[", "\\]", "\\(", "\\)", "$$", "$", "\\\\", "```", "`", "\n", "\n", "\n\n", "   ", " "),
     *("| a |", "|---|", "Step 1:", "So x.", " Dr.", "e.g. ", "1.", "(", ")", "\\begin{align}"),
     *("\\end{align}", "word", "---", "A", "5", "...", "? ", "# ", "**", "[asy]", "[/asy]", "Then "),
+    *("✅", "→", "—", "<tool_response>", "</tool_response>", "<tool_call>", "</tool_call>"),
     *("and", "so,", "For x = 1", ":", "**Case 1: x = 1**", "- **", "is", "# The line $y = x$"),
 )
 

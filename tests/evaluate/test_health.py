@@ -281,7 +281,7 @@ def test_a_job_s_guesses_reach_its_health(tmp_path: Path, monkeypatch: pytest.Mo
     mclabel("label", "/dev/null", *scripted_overrides(source, out, *own, "estimator.kind=fixed"))
     count, total = shares(run_health(Store(str(out))))["rollouts_weak"]
     assert count == total > 20
-    mclabel("regrade", str(out), "-o", str(tmp_path / "maths"), "checker=math")
+    mclabel("regrade", str(out), "-o", str(tmp_path / "maths"), "checker=math", "--change-checker")
     count, total = shares(run_health(Store(str(tmp_path / "maths"))))["rollouts_weak"]
     assert count == 0 < total
 

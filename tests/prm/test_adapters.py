@@ -24,7 +24,7 @@ from mclabel.judge.opinions import OpinionRun, judged_solutions
 from mclabel.prm import load_prm
 from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT, adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
-from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
+from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, split_text
 
 OTHERS = [form for form in FORMATS if form not in (OWN_FORMAT, GENERATIVE)]
 
@@ -200,12 +200,12 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"--format qwen: .*holds no config\.json"):
+    with pytest.raises(EngineError, match=r"format=qwen: .*holds no config\.json"):
         load_prm(tmp_path, format="qwen")
 
 
 def test_a_server_of_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"serves PRMs of --format mclabel, not trl"):
+    with pytest.raises(ConfigError, match=r"serves PRMs of format=mclabel, not trl"):
         load_prm(tmp_path, format="trl", url="http://localhost:1")
 
 
@@ -222,3 +222,28 @@ def test_a_text_is_split_as_the_authors_of_a_format_do_and_not_by_the_rules_for_
     assert split_text(text, "paragraph") == ["Step 1:\n3 + 4 = 7\n\n", "\\[\nx = 7\n\\]"]
     assert split_text(text, OUR_SPLIT) == ["Step 1:\n3 + 4 = 7\n\n", "\\[\nx = 7\n\\]"]
     assert split_text("", "line") == []
+
+
+@pytest.mark.parametrize(
+    ("names", "good", "warns"),
+    [
+        (("LABEL_0", "LABEL_1"), 1, False),
+        (("good", "bad"), 0, False),
+        (("bad", "good"), 1, False),
+        (("+", "-"), 0, False),
+        (("Correct", "Incorrect"), 0, False),
+        (("incorrect", "correct"), 1, False),
+        (("LABEL_1", "LABEL_0"), 0, False),
+        (("A", "B"), 1, True),
+        (("good", "right"), 1, True),
+    ],
+)
+def test_the_names_of_the_classes_say_which_is_good(
+    names: tuple[str, str], good: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = network("trl")
+    head.config.id2label = dict(enumerate(names))
+    scores = adapters.TrlPRM(head, tokenizer()).score([PROBLEM], [STEPS])[0]
+    layout = LayoutSettings(classes=(str(good), str(1 - good)))
+    assert scores == adapters.TrlPRM(head, tokenizer(), layout).score([PROBLEM], [STEPS])[0]
+    assert ("id2label names the classes" in caplog.text) is warns

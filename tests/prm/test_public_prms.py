@@ -178,7 +178,7 @@ def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
     lm = saved(tmp_path / "lm", plain, "lm")
     for form, token in (("math-shepherd", r"' ки'"), ("qwen", "'<extra_0>'")):
         folder = lm if form != "qwen" else saved(tmp_path / "qwen", plain, "qwen")
-        with pytest.raises(EngineError, match=rf"--format {form}: .*no single token for {token}"):
+        with pytest.raises(EngineError, match=rf"format={form}: .*no single token for {token}"):
             load_prm(folder, format=form)
     for labels, why in ((1, "its head has one class"), (3, r"has the classes 0 \(LABEL_0\), 1")):
         folder = saved(tmp_path / str(labels), plain, "head", labels)

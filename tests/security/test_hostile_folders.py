@@ -36,7 +36,9 @@ VERBS: dict[str, Verb] = {
     "export": lambda w, run, out: ["export", run, "--to", "trl", "-o", out],
     "export parquet": lambda w, run, out: ["export", run, "--to", "parquet", "-o", out],
     "regrade": lambda w, run, out: ["regrade", run, "-o", out],
-    "regrade, math": lambda w, run, out: ["regrade", run, "-o", out, "checker=math"],
+    "regrade, math": lambda w, run, out: [
+        *("regrade", run, "-o", out, "checker=math", "--change-checker")
+    ],
     "label --dry-run": lambda w, run, out: ["label", w["label.yaml"], f"out={run}", "--dry-run"],
     "label": lambda w, run, out: ["label", w["label.yaml"], f"out={run}"],
     "train": lambda w, run, out: [

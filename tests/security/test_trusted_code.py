@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from mclabel.domains.arith import bundled_model
+from tests.support.hostile_models import change
 
 POLICY = {"model": "arith:policy", "max_tokens": 80}
 SCORER = {"kind": "prm"}
@@ -42,9 +43,7 @@ SAID = "own code has run"
 def prm(tmp_path: Path) -> Path:
     """A PRM whose configuration is a class of its own, which leaves a marker when it is loaded."""
     folder = shutil.copytree(bundled_model("strong"), tmp_path / "prm")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
-    (folder / "config.json").write_text(json.dumps(config))
+    change(folder / "config.json", model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
     marker = tmp_path / "marker"
     (folder / "own.py").write_text(f"open({str(marker)!r}, 'w')\nraise RuntimeError({SAID!r})\n")
     manifest = {"format": 1, "kind": "prm", "head": "token", "step_token": None}
@@ -53,38 +52,67 @@ def prm(tmp_path: Path) -> Path:
     return folder
 
 
+class Trial:
+    """One verb on the configuration of a stranger, who names the PRM."""
+
+    def __init__(self, tmp_path: Path, prm: Path, command: tuple[str, ...], **more: object) -> None:
+        section, content = VERBS[command]
+        solutions = tmp_path / "solutions.jsonl"
+        solutions.write_text(json.dumps({"problem": "p", "steps": ["1 + 1 = 2\n"]}) + "\n")
+        content = json.loads(json.dumps(content))
+        if section:
+            content[section] |= {"prm": str(prm), **more}
+        else:
+            content |= {"prm": str(prm), **more}
+        options = []
+        if command[0].startswith("serve"):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                options = [f"--port={free.getsockname()[1]}"]
+        else:
+            content |= {"out": str(tmp_path / "out"), "ray": {"address": "none"}}
+        if command == ("judge",):
+            command = ("judge", str(solutions), "-o", str(tmp_path / "out"), "--config")
+        config = tmp_path / "stranger.yaml"
+        config.write_text(json.dumps(content))
+        self.key = f"{section}.trust_remote_code".lstrip(".")
+        self._arguments = [*command, str(config), *options]
+
+    def refused(self) -> str:
+        result = CliRunner().invoke(main, self._arguments)
+        assert result.exit_code == 2, result.output
+        return " ".join(result.output.split())
+
+    def allowed(self) -> str:
+        return " ".join(
+            CliRunner().invoke(main, [*self._arguments, f"{self.key}=true"]).output.split()
+        )
+
+
 @pytest.mark.parametrize("command", VERBS, ids=" ".join)
 def test_a_file_alone_does_not_have_it_run(
     tmp_path: Path, prm: Path, command: tuple[str, ...]
 ) -> None:
-    section, content = VERBS[command]
-    solutions = tmp_path / "solutions.jsonl"
-    solutions.write_text(json.dumps({"problem": "p", "steps": ["1 + 1 = 2\n"]}) + "\n")
-    content = json.loads(json.dumps(content))
-    trusting = {"prm": str(prm), "trust_remote_code": True}
-    if section:
-        content[section] |= trusting
-    else:
-        content |= trusting
-    options = []
-    if command[0].startswith("serve"):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            options = [f"--port={free.getsockname()[1]}"]
-    else:
-        content |= {"out": str(tmp_path / "out"), "ray": {"address": "none"}}
-    if command == ("judge",):
-        command = ("judge", str(solutions), "-o", str(tmp_path / "out"), "--config")
-    config = tmp_path / "stranger.yaml"
-    config.write_text(json.dumps(content))
-    key = f"{section}.trust_remote_code".lstrip(".")
-    arguments = [*command, str(config), *options]
+    trial = Trial(tmp_path, prm, command, trust_remote_code=True)
+    said = trial.refused()
+    assert not (tmp_path / "marker").exists()
+    assert f"{trial.key}: runs Python code that comes with a model, so a file alone must" in said
+    assert f"pass {trial.key}=true on the command line" in said
 
-    refused = CliRunner().invoke(main, arguments)
-    assert refused.exit_code == 2 and not (tmp_path / "marker").exists(), refused.output
-    said = " ".join(refused.output.split())
-    assert f"{key}: runs Python code that comes with a model, so a file alone must not" in said
-    assert f"pass {key}=true on the command line" in said
+    assert SAID in trial.allowed()
+    assert (tmp_path / "marker").exists()
 
-    allowed = CliRunner().invoke(main, [*arguments, f"{key}=true"])
-    assert (tmp_path / "marker").exists(), allowed.output
-    assert SAID in " ".join(allowed.output.split())
+
+@pytest.mark.parametrize("command", VERBS, ids=" ".join)
+def test_the_message_names_the_option_of_the_verb(
+    tmp_path: Path, prm: Path, command: tuple[str, ...]
+) -> None:
+    trial = Trial(tmp_path, prm, command)
+    said = trial.refused()
+    assert f"If you have read it and trust it: {trial.key}=true" in said
+    assert "--trust-remote-code" not in said
+
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)  # begun with other weights
+    change(prm / "config.json", model_type="llama", auto_map={}, attn_implementation="evil/repo")
+    said = trial.refused()
+    assert "config.json names 'evil/repo' as its attention" in said
+    assert f"If you have read it and trust it: {trial.key}=true" in said

@@ -51,7 +51,7 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
 
     one = copy("auto-map-of-an-unknown-model")
     (one / "evil.py").write_text(code)
-    _change(
+    change(
         one / "config.json",
         model_type="evil",
         architectures=["Evil"],
@@ -63,13 +63,20 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
     )
     one = copy("auto-map-of-a-tokenizer")
     (one / "evil.py").write_text(code)
-    _change(
+    change(
         one / "tokenizer_config.json",
         tokenizer_class="EvilTokenizer",
         auto_map={"AutoTokenizer": ["evil.Tokenizer", "evil.Tokenizer"]},
     )
     one = copy("auto-map-to-elsewhere")
-    _change(one / "config.json", model_type="evil", auto_map={"AutoConfig": "evil/repo--evil.C"})
+    change(one / "config.json", model_type="evil", auto_map={"AutoConfig": "evil/repo--evil.C"})
+
+    for name, content in {
+        "kernel": {"attn_implementation": "evil/repo"},
+        "kernel-of-a-revision": {"_attn_implementation": "paged|evil/repo@v1:forward"},
+        "kernel-of-a-mapping": {"attn_implementation": {"": "kernels-community/a"}},
+    }.items():
+        change(copy(name) / "config.json", **content)
 
     one = copy("pickle")
     for path in one.glob("*.safetensors"):
@@ -90,9 +97,9 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
     last = sorted(tensors)[-1]
     save_file({k: v for k, v in tensors.items() if k != last}, copy("weights-lack-one") / weights,
               metadata={"format": "pt"})  # fmt: skip
-    _change(copy("config-of-a-giant") / "config.json", intermediate_size=10**8)
-    _change(copy("config-of-many-layers") / "config.json", num_hidden_layers=10**9)
-    _change(copy("config-of-other-types") / "config.json", hidden_size="x", vocab_size=[1])
+    change(copy("config-of-a-giant") / "config.json", intermediate_size=10**8)
+    change(copy("config-of-many-layers") / "config.json", num_hidden_layers=10**9)
+    change(copy("config-of-other-types") / "config.json", hidden_size="x", vocab_size=[1])
     (copy("config-deep") / "config.json").write_text("[" * 100_000)
     (copy("config-rubbish") / "config.json").write_bytes(b"\xff\xfe{")
     (copy("config-list") / "config.json").write_text("[1]")
@@ -105,15 +112,16 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
         (copy("manifest-list") / "prm.json").write_text("[1]")
         (copy("manifest-number") / "prm.json").write_text("7")
         (copy("manifest-deep") / "prm.json").write_text("[" * 100_000)
-        _change(copy("manifest-of-other-types") / "prm.json", max_tokens=[1], step_token=3)
-        _change(copy("manifest-of-another-head") / "prm.json", head="likelihood")
-        _change(copy("manifest-with-more") / "prm.json", trust_remote_code=True)
+        change(copy("manifest-of-other-types") / "prm.json", max_tokens=[1], step_token=3)
+        change(copy("manifest-of-another-head") / "prm.json", head="likelihood")
+        change(copy("manifest-with-more") / "prm.json", trust_remote_code=True)
     for name in ("loops", "escape"):  # all of them: see the test of rendering
         (copy(f"template-{name}") / "chat_template.jinja").write_text(BOMBS[name])
     return found
 
 
-def _change(path: Path, **changes: object) -> None:
+def change(path: Path, **changes: object) -> None:
+    """Set keys of a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 

@@ -24,8 +24,8 @@ from mclabel.core.errors import DataError, RejectReason, ShardError
 from mclabel.core.plain_files import MAX_ROW
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
-MAX_JSON = 1 << 26
-"""Bytes of a .json file, which is held in memory as a whole."""
+MAX_TEXT = 1 << 26
+"""Bytes of a text or of a .json file, which is held in memory as a whole."""
 _PIECE = 1 << 20
 _MAX_NAMED = 5
 LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
@@ -148,10 +148,10 @@ def _parsed(raw: bytes) -> Any:
 
 
 def _json_rows(path: Path, source: str) -> Iterable[Any]:
-    if (size := path.stat().st_size) > MAX_JSON:
+    if (size := path.stat().st_size) > MAX_TEXT:
         raise DataError(
             f"{source}: {size:,} bytes: a .json file is read into memory as a whole, so it must "
-            f"have at most {MAX_JSON:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
+            f"have at most {MAX_TEXT:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
             f"{path.stem}.jsonl"
         )
     content = _parsed(path.read_bytes())
@@ -272,8 +272,12 @@ def local_path(source: str) -> Path:
             f"{source}: is a folder, must be a .jsonl, .parquet or .csv file. A folder that "
             f"`datasets` understands is read as hf:{source}"
         )
+    if not path.exists():
+        raise DataError(f"{source}: no such file. Check the path")
     if not path.is_file():
-        raise DataError(f"{source}: no such file. Give an existing .jsonl, .parquet or .csv file")
+        raise DataError(
+            f"{source}: is a pipe or a device, which may never end. Copy its content to a file"
+        )
     return path
 
 
@@ -284,12 +288,22 @@ def read_text(source: str) -> str:
         source: path or URL.
 
     Raises:
-        DataError: there is no such file, or it holds no UTF-8.
+        DataError: there is no such file, it is too large, or it holds no UTF-8.
     """
+    path = local_path(source)
     try:
-        return local_path(source).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source}: cannot be read as a text ({error})") from error
+        with path.open("rb") as file:
+            content = file.read(MAX_TEXT + 1)
+        if len(content) > MAX_TEXT:
+            raise DataError(f"{source}: is larger than {MAX_TEXT:,} bytes. Give a shorter text")
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{source}: is not UTF-8 ({error.reason} at byte {error.start}). Convert the file, "
+            "such as by iconv -f ENCODING -t UTF-8"
+        ) from error
+    except OSError as error:
+        raise DataError(f"{source}: cannot be read ({error.strerror})") from error
 
 
 @cache

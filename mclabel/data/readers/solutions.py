@@ -306,7 +306,7 @@ def read_selected(place: str, key: str = "solutions.select") -> Selected:
     Raises:
         DataError: it is none, or damaged.
     """
-    table, about = _opened(place, f"{key}={place!r}")
+    table, about = _opened(place, f"{key.rstrip()}={place!r}")
     ids = table["solution_id"].to_pylist()
     return Selected(
         place=place,

@@ -15,6 +15,7 @@ from mclabel.checkers import make_checker
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.engines.hub import resolve_model
+from mclabel.engines.pretrained import code_allowed_by
 from mclabel.engines.text import check_model
 from mclabel.evaluate.best_of_n.choosing import ProblemSamples
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -30,7 +31,7 @@ from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, aggregate
 from mclabel.prm.scoring.manifest import write_provenance
-from mclabel.prm.scoring.scorer import ScorerSettings, close_scorer, load_scorer
+from mclabel.prm.scoring.scorer import close_scorer, load_scorer
 from mclabel.run.outputs import BEST_OF_N, RUN, check_places
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
@@ -214,14 +215,13 @@ def _check(config: BestOfNConfig) -> None:
             f"references={unknown}: must be among the names of scorers and likelihood, "
             f"{', '.join(sorted(names)) or 'of which there are none'}"
         )
-    chosen = [config.scorer(name) for name in config.scorers]
-    for one in chosen:
-        one.check_prm()
-    prms = [
-        PRM.load(one.prm, trust_remote_code=one.trust_remote_code)
-        for one in chosen
-        if one.format == OWN_FORMAT
-    ]
+    prms = []
+    for name in config.scorers:
+        chosen = config.scorer(name)
+        with code_allowed_by(f"trust_remote_code=[{name}]"):
+            chosen.check_prm()
+            if chosen.format == OWN_FORMAT:
+                prms.append(PRM.load(chosen.prm, trust_remote_code=chosen.trust_remote_code))
     if config.stop_when is not None and not any(p.manifest.has_concentration for p in prms):
         raise ConfigError(
             f"stop_when={config.stop_when}: needs a PRM that says how sure it is, but none of "
@@ -282,7 +282,7 @@ def _scored(
         chosen = config.scorer(name)
         path = chosen.prm
         if chosen.format != OWN_FORMAT:
-            steps_of = _others_scores(chosen, rows, cache, config, partial(on_score, name))
+            steps_of = _others_scores(name, rows, cache, config, partial(on_score, name))
             there = list(steps_of)
             unscored |= set(range(len(rows))) - set(there)
             of_last = [one[-1] for one in steps_of.values()]
@@ -348,7 +348,7 @@ def _scored(
 
 
 def _others_scores(
-    settings: ScorerSettings,
+    name: str,
     rows: Sequence[LabeledSolution],
     cache: ScoreCache,
     config: BestOfNConfig,
@@ -357,7 +357,9 @@ def _others_scores(
     """Step scores by a PRM of another format, by the number of the row; without unknown ones."""
     from mclabel.prm.scoring.aggregate import check_scores
 
-    scorer = load_scorer(settings, threads=config.threads)
+    settings = config.scorer(name)
+    with code_allowed_by(f"trust_remote_code=[{name}]"):
+        scorer = load_scorer(settings, threads=config.threads)
     try:
         encoded = {}
         for number, row in enumerate(rows):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TypeVar
 
 from mclabel.judge.symbolic.deciding import decide
@@ -106,10 +106,15 @@ _DENIED_BEHIND = 80
 _DENIED_JUST_BEFORE = 40
 """Characters around an equality in which it may be denied or called a test."""
 _CASES = frozenset(("or", "either", "case", "cases"))
+_QUESTION = re.compile(r"[^.!?\n]*+(?:\.(?=[0-9])[^.!?\n]*+)*+\?")
+"""Behind an equality: its sentence ends with a question mark."""
+_OR = re.compile(r"[\s$\\(),\[\]]*+\bor\b[\s$\\(),\[\]]*+")
+"""Between two equalities: alternatives."""
+_JOINING = frozenset(("and", "or"))
 _SENTENCE_END = re.compile(r"[.!?][\s\\$)]|\bthen\b|\bso\b")
 
 
-_Found = TypeVar("_Found", Result, Equation)
+_Found = TypeVar("_Found", "Result", "_Claims")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,7 @@ def check_steps(problem: str, steps: Sequence[str]) -> list[Flag]:
     for number, text in enumerate(steps[:MAX_STEPS]):
         step = _read(number, text[:MAX_STEP_LENGTH], steps)
         if step.relations:
-            found = [*_false(step), *_restated(step, before), *_unsolved(step, before)]
+            found = [*_false_alternatives(step), *_restated(step, before), *_unsolved(step, before)]
             flags += sorted(_without_repeats(found), key=lambda flag: flag.start)
         before = step
     return flags
@@ -186,6 +191,29 @@ def _without_repeats(flags: Sequence[Flag]) -> list[Flag]:
     return list({(flag.start, flag.end): flag for flag in reversed(flags)}.values())
 
 
+def _false_alternatives(step: _Step) -> list[Flag]:
+    """The false numeric equalities of one step; of alternatives none, unless all are false."""
+    flags = list(_false(step))
+    number = len(flags) + 1
+    while len(flags) < number:  # an alternative beside one that is left out is left out, too
+        number = len(flags)
+        starts, ends = {flag.start for flag in flags}, {flag.end for flag in flags}
+        flags = [
+            flag
+            for flag in flags
+            if (behind := _OR.match(step.text, flag.end)) is None or behind.end() in starts
+            if (before := _or_before(step.text, flag.start)) is None or before in ends
+        ]
+    return flags
+
+
+def _or_before(text: str, start: int) -> int | None:
+    """Where the alternative before an equality ends, None if there is none."""
+    at = max(0, start - _DENIED_JUST_BEFORE)
+    found = [match for match in _OR.finditer(text, at, start) if match.end() == start]
+    return found[0].start() if found else None
+
+
 def _false(step: _Step) -> Iterator[Flag]:
     """The false numeric equalities of one step."""
     for at in step.relations:
@@ -214,14 +242,54 @@ def _restated(step: _Step, before: _Step | None) -> Iterator[Flag]:
 
 def _unsolved(step: _Step, before: _Step | None) -> Iterator[Flag]:
     """Equations of a step that do not follow from the one just before."""
-    for earlier, later, between in _neighbours(step, before, lambda one: one.equations):
-        signs = (*step.signs, *(before.signs if before else ()))
+    signs = (*step.signs, *(before.signs if before else ()))
+    for claims, others, between in _neighbours(step, before, _claims_of):
+        earlier, later = claims.equations[-1], others.equations[0]
         if earlier.degree == 1 and _has_cases(signs):
             continue
         if stand_together(between, later.letter):
-            reason = follows(earlier, later)
+            pairs = product(claims.equations, others.equations)
+            reasons = [follows(one, other) for one, other in pairs]
+            reason = reasons[0] if all(reasons) else None
             if reason and not _is_denied(step, later.left.start, later.right.end):
                 yield step.flag(later.left.start, later.right.end, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """Equations that are alternatives or items of a list, or one alone."""
+
+    equations: Sequence[Equation]
+
+    @property
+    def first(self) -> int:
+        return self.equations[0].first
+
+    @property
+    def last(self) -> int:
+        return self.equations[-1].last
+
+
+def _claims_of(step: _Step) -> list[_Claims]:
+    """The equations of a step: `x = 1 or x = 2`, and lists that end with "and", are one claim."""
+    runs: list[list[Equation]] = []
+    joins: list[set[str]] = []
+    for equation in step.equations:
+        between = step.signs[runs[-1][-1].last : equation.first] if runs else ()
+        words = {word for s in between if s.kind is Kind.WORD for word in s.text.lower().split()}
+        kinds = {s.kind for s in between} - {Kind.WORD, Kind.DELIMITER}
+        listed = words <= _JOINING and all(s.text in ",;" for s in between if s.kind is Kind.STOP)
+        if runs and listed and kinds <= {Kind.STOP}:
+            runs[-1].append(equation)
+            joins[-1] |= words
+        else:
+            runs.append([equation])
+            joins.append(set())
+    claims = []
+    for run, words in zip(runs, joins, strict=True):
+        is_one = "or" in words or ("and" in words and len(run) > 2)
+        claims += [_Claims(run)] if is_one else [_Claims([equation]) for equation in run]
+    return claims
 
 
 def _neighbours(
@@ -272,6 +340,8 @@ def _is_denied(step: _Step, start: int, end: int) -> bool:
     if TESTED.search(sentence) or DENIED.search(sentence[-_DENIED_JUST_BEFORE:]):
         return True
     behind = step.text[end : end + _DENIED_BEHIND]
+    if _QUESTION.match(behind):
+        return True
     if len(behind) < _DENIED_BEHIND:
         behind = f"{behind}\n{step.behind[: _DENIED_BEHIND - len(behind)]}"
     return DENIED.search(behind) is not None

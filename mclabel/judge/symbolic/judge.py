@@ -18,7 +18,7 @@ class SymbolicJudge(Judge):
         """Exact checks of the equalities in every step. Without settings."""
 
     claim: ClassVar[Claim] = "at_or_before"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
         """Prepare to judge; see `Judge`."""

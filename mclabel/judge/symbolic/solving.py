@@ -235,9 +235,18 @@ def right_side(signs: Sequence[Sign], at: int, *, letters: bool = False) -> Side
     if start >= len(signs):
         return None
     try:
-        return Machine(signs, start, letters).run()
+        side = Machine(signs, start, letters).run()
     except Unread:
         return None
+    return None if _is_broken(signs, start + side.signs_used) else side
+
+
+def _is_broken(signs: Sequence[Sign], at: int) -> bool:
+    r"""Whether a side goes on in the next line of a display: `2 \cdot 2 \\ \cdot 2`."""
+    if at + 1 >= len(signs) or signs[at].text != "\\\\":
+        return False
+    following = signs[at + 1]
+    return following.kind is Kind.OPERATOR or following.text in ("cdot", "times")
 
 
 def left_side(signs: Sequence[Sign], at: int, *, letters: bool = False) -> Side | None:
@@ -287,6 +296,8 @@ def _clean_before(signs: Sequence[Sign], start: int, first: int) -> bool:
     before = signs[at]
     if before.kind is Kind.OPEN:
         return before.text != "{" or not minus
+    if minus and signs[start].glued:
+        return False  # `a-c`: the word before it is a letter
     if before.kind is not Kind.WORD:
         return opens and before.kind in (Kind.NUMBER, Kind.CLOSE, Kind.LETTER)
     word = before.text.lower().rpartition(" ")[2]

@@ -12,8 +12,9 @@ Nothing of a checkpoint's own code is run, unless the caller trusts it.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -38,6 +39,15 @@ from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.model.network import at_steps
 from mclabel.prm.scoring.layout import LayoutSettings, Split, layout_of, numbered, split_text
 
+logger = logging.getLogger(__name__)
+
+_GOOD_NAMES = frozenset(
+    ("label_1", "1", "+", "good", "correct", "right", "sound", "true", "valid", "positive", "yes")
+)
+_BAD_NAMES = frozenset(
+    ("label_0", "0", "-", "bad", "incorrect", "wrong", "unsound", "false", "invalid", "negative")
+) | {"no", "error"}
+"""Names of classes in `id2label`. Their order decides nothing."""
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -201,7 +211,7 @@ class AdaptedPRM(ABC):
         if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
             raise DataError(
                 f"its tokenizer has no single token for {text!r}, which this format needs. Check "
-                "--format, or set layout.separator or layout.classes to what it was trained with"
+                "format, or set layout.separator or layout.classes to what it was trained with"
             )
         return ids[0]
 
@@ -221,21 +231,41 @@ class _HeadPRM(AdaptedPRM):
 
     def _classes(self, good: str, bad: str) -> tuple[int, int]:
         names = self.network.config.id2label
+        if set(names) == {0, 1} and not self._is_set:
+            return _classes_by_name(names)
         known = {str(index): index for index in names} | {
             str(name): index for index, name in names.items()
         }
-        if {good, bad} <= known.keys() and (len(names) == 2 or self._is_set):
+        if self._is_set and {good, bad} <= known.keys():
             return known[good], known[bad]
         if len(names) < 2:
             raise DataError(
                 "its head has one class, and steps are scored by a good class against a bad one. "
-                "It may be a reward model of whole solutions: check --format"
+                "It may be a reward model of whole solutions: check format"
             )
         listed = ", ".join(f"{index} ({name})" for index, name in names.items())
         raise DataError(
             f"its head has the classes {listed}, and layout.classes is {good}, {bad}. Set "
             "layout.classes=[GOOD, BAD] to two of them"
         )
+
+
+def _classes_by_name(names: Mapping[int, str]) -> tuple[int, int]:
+    """Return the good and the bad one of two classes, by their names.
+
+    Args:
+        names: by index. If they do not say it, class 1 is the good one, as the formats have it.
+    """
+    kinds = {index: str(name).strip().casefold() for index, name in names.items()}
+    for good, bad in ((0, 1), (1, 0)):
+        if kinds[good] in _GOOD_NAMES and kinds[bad] in _BAD_NAMES:
+            return good, bad
+    logger.warning(
+        "id2label names the classes %s and %s, so class 1 is taken for the good one. If it is not, "
+        "set layout.classes=[GOOD, BAD]",
+        *(names[index] for index in (0, 1)),
+    )
+    return 1, 0
 
 
 class _TokenPRM(AdaptedPRM):

@@ -36,7 +36,8 @@ class LayoutSettings(Settings):
     trl separator with a blank line; else `line`."""
     classes: tuple[str, str] | None = None
     """The good and the bad class, whose probabilities give the score: tokens for math-shepherd and
-    rlhflow, indices or label names for trl and qwen. null: + and -, or 1 and 0."""
+    rlhflow, indices or label names for trl and qwen. null: + and -; for trl and qwen what the names
+    in `id2label` say, else 1 and 0."""
 
 
 LAYOUTS: Mapping[str, LayoutSettings] = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 
 from pydantic import Field, ValidationError
 
-from mclabel.core.errors import ConfigError, DataError, EngineError
+from mclabel.core.errors import ConfigError, DataError, EngineError, UntrustedCodeError
 from mclabel.core.settings import (
     MAX_TOKENS,
     OPERATIONAL,
@@ -311,7 +311,7 @@ def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scor
     if url is not None:
         if form != OWN_FORMAT:
             raise ConfigError(
-                f"--url {url}: `mclabel serve` serves PRMs of --format {OWN_FORMAT}, not {form}. "
+                f"url={url}: `mclabel serve` serves PRMs of format={OWN_FORMAT}, not {form}. "
                 "Leave out one of the two"
             )
         from mclabel.prm.scoring.served import ServedPRM
@@ -326,6 +326,6 @@ def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scor
         loaded = scorer.load(path, device=settings.device, trust_remote_code=trusted, **more)
         return cast(Scorer, loaded)
     except (EngineError, DataError) as error:
-        if form == OWN_FORMAT:
+        if form == OWN_FORMAT or isinstance(error, UntrustedCodeError):
             raise
-        raise EngineError(f"{path}: --format {form}: {error}") from error
+        raise EngineError(f"{path}: format={form}: {error}") from error

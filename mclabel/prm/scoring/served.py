@@ -202,7 +202,7 @@ def _checked(url: str) -> str:
     except ValueError:
         is_server = False
     if not is_server:
-        raise ConfigError(f"--url {url}: must be an address such as http://localhost:8000")
+        raise ConfigError(f"url={url}: must be an address such as http://localhost:8000")
     return url.rstrip("/")
 
 

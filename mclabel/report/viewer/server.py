@@ -271,7 +271,9 @@ def _score(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
 
 @lru_cache
 def _load(folder: str) -> PRM:
+    from mclabel.engines.pretrained import code_allowed_by
     from mclabel.prm.scoring.score import PRM
 
     # On the CPU: a page that stays open would keep a GPU's memory from the jobs it shows.
-    return PRM.load(folder, device="cpu", threads=1)
+    with code_allowed_by(""):
+        return PRM.load(folder, device="cpu", threads=1)
