@@ -28,7 +28,19 @@ from mclabel.core.errors import CheckerError
 START_S = 60
 """Seconds in which a box must have started."""
 _HEADER = struct.Struct(">cI")
-_INSIDE = (*("codec", "frames", "stand_ins", "remote", "testing", "programs", "fence", "runner"),)
+_INSIDE = (
+    *(
+        "codec",
+        "frames",
+        "stand_ins",
+        "beliefs",
+        "remote",
+        "testing",
+        "programs",
+        "fence",
+        "runner",
+    ),
+)
 """Modules that run in the box, in the order in which they import each other."""
 _BOOT = """
 import json, socket, sys, types

@@ -205,21 +205,24 @@ def _test_inside(job: dict[str, Any]) -> int:
 
 def _tested(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
     try:
-        run_tests(job, names, peer.handled if peer is not None else lambda error: None)
+        run_tests(job, names, peer.beliefs.handled if peer is not None else lambda error: None)
     except CannotRun as error:
         write_frame(b"U", str(error).encode())
         return 1
     except TestFailed as failure:
         is_assertion = isinstance(failure.error, AssertionError)
-        is_own = peer is not None and any(one is failure.error for one in peer.unhandled)
+        is_own = peer is not None and any(one is failure.error for one in peer.beliefs.unhandled)
         kind = type(failure.error).__name__
         found = {"failed": failure.label} if is_assertion and not is_own else {"raised": kind}
         write_frame(b"F", json.dumps(found).encode())
         return 1
-    if peer is not None and peer.unhandled:
-        write_frame(b"F", json.dumps({"raised": type(peer.unhandled[0]).__name__}).encode())
-        return 1
-    claims = b"" if peer is None else b"claimed" if peer.is_claimed else b"weak" * peer.is_weak
+    claims = b""
+    if peer is not None:
+        beliefs = peer.beliefs
+        if beliefs.unhandled:
+            write_frame(b"F", json.dumps({"raised": type(beliefs.unhandled[0]).__name__}).encode())
+            return 1
+        claims = b"claimed" if beliefs.is_claimed else b"weak" if beliefs.is_weak else b""
     write_frame(b"P", claims)
     return 0
 

@@ -5,9 +5,8 @@ number. The other process has a stand-in of it: a function that calls, or an obj
 with the same name, bases and special methods, each of which is a request. Only the process that
 answers a request runs the code behind it, so tests and expected values never meet the program.
 
-A program may claim anything of its own objects. So the tests' side notes each comparison that code
-of the program has decided, and exceptions of the program that no handler of the tests has caught.
-Standard library only: the module also runs inside the box.
+What the tests may believe of a program's objects is in `beliefs`. Standard library only: the module
+also runs inside the box.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-import random
 import types
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from mclabel.checkers.code.beliefs import Beliefs
 from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, decode, encode
 from mclabel.checkers.code.frames import end_with, read_frame, write_frame
 from mclabel.checkers.code.stand_ins import (
     FUNCTIONS,
     SPECIALS,
     References,
-    is_own,
 )
 
 
@@ -47,12 +45,7 @@ class Peer:
         self.references = References(self, max_bytes, is_tests=find_global is None)
         self._late: dict[int, BaseException] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.unhandled: list[BaseException] = []
-        """Exceptions of the other process that nothing is known to have caught."""
-        self.is_weak = False
-        """Whether two objects of the program were compared by its own code."""
-        self.is_claimed = False
-        """Whether code of the program compared an object of its own with a value of the tests."""
+        self.beliefs = Beliefs(self, self.references)
 
     def fetch(self, name: str) -> Any:
         """Return a stand-in for a name of the program, or its value if it is plain data."""
@@ -101,22 +94,13 @@ class Peer:
         except (Malformed, ValueError, TypeError, LookupError):
             self._malformed()
         if not _ends_protocol(operation, parts, value):
-            self.unhandled.append(value)
+            self.beliefs.unhandled.append(value)
         raise value
 
     def _malformed(self) -> NoReturn:
         if self._is_tests:
             end_with(b"F", '{"raised": "Malformed"}')
         os._exit(1)
-
-    def handled(self, error: BaseException | None) -> None:
-        """Note that a handler of the tests has caught an exception, and with it its causes."""
-        left, seen = [error], set[int]()
-        while left:
-            if (one := left.pop()) is not None and id(one) not in seen:
-                seen.add(id(one))
-                left += [one.__context__, one.__cause__]
-        self.unhandled = [one for one in self.unhandled if id(one) not in seen]
 
     def serve(self, content: bytes) -> None:
         """Answer a request of the other process."""
@@ -129,7 +113,7 @@ class Peer:
         before = None
         try:
             if self._is_tests:
-                _permit(operation, *parts[:2])
+                self._permit(operation, *parts[:2])
             if len(parts) == 4:
                 before = self._text(parts[2:]) if self.references.was_used else content
             found: list[Any] = [answer(self, *parts)]
@@ -149,6 +133,23 @@ class Peer:
             self._unsendable("too large") if self._is_tests else end_with(b"B", "")
         write_frame(kind, text)
 
+    def _permit(self, operation: str, target: Any, name: Any = "") -> None:
+        """Refuse what a program may not do in the process of its tests.
+
+        It may use what it was lent, but neither look into it nor make anything else there: a class
+        that it made among the tests could claim to equal their values.
+
+        Raises:
+            AttributeError: it asks for more.
+        """
+        is_closed = isinstance(target, (*FUNCTIONS, types.GeneratorType, types.CoroutineType))
+        is_use = operation in ("call", "next", "await", "copy", "deepcopy") or (
+            operation == "special" and name in SPECIALS and not is_closed
+        )
+        is_public = isinstance(name, str) and not name.startswith("_") and not is_closed
+        if not self.references.is_lent(target) or not (is_use or is_public):
+            raise AttributeError("not shown to the program")
+
     def _text(self, value: Any) -> bytes:
         return encode(value, self._max_bytes, self.references)
 
@@ -160,12 +161,7 @@ class Peer:
             raise _NoGlobal from error
 
     def _call(self, target: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        made = target(*args, **kwargs)
-        if isinstance(target, type) and type(made) is target and is_own(target):
-            self.references.number(
-                made
-            )  # from now on referred to, also if it is a list or a number
-        return made
+        return target(*args, **kwargs)
 
     def _method(self, target: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return getattr(target, name)(*args, **kwargs)
@@ -214,54 +210,13 @@ class Peer:
     def _deepcopy(self, target: Any) -> Any:
         return copy.deepcopy(target)
 
-    def compared(self, own: Any, name: str, other: Any, value: Any) -> Any:
-        """Return the outcome of a comparison that code of the program has decided.
-
-        What is equal to everything, or contains everything, is not believed. Everything else that
-        it says of its objects among each other is noted as weak, of values of the tests as a claim.
-        """
-        if value is NotImplemented:
-            return value
-        value = bool(value)
-        says_same = value is (name != "__ne__")
-        if name in ("__eq__", "__ne__", "__contains__") and own is not other:
-            if not says_same:
-                return value
-            if self._is_said_of(own, name, _decoy(other)) is (name != "__ne__"):
-                return not value
-        if own is not other:
-            self.is_weak = True
-            if name != "__contains__" and not self.references.is_stand_in(other):
-                self.is_claimed = True
-        return value
-
-    def _is_said_of(self, own: Any, name: str, other: Any) -> bool | None:
-        """What code of the program says of a value that it cannot have expected."""
-        try:
-            value = self.called("special", own, name, (other,), {})
-            return None if value is NotImplemented else bool(value)
-        except Exception as error:  # such as for an attribute that the value lacks
-            self.handled(error)
-            return None
+    def believed(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+        """Return what is believed of what a special method of the program gave; see `Asker`."""
+        return self.beliefs.believed(own, name, args, value)
 
 
 class _NoGlobal(Exception):
     """The program does not define a name."""
-
-
-def _permit(operation: str, target: Any, name: Any = "") -> None:
-    """Refuse what a program may not do with objects of its tests: look into them.
-
-    Raises:
-        AttributeError: it asks for what leads to the tests' own names and values.
-    """
-    if operation in ("call", "next", "await", "copy", "deepcopy"):
-        return
-    if operation == "special" and name in SPECIALS and not isinstance(target, FUNCTIONS):
-        return
-    is_closed = isinstance(target, (*FUNCTIONS, types.GeneratorType, types.CoroutineType))
-    if operation == "global" or is_closed or not isinstance(name, str) or name.startswith("_"):
-        raise AttributeError("not shown to the program")
 
 
 def _ends_protocol(operation: str, parts: tuple[Any, ...], error: BaseException) -> bool:
@@ -273,18 +228,6 @@ def _ends_protocol(operation: str, parts: tuple[Any, ...], error: BaseException)
         or (name == "__getitem__" and isinstance(error, IndexError))
         or (operation == "await" and isinstance(error, StopAsyncIteration))
     )
-
-
-def _decoy(value: Any) -> Any:
-    """A value of the same type that nobody could expect."""
-    number = random.SystemRandom().getrandbits(40)
-    if isinstance(value, bool):
-        return f"{number:x}"
-    if isinstance(value, int | float):
-        return value + number + 1_000_003
-    if isinstance(value, list | tuple):
-        return type(value)([*value, number])
-    return f"{number:x}"
 
 
 def _update(old: Any, new: Any) -> None:

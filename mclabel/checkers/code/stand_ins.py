@@ -27,17 +27,14 @@ _BINARY = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or",
     "xor", "lshift", "rshift",
 )  # fmt: skip
+ARITHMETIC = {f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")}
 _OTHERS = (
     "len", "length_hint", "iter", "next", "reversed", "contains", "getitem", "setitem", "delitem",
     "call", "enter", "exit", "hash", "bool", "str", "repr", "format", "int", "float", "complex",
     "index", "bytes", "round", "trunc", "floor", "ceil", "abs", "neg", "pos", "invert", "aiter",
     "anext", "aenter", "aexit", "fspath", "dir",
 )  # fmt: skip
-SPECIALS = frozenset(
-    {f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")}
-    | COMPARISONS
-    | {f"__{name}__" for name in _OTHERS}
-)
+SPECIALS = frozenset(ARITHMETIC | COMPARISONS | {f"__{name}__" for name in _OTHERS})
 """Special methods that a stand-in may have."""
 _HIDDEN = (
     types.ModuleType, types.FrameType, types.CodeType, types.TracebackType,
@@ -88,8 +85,8 @@ class Asker(Protocol):
         """Send a request that runs code of the other process."""
         ...
 
-    def compared(self, own: Any, name: str, other: Any, value: Any) -> Any:
-        """Return what is believed of a comparison that the other process has made."""
+    def believed(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+        """Return what is believed of what a special method of the other process gave."""
         ...
 
 
@@ -128,8 +125,9 @@ class References:
             end_with(b"U", "the tests derive a class from one of the program: set inside: true")
 
     def is_lent(self, value: Any) -> bool:
-        """Whether a value is an object of a class that the other process has called."""
-        return id(value) in self._numbers
+        """Whether a value was lent, or is an object of a class of ours that was."""
+        kind = type(value)
+        return id(value) in self._numbers or (is_own(kind) and id(kind) in self._numbers)
 
     def refer(self, value: Any) -> list[Any]:
         """Return a reference to a value; see `Referrer`."""
@@ -334,9 +332,7 @@ class References:
     def _special_stand_in(self, name: str) -> Any:
         def call(own: Any, *args: Any, **kwargs: Any) -> Any:
             value = self.asker.called("special", own, name, args, kwargs)
-            if self._is_tests and args and name in COMPARISONS | {"__contains__"}:
-                return self.asker.compared(own, name, args[0], value)
-            return value
+            return self.asker.believed(own, name, args, value) if self._is_tests else value
 
         return call
 
