@@ -505,6 +505,7 @@ VERBS: dict[str, dict[str, Slot]] = {
 }  # fmt: skip
 
 HARMLESS = {
+    ("regrade", "change_checker"),
     *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
     *(("train", "look"), ("eval processbench", "rule")),
     *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
@@ -622,7 +623,7 @@ def test_a_broken_input_is_one_message(
 def test_a_real_fault_keeps_its_traceback_and_asks_to_be_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(store: object) -> None:
+    def broken(store: object, must_be_whole: bool = True) -> None:
         raise KeyError("a mistake of ours")
 
     monkeypatch.setattr("mclabel.run.shards.labels.read_catalog", broken)

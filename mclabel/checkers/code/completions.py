@@ -17,7 +17,6 @@ _FENCE = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)([^`]*+)")
 _PYTHON = ("python", "python3", "py")
 _THINKING = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _THINKS = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-_ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL | re.IGNORECASE)
 _READS = re.compile(r"\binput\b|\bstdin\b|\bopen\(0")
 """What a program that reads standard input has."""
 
@@ -45,8 +44,8 @@ def program_in(completion: str, gold: Gold) -> str:
     if _THINKS.search(text) is not None:
         raise NoCode("no_code")  # it thinks to the end
     blocks = _candidates(text)
-    if not blocks and (answers := _ANSWER.findall(text)):
-        text = answers[-1]
+    if not blocks:
+        text = _tagged(text)
     found = _chosen(blocks, gold) if blocks else text
     if not found.strip():
         raise NoCode("no_code")
@@ -61,6 +60,12 @@ def program_in(completion: str, gold: Gold) -> str:
     if (whole := _first([*wholes, found])) is not None:
         return whole
     raise NoCode("syntax_error" if blocks or prompt else "no_code")
+
+
+def _tagged(text: str) -> str:
+    """What the last `<answer>` of a text holds; all of it if there is none."""
+    start = text.rfind("<answer>")
+    return text if start < 0 else text[start + len("<answer>") :].partition("</answer>")[0]
 
 
 def _candidates(text: str) -> list[str]:

@@ -44,7 +44,7 @@ _CARRIED = (b"C", b"G", b"V", b"E")
 """Kinds of frames that go from the tests to the program, or back."""
 _SITE = re.compile(r"^class Solution\b", re.MULTILINE)
 """A program for a site that brings the imports which programs usually need."""
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 NEVER_CALLED = "the tests never call the program"
 PASSED, WEAK, CLAIMED = "passed", "weak", "claimed"
 """How the tests' process says that they passed: for certain, by comparisons of two objects of the

@@ -109,7 +109,9 @@ _CASES = frozenset(("or", "either", "case", "cases"))
 _QUESTION = re.compile(r"[^.!?\n]*+(?:\.(?=[0-9])[^.!?\n]*+)*+\?")
 """Behind an equality: its sentence ends with a question mark."""
 _OR = re.compile(r"[\s$\\(),\[\]]*+\bor\b[\s$\\(),\[\]]*+")
-"""Between two equalities: alternatives."""
+"""Behind an equality: an alternative follows."""
+_ENDS_WITH_OR = re.compile(r"\bor\b[\s$\\(),\[\]]*+\Z")
+_SEPARATORS = " \t\r\n$\\(),[]"
 _JOINING = frozenset(("and", "or"))
 _SENTENCE_END = re.compile(r"[.!?][\s\\$)]|\bthen\b|\bso\b")
 
@@ -210,8 +212,8 @@ def _false_alternatives(step: _Step) -> list[Flag]:
 def _or_before(text: str, start: int) -> int | None:
     """Where the alternative before an equality ends, None if there is none."""
     at = max(0, start - _DENIED_JUST_BEFORE)
-    found = [match for match in _OR.finditer(text, at, start) if match.end() == start]
-    return found[0].start() if found else None
+    found = _ENDS_WITH_OR.search(text, at, start)
+    return None if found is None else len(text[: found.start()].rstrip(_SEPARATORS))
 
 
 def _false(step: _Step) -> Iterator[Flag]:
