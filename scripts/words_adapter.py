@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.domains.words import ALPHA, RANK, TRAINED, Worked, events
-from mclabel.engines.hub import smollm2_folder
+from mclabel.domains.words.smollm2 import smollm2_folder
 
 RATE, BATCH = 2e-3, 8
 

@@ -269,7 +269,7 @@ def test_a_configuration_is_read_without_its_weights(hostile: Hostile) -> None:
 
 LOADERS = {"from_pretrained", "torch.load", "pickle.load", "pickle.loads", "safe_open"}
 LOADING = "engines/pretrained.py"
-OF_A_KNOWN_FILE = "engines/hub.py"
+OF_A_KNOWN_FILE = "domains/words/smollm2.py"
 """Loads one file, whose SHA-256 it has compared."""
 
 

@@ -275,8 +275,8 @@ def submit_label(
 
     The exit code is that of the job.
     """
-    from mclabel.labeling.job import follow
-    from mclabel.labeling.job import submit_label as start
+    from mclabel.labeling.submit import follow
+    from mclabel.labeling.submit import submit_label as start
 
     job = start(config, overrides, allow=allow, address=address, runtime_env=runtime_env)
     console.print(f"Submitted as {job.id}.", highlight=False)

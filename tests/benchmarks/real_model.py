@@ -33,7 +33,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.records import Counts, LabeledSolution, Outcome, total_counts
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
-from mclabel.engines.hub import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
+from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.quality import label_cost, label_quality
 from mclabel.evaluate.labels.truth import judged_truth
 from mclabel.judge.job import JudgeConfig

@@ -11,14 +11,14 @@ from mclabel import jobs
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.records import Outcome
-from mclabel.engines.hub import (
+from mclabel.domains.words.smollm2 import (
     CACHE,
     SMOLLM2_FILE,
     SMOLLM2_INSTALL,
     SMOLLM2_PACKAGE,
-    resolve_model,
     smollm2_folder,
 )
+from mclabel.engines.hub import resolve_model
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store

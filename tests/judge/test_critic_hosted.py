@@ -349,9 +349,7 @@ def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(
         assert not server.bodies
 
 
-@pytest.mark.parametrize(
-    "value", [".nan", "{1: x}", "{at: !!binary aGk=}", r'"\uD800"']
-)
+@pytest.mark.parametrize("value", [".nan", "{1: x}", "{at: !!binary aGk=}", r'"\uD800"'])
 def test_parameters_hold_what_json_has(value: str, tmp_path: Path) -> None:
     """Others could not be sent, or recorded, or would be read back as something else."""
     source = write(tmp_path / "in.jsonl", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from mclabel.answers import grade
-from mclabel.engines.hub import CACHE, smollm2_folder
+from mclabel.domains.words.smollm2 import CACHE, smollm2_folder
 
 
 def grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:

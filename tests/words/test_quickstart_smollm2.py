@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.engines.hub import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
+from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 
 
 @pytest.mark.slow
