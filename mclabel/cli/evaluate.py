@@ -70,7 +70,6 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     from mclabel.evaluate.best_of_n.config import BestOfNConfig
     from mclabel.evaluate.best_of_n.job import best_of_n as run_best_of_n
     from mclabel.evaluate.best_of_n.show import (
-        adaptive_table,
         best_of_n_table,
         group_table,
         over_optimisation_table,
@@ -89,7 +88,6 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
         best_of_n_table(report.result),
         group_table(report.result),
         over_optimisation_table(report.result, report.num_fooled),
-        adaptive_table(report.result),
     ):
         if table is not None and shape == "md":
             click.echo(to_markdown(table))
