@@ -26,7 +26,6 @@ from tests.benchmarks.scorer_figures import Comparison, choose, location_f1
 from tests.benchmarks.scorers import NO_ERROR, Pool
 from tests.benchmarks.selection_arms import (
     calibration_error,
-    concentration_auroc,
     log_saving,
     resampled,
     right_at,
@@ -107,19 +106,18 @@ def test_the_ratio_of_costs_is_measured_where_both_curves_have_been() -> None:
 
 def test_figures_of_scores_by_hand() -> None:
     nan = np.nan
-    # problem, score, share of right rollouts, sound, concentration
+    # problem, score, share of right rollouts, sound
     rows = np.array(
         [
-            [0, 0.95, 0.5, 1, 1.0],
-            [0, 0.15, 0.1, 0, 3.0],
-            [1, 0.12, 0.2, 0, 2.0],
-            [1, 0.55, nan, 1, 9.0],
+            [0, 0.95, 0.5, 1],
+            [0, 0.15, 0.1, 0],
+            [1, 0.12, 0.2, 0],
+            [1, 0.55, nan, 1],
         ]
     )
     assert right_at(0.5)(rows) == 1.0 and right_at(0.6)(rows) == 0.75
     # three of ten bins: .45 too high; .05 too high and .08 too low together
     assert calibration_error(rows) == pytest.approx((0.45 + 0.03) / 3)
-    assert concentration_auroc(rows) == 1.0  # the one far off is the least sure
     value, low, high = resampled([rows, rows], right_at(0.6))
     assert (value, low, high) == (0.75, 0.5, 1.0)
 

@@ -312,7 +312,6 @@ class ScoredSolution:
     """Score of the whole solution."""
     outcome: Outcome | None
     """How it ended; None if the pool does not say."""
-    """One a step: how sure the PRM is of each score, higher is surer; empty if it cannot tell."""
 
     @property
     def solution(self) -> str:

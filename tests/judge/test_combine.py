@@ -145,7 +145,7 @@ def write_opinions(
                 "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
                 "num_steps": len(row.steps),
                 "is_known": known(row), "first_error": say(row), "sureness": None, "reason": "",
-                "votes": [], "scores": scores(row), "concentrations": [], "flags": [],
+                "votes": [], "scores": scores(row), "flags": [],
                 "answers": [], "num_tokens": 0,
             }
             for number, row in enumerate(rows, 1)
