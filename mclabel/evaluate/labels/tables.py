@@ -139,15 +139,15 @@ def _states(report: LabelReport) -> Grid:
 
 
 def _completers(report: CompletersReport | None) -> list[Grid]:
-    """Who rolled out, and what labels by each alone and by rules would be."""
+    """Who rolled out, and what labels by each alone would be."""
     if report is None:
         return []
-    rules = Grid(
-        title="Labels by each completer and by rules over them [95% interval]",
+    labels = Grid(
+        title="Labels by each completer [95% interval]",
         header=("", *RULES),
         rows=tuple(
             (name, *(estimate_text(getattr(quality, field)) for field in RULES.values()))
-            for name, quality in report.rules.items()
+            for name, quality in report.labels.items()
         ),
         note="By any: a step is right if any completer recovers from it; by all: if all do. Rows "
         "beyond the labels need rollouts by every completer after every step.",
@@ -176,7 +176,7 @@ def _completers(report: CompletersReport | None) -> list[Grid]:
         "Blindness: share of rollouts that fail where the step is sound; luck: share that succeed "
         "after an error. Learned: what the posterior took them for, without truth.",
     )
-    return [rules, who]
+    return [labels, who]
 
 
 def _calibration(report: LabelReport) -> Grid:
