@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -74,9 +74,6 @@ class LabelConfig(LabelSettings):
     arith:strong}]`; `max_tokens` defaults to the policy's. Values are those under the most costly
     one. `{model: policy, force: "..."}` makes the policy answer at once. Empty: the policy
     alone."""
-    completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-    """Whether workers load one model at a time: the policy for some hundred problems, then each
-    completer. `auto`: if they do not fit a GPU together."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
