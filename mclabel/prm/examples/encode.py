@@ -295,8 +295,3 @@ class PackedExamples(Sequence[Example]):
     def lengths(self) -> list[int]:
         """Number of tokens of each."""
         return [b - a for a, b in zip(self._id_ends[:-1], self._id_ends[1:], strict=True)]
-
-    @property
-    def problem_ids(self) -> Sequence[str]:
-        """The problem of each."""
-        return self._problem_ids
