@@ -53,7 +53,6 @@ SAID = {
     "studies/prm-and-orm.md": "PRMs against outcome reward models, by source and number of labels.",
     "studies/scorer-settings.md": "Settings for a scorer that is trained from a small policy.",
     "studies/generative.md": "A small verifier that writes a chain about each step, against PRMs.",
-    "studies/beta.md": "Soft targets with their uncertainty, against hard labels.",
     "studies/selection.md": "Rules that choose what to label, against random choice at equal cost.",
     "studies/search.md": "Search against best-of-N at equal cost.",
     "studies/rl.md": "Credit for steps in reinforcement learning, against exact values.",

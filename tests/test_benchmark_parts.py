@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import json
-import random
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from mclabel.core.records import LabeledSolution
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.domains.arith.misconceptions import misread
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import Program
-from mclabel.domains.arith.verify import first_wrong_step
-from mclabel.judge.critic.parse import parse_output
 from tests.benchmarks.figures import LEGEND, finish, numbers
-from tests.benchmarks.generative_training import Form, chain, sentences_of
 from tests.benchmarks.pieces import Piece, Pieces, write_json
 from tests.benchmarks.scorer_figures import Comparison, choose, location_f1
 from tests.benchmarks.scorers import NO_ERROR, Pool
 from tests.benchmarks.selection_arms import (
     calibration_error,
-    concentration_auroc,
     log_saving,
     resampled,
     right_at,
@@ -107,19 +98,18 @@ def test_the_ratio_of_costs_is_measured_where_both_curves_have_been() -> None:
 
 def test_figures_of_scores_by_hand() -> None:
     nan = np.nan
-    # problem, score, share of right rollouts, sound, concentration
+    # problem, score, share of right rollouts, sound
     rows = np.array(
         [
-            [0, 0.95, 0.5, 1, 1.0],
-            [0, 0.15, 0.1, 0, 3.0],
-            [1, 0.12, 0.2, 0, 2.0],
-            [1, 0.55, nan, 1, 9.0],
+            [0, 0.95, 0.5, 1],
+            [0, 0.15, 0.1, 0],
+            [1, 0.12, 0.2, 0],
+            [1, 0.55, nan, 1],
         ]
     )
     assert right_at(0.5)(rows) == 1.0 and right_at(0.6)(rows) == 0.75
     # three of ten bins: .45 too high; .05 too high and .08 too low together
     assert calibration_error(rows) == pytest.approx((0.45 + 0.03) / 3)
-    assert concentration_auroc(rows) == 1.0  # the one far off is the least sure
     value, low, high = resampled([rows, rows], right_at(0.6))
     assert (value, low, high) == (0.75, 0.5, 1.0)
 
@@ -161,42 +151,3 @@ def test_differences_are_paired_over_problems_and_seeds() -> None:
     assert high - low < sum(widths)
     shifted = comparison.right([one + 1 for one in good], 2)
     assert shifted.less(best).numbers[1:] == [0, 0]
-
-
-def test_a_chain_quotes_computes_and_stops_at_the_first_wrong_step() -> None:
-    problem = next(
-        one
-        for one in generate(300, seed=3, split="train", families=["trading"])
-        if " gives away " in one.text and one.meta["num_steps"] == "4"
-    )
-    program = Program.from_json(problem.meta["program"])
-    nodes = [program.nodes[index] for index in program.needed()]
-    told = sentences_of(problem.text, program.nodes)
-    assert all(sentence in problem.text for sentence in told)
-    first, second = nodes[0], nodes[1]
-    steps = [first.text(), second.text(f"{second.left} {second.op} {second.right} = 777")]
-    lines = [
-        f"Step 1: {told[0]} {first.equation} written {first.value} \\boxed{{correct}}",
-        f"Step 2: {told[1]} {second.equation} written 777 \\boxed{{incorrect}}",
-    ]
-    assert chain(problem, [*steps, nodes[2].text()], "quote") == ("\n".join(lines), 1)
-    short = [line.replace(f"{sentence} ", "") for line, sentence in zip(lines, told, strict=False)]
-    assert chain(problem, steps, "short") == ("\n".join(short), 1)
-    text, _ = chain(problem, steps, "claim")
-    assert text.split("\n")[0] == f"Step 1: {steps[0]} written {first.value} \\boxed{{correct}}"
-
-
-@pytest.mark.parametrize("form", get_args(Form))
-def test_chains_say_the_truth_and_are_read_so(form: Form) -> None:
-    rng = random.Random(0)
-    found = []
-    for problem in generate(60, seed=4, split="train"):
-        program = Program.from_json(problem.meta["program"])
-        solution, _ = misread(program, problem.text, rng=rng, strength=1.0)
-        steps = solution.split("\n")
-        text, first_error = chain(problem, steps, form)
-        assert first_error == first_wrong_step(program, steps)
-        vote = parse_output(text, "step_verdicts", len(steps), truncated=False)
-        assert (vote.is_known, vote.first_error) == (True, first_error)
-        found.append(first_error)
-    assert len(set(found)) > 3

@@ -23,8 +23,6 @@ WITHOUT_PROGRAM = {
     "splits",
     "estimators_common",
     "estimators_values",
-    "generative_figures",
-    "generative_training",
     "large_bucket",
     "figures",
     "pieces",

@@ -190,28 +190,3 @@ def test_score_writes_every_row_again_with_its_scores(world: Path) -> None:
     assert written == lines
     (world / "bad.jsonl").write_text('{"problem": "P"}')
     assert "needs a solution" in run("score", f"{world}/prm", f"{world}/bad.jsonl", code=2)
-
-
-@pytest.mark.slow
-def test_best_of_n_that_stops_early_needs_a_prm_that_knows_how_sure_it_is(world: Path) -> None:
-    given = [f"out={world}/early", "stop_when=0.55", "aggregate=[mean]"]
-    said = evaluate(world, *given, code=2)
-    assert "stop_when=0.55: needs a PRM" in said and "target=beta" in said
-    source = problems(world / "c.jsonl", 0, 20)
-    fixed = ["estimator.kind=fixed", "estimator.rollouts=4"]
-    run("label", "/dev/null", f"out={world}/fixed", source, *SCRIPTED, *fixed)
-    run(
-        *("train", "/dev/null", f"out={world}/beta", f"labels=[{world}/fixed]", "target=beta"),
-        *(f"base={world}/base", "head=likelihood", "max_steps=12", "head_lr=1.0e-2"),
-    )
-    output = evaluate(world, *given, f"scorers={{beta: {world}/beta, orm: {world}/orm}}")
-    assert "Stopping early (adaptive)" in output
-    found = json.loads((world / "early/best_of_n.json").read_text())["result"]["adaptive"]
-    assert list(found) == ["beta"]
-    early = found["beta"]
-    assert early["stop_when"] == 0.55
-    assert 1 <= early["num_samples"]["value"] <= 6 and 0 < early["tokens"]["value"] <= 1
-    less = early["accuracy"]["value"] - early["full"]["value"]
-    assert early["less"]["value"] == pytest.approx(less)
-    run("report", f"{world}/early", "-o", f"{world}/early.html")
-    assert "Stopping early" in (world / "early.html").read_text()

@@ -13,7 +13,6 @@ from mclabel.core.stats.values import (
     first_error,
     hard_label,
     num_trials,
-    relative_progress,
     root_value,
     value,
 )
@@ -101,12 +100,10 @@ def test_estimates_by_rule() -> None:
     assert estimate_anytime(Counts(num_ungraded=1), horizon=4, mean=0.5).mean == 0.5
 
 
-def test_advantage_and_relative_progress() -> None:
+def test_advantage() -> None:
     values = [0.8, 0.2, 0.0, 0.0, None, 0.5]
     assert advantages(values, 0.4) == pytest.approx([0.4, -0.6, -0.2, 0.0, None, None])
-    assert relative_progress(values, 0.4) == [2.0, 0.25, 0.0, 0.0, None, None]
     assert advantages([0.3], None) == [None]
-    assert relative_progress([0.3], 0.0) == [float("inf")]
 
 
 def test_root_value_takes_rollouts_and_siblings_together() -> None:

@@ -19,7 +19,6 @@ from mclabel.cli.output import (
     result,
     say_left_out,
 )
-from mclabel.judge.consensus.rules import RULES
 
 if TYPE_CHECKING:
     from mclabel.show.figures import Grid
@@ -70,7 +69,6 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     from mclabel.evaluate.best_of_n.config import BestOfNConfig
     from mclabel.evaluate.best_of_n.job import best_of_n as run_best_of_n
     from mclabel.evaluate.best_of_n.show import (
-        adaptive_table,
         best_of_n_table,
         group_table,
         over_optimisation_table,
@@ -89,7 +87,6 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
         best_of_n_table(report.result),
         group_table(report.result),
         over_optimisation_table(report.result, report.num_fooled),
-        adaptive_table(report.result),
     ):
         if table is not None and shape == "md":
             click.echo(to_markdown(table))
@@ -205,14 +202,7 @@ def eval_labels(
     help="Folder or URL of a run of `mclabel judge` over one of the files. The prediction "
     "is the first error that the judge names. A judge that only claims an error at or "
     "before a step (symbolic) predicts that step, or no error if it claims none. Can "
-    "be repeated.",
-)
-@click.option(
-    "--rule",
-    type=click.Choice(tuple(RULES)),
-    help="How several --opinions on one file are combined into one prediction. The first "
-    "one given that names first errors (symbolic does not) is compared with the "
-    "others. Solutions on which they do not agree by the rule are left out.",
+    "be repeated: of several runs on one file, those solutions count on which all judges agree.",
 )
 @click.option(
     "--threshold",
@@ -243,7 +233,6 @@ def eval_processbench(
     model: str | None,
     run: str | None,
     opinions: tuple[str, ...],
-    rule: str | None,
     threshold: float | None,
     device: str,
     trust_remote_code: bool,
@@ -264,19 +253,13 @@ def eval_processbench(
             "--threshold works only with --model, because labels and opinions already "
             "decide which steps are wrong. Leave it out"
         )
-    if rule is not None and not opinions:
-        raise click.UsageError(
-            "--rule works only with --opinions, of several judges on each file. Leave it out"
-        )
     from mclabel.evaluate.processbench.figures import processbench_grid
     from mclabel.evaluate.processbench.job import processbench_of_labels, processbench_of_prm
     from mclabel.evaluate.processbench.opinions import processbench_of_opinions
     from mclabel.show.progress import StageProgress
 
     if opinions:
-        found = processbench_of_opinions(
-            files, opinions, rule=rule, out=out, seed=seed, strict=strict
-        )
+        found = processbench_of_opinions(files, opinions, out=out, seed=seed, strict=strict)
     elif run is not None:
         found = processbench_of_labels(files, run, out=out, seed=seed, strict=strict)
     else:

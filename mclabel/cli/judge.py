@@ -17,9 +17,7 @@ from mclabel.cli.output import (
     result,
     say_left_out,
 )
-from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
-
-RULE_NAMES = (POSTERIOR, JUDGE, *RULES)
+from mclabel.judge.consensus.rules import POSTERIOR, RULES
 
 
 @click.command()
@@ -109,8 +107,8 @@ def judge(
 @click.option("-o", "--out", required=True, help="Folder or URL of the new run.")
 @click.option(
     "--rule",
-    type=click.Choice(RULE_NAMES),
-    default="posterior",
+    type=click.Choice(RULES),
+    default=POSTERIOR,
     show_default=True,
     help="How opinions and labels are combined into one label.",
 )
@@ -131,8 +129,7 @@ def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_beli
     exported, trained on and measured like any other. It holds every solution, with the verdict of
     each source and whether the solution is kept. Training and exports use kept solutions only.
 
-    With same_location, a solution is kept if rollouts and judges name the same first error; with
-    same_verdict, if they agree whether there is one. step_majority labels every step by majority.
+    With same_location, a solution is kept if rollouts and judges name the same first error.
     posterior estimates from the run, without true labels, how often each judge errs, and keeps a
     solution if the probability of its label is at least --least-belief. judge takes the labels of
     the one judge that is given, such as a large PRM that labels for small ones.

@@ -386,7 +386,7 @@ class LabeledSolution:
     completers: tuple[CompleterCounts, ...] = ()
     """What each model rolled out, in the order of the job."""
     values_of: str = AUTHOR
-    """Whose the values are: the name of a completer, or the rule `any` or `all`."""
+    """Name of the completer whose values they are."""
     consensus: Consensus | None = None
     """Which opinions the labels rest on beside rollouts; None where they rest on these alone."""
 
@@ -417,7 +417,7 @@ class LabeledSolution:
         return replace(self, first_error=error, steps=(*steps, *self.steps[-1:]))
 
     def value_counts(self, step: int) -> Counts:
-        """The rollouts that a step's value rests on; all of them under a rule over completers."""
+        """The rollouts that a step's value rests on."""
         for one in self.completers:
             if one.name == self.values_of:
                 return one.steps[step]

@@ -47,8 +47,8 @@ class HfEngine(ModelEngine):
         super().__init__(policy, seed=seed)
         self._decoder: SharedPrefixDecoder | None = None
         self._max_context: float = inf
-        self._num_before = EngineStats()
-        """Tokens counted before the engine was closed and started again."""
+        self._last_stats = EngineStats()
+        """What `stats` gives once the engine is closed."""
         self._queue: list[tuple[int, int, Row]] = []
         self._order = itertools.count()
         self._wake = threading.Condition()
@@ -189,15 +189,15 @@ class HfEngine(ModelEngine):
 
     def stats(self) -> EngineStats:
         """A snapshot of the decoder's counters."""
-        before, decoder = self._num_before, self._decoder
+        decoder = self._decoder
         if decoder is None:
-            return before
+            return self._last_stats
         return EngineStats(
             num_live=decoder.num_live,
             max_live=self.settings.max_live,
             num_waiting=len(self._queue),
-            num_sampled_tokens=before.num_sampled_tokens + decoder.num_sampled_tokens,
-            num_prefill_tokens=before.num_prefill_tokens + decoder.num_prefill_tokens,
+            num_sampled_tokens=decoder.num_sampled_tokens,
+            num_prefill_tokens=decoder.num_prefill_tokens,
         )
 
     async def close(self) -> None:
@@ -207,7 +207,7 @@ class HfEngine(ModelEngine):
             self._wake.notify()
         if self._decoder is not None:
             await asyncio.to_thread(self._thread.join)
-            self._num_before = replace(self.stats(), num_live=0, num_waiting=0)
+            self._last_stats = replace(self.stats(), num_live=0, num_waiting=0)
             self._decoder = None
             self._queue.clear()
             if self.settings.found_device == "cuda":

@@ -18,7 +18,7 @@ from mclabel.core.records import Completion
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import Engine, EngineStats
 from mclabel.engines.endpoints import BAD_TRIES, BusyError, Endpoints, Slots, missing_key
-from mclabel.engines.loading import Keep, current_keep
+from mclabel.engines.loading import current_keep
 from mclabel.engines.openai_answer import ServerAnswer, post
 from mclabel.engines.openai_batch import BatchApiSettings, Batches
 from mclabel.engines.settings import PolicySettings
@@ -98,7 +98,6 @@ class ServedEngine(Engine):
         super().__init__(policy, seed=seed)
         self._slots = Slots(self.settings.max_live)
         self._endpoints: Endpoints | None = None
-        self._keep: Keep | None = None
         self._batches: Batches | None = None
         self._num_live = self._num_sampled = self._num_prompt = 0
         self._num_cached: int | None = None
@@ -139,8 +138,7 @@ class ServedEngine(Engine):
         try:
             await self.look(self._endpoints)
             if settings.batch:
-                self._keep = current_keep() or self._keep  # it may be started again, for its turn
-                self._batches = Batches(self._endpoints, self._keep, settings, api=self.api)
+                self._batches = Batches(self._endpoints, current_keep(), settings, api=self.api)
                 await self._batches.start()
         except BaseException:
             await self.close()

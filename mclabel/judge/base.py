@@ -82,8 +82,6 @@ class Opinion:
     it names none, `UNKNOWN_VOTE` where it could not be had."""
     scores: Many[FiniteFloat] = ()
     """Of a scorer: a number for each step."""
-    concentrations: Many[FiniteFloat] = ()
-    """Of a scorer that learned from counts: how sure it is of each score. Empty of others."""
     flags: Many[Flag] = ()
     """Of a judge that points at places."""
     answers: Many[Answer] = ()
@@ -285,10 +283,8 @@ def _fault(opinion: Opinion | RejectReason, item: JudgedItem, ask: object) -> st
         return f"gave first_error={error} (int), must give None or an index below {steps}"
     if error is not None and not opinion.is_known:
         return f"gave first_error={error} with is_known=False, must give None"
-    for name in ("scores", "concentrations"):
-        found = getattr(opinion, name)
-        if found and (fault := miscounted(f"{name} for", found, "step", steps)):
-            return fault
+    if opinion.scores and (fault := miscounted("scores for", opinion.scores, "step", steps)):
+        return fault
     if max(opinion.votes, default=0) > steps:
         return f"gave votes={opinion.votes}, must give whole numbers from -1 to {steps}"
     for flag in opinion.flags:

@@ -17,7 +17,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
 from mclabel.judge.consensus.posterior import ROLLOUTS, fuse
-from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES
+from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES, same_location
 from mclabel.judge.consensus.sources import (
     PERSON,
     RunEvidence,
@@ -145,8 +145,7 @@ def combine(
         opinions: runs of `mclabel judge` over that run, or `NAME=RUN`, and folders of `mclabel
             annotate`, in which each person is a source.
         out: folder or URL of the new run.
-        rule: of `mclabel.judge.consensus.rules.RULES`, `posterior`, or `judge`, which takes the
-            labels of the one judge that is given.
+        rule: of `mclabel.judge.consensus.rules.RULES`.
         least_belief: of `posterior`: chance of the likeliest first error from which a row is kept.
         on_progress: called with blocks done and in all.
 
@@ -155,9 +154,8 @@ def combine(
         DataError: opinions are on other solutions, or rollouts were not kept.
         ShardError: no run, no opinions, or `out` holds another run.
     """
-    if rule not in (POSTERIOR, JUDGE, *RULES):
-        known = ", ".join((POSTERIOR, JUDGE, *RULES))
-        raise ConfigError(f"--rule {rule}: must be one of {known}")
+    if rule not in RULES:
+        raise ConfigError(f"--rule {rule}: must be one of {', '.join(RULES)}")
     if rule != POSTERIOR and least_belief:
         raise ConfigError(
             f"--least-belief: works only with --rule {POSTERIOR}, not {rule}. Leave it out"
@@ -357,8 +355,7 @@ def _combined(
     if rule == POSTERIOR:
         row, error, kept = _by_posterior(row, least_belief, posteriors)
     else:
-        agreed = RULES[rule](opinions, len(row.steps))
-        error, kept = agreed.first_error, agreed.kept
+        error, kept = opinions[0].first_error, same_location(opinions)
     consensus = Consensus(rule=rule, kept=kept, opinions=opinions)
     if row.is_decided and error == row.first_error:
         return replace(row, consensus=consensus)

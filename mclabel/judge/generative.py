@@ -262,7 +262,7 @@ class GenerativePRM:
         if not known:
             return UnscoredError(_reasons(chains), num_tokens=num_tokens)
         scores = [fsum(of_step) / len(known) for of_step in zip(*known, strict=True)]
-        return StepEstimates(scores, None, num_tokens)
+        return StepEstimates(scores, num_tokens)
 
 
 def _vote(chain: Chain) -> Vote:

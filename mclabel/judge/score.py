@@ -138,8 +138,7 @@ def score_lines(store: Store) -> Iterator[str]:
         figures = {name: scores and how(scores) for name, how in AGGREGATIONS.items()}
         if scores is None:
             figures["unknown"] = row["reason"]
-        sure = {"concentration": row["concentrations"] or None}
-        content = {**json.loads(row["input"]), "scores": scores, **sure, **figures}
+        content = {**json.loads(row["input"]), "scores": scores, **figures}
         yield json.dumps(content, ensure_ascii=False)
 
 
@@ -320,7 +319,7 @@ class ScorerJudge(Judge):
 
         assert self._scorer is not None, "start() first"
         try:
-            (scores, concentrations, _), num_tokens = await self._scorer.score(item)
+            (scores, _), num_tokens = await self._scorer.score(item)
         except UnscoredError as error:
             return Opinion(is_known=False, reason=str(error), num_tokens=error.num_tokens)
         except (DataError, BadAnswer) as error:
@@ -328,7 +327,7 @@ class ScorerJudge(Judge):
             reason = "bad_answer" if isinstance(error, BadAnswer) else reason
             return RejectReason(reason, str(error).removeprefix(f"{item.place}: "))
         try:
-            check_scores("the scorer", [scores, concentrations or []], [item.place] * 2)
+            check_scores("the scorer", [scores], [item.place])
         except DataError as error:  # a fault of the PRM, not of the solution
             raise EngineError(str(error)) from error
         threshold = self.settings.threshold
@@ -340,7 +339,6 @@ class ScorerJudge(Judge):
             first_error=found,
             sureness=min(1.0, abs(nearest - threshold)),
             scores=tuple(scores),
-            concentrations=tuple(concentrations or ()),
             num_tokens=num_tokens,
         )
 

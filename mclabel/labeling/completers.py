@@ -25,8 +25,6 @@ MAX_COMPLETERS = 8
 FORCED_TOKENS = 24
 """Tokens of an answer that a completer is made to give, by default."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-RESERVED = ("any", "all", "strongest", "posterior")
-"""Names that rules have."""
 
 
 class CompleterSettings(PolicySettings):
@@ -92,10 +90,10 @@ class CompleterSettings(PolicySettings):
                 f"model={self.model!r}: its last part cannot be used as a name in labels. Set name "
                 "to 1 to 64 letters, digits and . _ -"
             )
-        if not self.is_author and self.called in (AUTHOR, *RESERVED):
+        if not self.is_author and self.called == AUTHOR:
             return (
-                f"model={self.model!r}: the name {self.called!r} is reserved for the policy or a "
-                f"rule. Set name, or write {{model: policy}} for the policy itself"
+                f"model={self.model!r}: the name {self.called!r} is reserved for the policy. Set "
+                f"name, or write {{model: policy}} for the policy itself"
             )
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -13,7 +13,6 @@ from mclabel.data.steps import StepSplitter
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.completers import MAX_COMPLETERS, CompleterSettings
 from mclabel.labeling.estimators.base import EstimatorSettings
-from mclabel.labeling.estimators.begin import CompleterRule
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.run.settings import BudgetConfig, RayConfig
 
@@ -44,9 +43,6 @@ class LabelSettings(SampledSettings):
         default_factory=_posterior
     )
     """Estimator, which decides what is rolled out and when to stop."""
-    completer_rule: CompleterRule = "strongest"
-    """Which steps count as right with several `completers`: those from which the `strongest` (most
-    costly), `any` or `all` recover. `posterior` ignores it."""
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
     counted."""
@@ -78,9 +74,6 @@ class LabelConfig(LabelSettings):
     arith:strong}]`; `max_tokens` defaults to the policy's. Values are those under the most costly
     one. `{model: policy, force: "..."}` makes the policy answer at once. Empty: the policy
     alone."""
-    completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-    """Whether workers load one model at a time: the policy for some hundred problems, then each
-    completer. `auto`: if they do not fit a GPU together."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
@@ -135,15 +128,6 @@ class LabelConfig(LabelSettings):
                 f"completers.{missing}.cost: is not set, but completers.{given[0]}.cost is, and "
                 "the default, the model's number of parameters, cannot be compared with it. Set "
                 "cost for all completers, or for none"
-            )
-        return None
-
-    @rule
-    def _one_posterior_needs_no_rule(self) -> str | None:
-        if self.completer_rule != "strongest" and self.estimator.component.joint:
-            return (
-                f"completer_rule={self.completer_rule!r}: estimator.kind={self.estimator.kind} "
-                "combines all completers and uses no rule. Remove completer_rule"
             )
         return None
 

@@ -74,7 +74,6 @@ def label(
         completers=models.rolling,
         make_completers=models.makers(config.seed),
         forces=models.forces,
-        take_turns=models.take_turns(config.completer_turns),
         source=source,
         settings=config,
         provenance=run.stamp(versions=versions(models.packages), input=input_config(config)),

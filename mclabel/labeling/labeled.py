@@ -74,7 +74,7 @@ def labeled_solutions(
         judgements: one a solution with steps, in order.
         sampling: of the solutions.
         completers: that rolled out, in the order of the table's counts.
-        values_of: whose the values are, or the rule that combines them.
+        values_of: name of the completer whose values they are.
         priors: id of what the estimator had learned over the run, if it learns.
         min_gain_per_token: under which it asked for no rollouts.
         truncated: what a rollout cut by its length counts as.
@@ -200,9 +200,7 @@ def unrolled_solutions(
     paths = ProblemPaths(
         paths=table.paths, answer_class=answer_class(problem.answer), completers=completers
     )
-    estimator = begin_estimator(
-        settings, paths, rule="strongest", knowledge=None, min_gain_per_token=None
-    )
+    estimator = begin_estimator(settings, paths, knowledge=None, min_gain_per_token=None)
     judgements = estimator.judge([[Counts() for _ in table.prefixes]])
     return labeled_solutions(
         problem,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import AUTHOR
@@ -162,17 +162,6 @@ class PreparedModels:
         completers = [one.settings for one in self.completers]
         return config.model_copy(update={"policy": self.author.settings, "completers": completers})
 
-    def take_turns(self, setting: Literal["auto"] | bool) -> bool:
-        """Whether the engines of a worker are loaded one at a time.
-
-        Args:
-            setting: `auto` decides by the GPU memory that they hold together.
-        """
-        if len(self.all) == 1:
-            return False
-        held = sum(one.engine.resources().gpu_memory for one in self.all.values())
-        return held > 1 + 1e-9 if setting == "auto" else setting  # shares add up to 1, rounded
-
     def check(self) -> None:
         """Look at every model, and see that their engines can share a worker.
 
@@ -188,7 +177,7 @@ class PreparedModels:
         """What the engines of one worker take of the cluster: they share what the largest needs.
 
         Raises:
-            ConfigError: one of several lies on more than one node.
+            ConfigError: one of several lies on more than one node, or they do not fit a GPU.
         """
         taken = [one.resources(ray) for one in self.all.values()]
         if len(taken) == 1:
@@ -197,6 +186,13 @@ class PreparedModels:
             raise ConfigError(
                 "completers: an engine over several nodes cannot share its worker with another "
                 "model. Serve it, and use engine.kind=openai"
+            )
+        held = sum(one.engine.resources().gpu_memory for one in self.all.values())
+        if held > 1 + 1e-9:  # shares are rounded
+            raise ConfigError(
+                f"completers: the models reserve {held:g} of a GPU's memory together "
+                "(gpu_memory_utilization), which must be at most 1. Lower their shares, or serve "
+                "one of them (mclabel serve, vllm serve) and set its engine.kind=openai"
             )
         return EngineResources(
             num_cpus=max(one.num_cpus for one in taken), num_gpus=max(one.num_gpus for one in taken)

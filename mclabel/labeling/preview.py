@@ -305,8 +305,6 @@ class LabelPlan:
             each = ", ".join(f"{one.name} (a token costs {one.cost:.3g})" for one in rolling)
             strong = rolling[strongest(rolling)].name if len(rolling) > 1 else None
             yield "rolled out by", each + (f"; {strong} is the strongest" if strong else "")
-            if self.models.take_turns(self.config.completer_turns):
-                yield "turns", "one model is loaded at a time"
 
     def _models(self) -> Iterator[tuple[str, str]]:
         """Of each model its name and its engine."""

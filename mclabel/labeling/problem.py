@@ -119,12 +119,9 @@ class Shared:
 
     @property
     def values_of(self) -> str:
-        """Whose values the labels have: the strongest completer's, or a rule over all."""
+        """Name of the strongest completer, whose values the labels have."""
         completers = [one.completer for one in self.rolling_out]
-        rule = self.settings.completer_rule
-        if len(completers) == 1 or rule == "strongest" or self.settings.estimator.component.joint:
-            return completers[strongest(completers)].name
-        return rule
+        return completers[strongest(completers)].name
 
 
 async def label_problem(
@@ -367,7 +364,6 @@ async def _estimate(
         estimator = begin_estimator(
             settings.estimator,
             paths,
-            rule=settings.completer_rule,
             knowledge=knowledge,
             min_gain_per_token=min_gain,
         )

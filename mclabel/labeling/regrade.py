@@ -21,7 +21,7 @@ from mclabel.core.records import LabeledSolution, Problem, Solution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import CONTENT, Settings, settings_class
 from mclabel.data.readers.rows import file_rows
-from mclabel.labeling.estimators import CompleterRule, EstimatorSettings
+from mclabel.labeling.estimators import EstimatorSettings
 from mclabel.labeling.grading import Commitments, commitments
 from mclabel.labeling.regrading import Regraded, regrade_block
 from mclabel.labeling.rewritten import (
@@ -156,9 +156,8 @@ def regrade(
         },
     }
     target, provenance = begin_rewritten(run, out, semantic, what="graded again")
-    rule = config.get("completer_rule", "strongest")
     rewritten = RewrittenRun(source, target, provenance, what="regraded")
-    work = _Regrading(rewritten, settings, rule, corrected, grader, run)
+    work = _Regrading(rewritten, settings, corrected, grader, run)
     return work.run(_checker_then(config), on_progress)
 
 
@@ -167,13 +166,12 @@ class _Regrading:
         self,
         rewritten: RewrittenRun,
         settings: EstimatorSettings,
-        rule: CompleterRule,
         golds: Mapping[str, _Corrected],
         checker: Checker,
         run: str,
     ) -> None:
         self._rewritten, self._run_name = rewritten, run
-        self._settings, self._rule, self._golds, self._checker = settings, rule, golds, checker
+        self._settings, self._golds, self._checker = settings, golds, checker
         self._knowledge = lru_cache(maxsize=None)(self._read_knowledge)
 
     def run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
@@ -213,7 +211,6 @@ class _Regrading:
             block.rows,
             block.rollouts or (),
             settings=self._settings,
-            rule=self._rule,
             golds={
                 name: found.gold
                 for name, text in {row.problem.id: row.problem.text for row in block.rows}.items()

@@ -23,7 +23,6 @@ from mclabel.checkers import Grade, GradeItem
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
 from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.labeling.estimators import (
-    CompleterRule,
     EstimatorSettings,
     ProblemEstimator,
     ProblemPaths,
@@ -64,7 +63,6 @@ def regrade_block(
     rollouts: Sequence[Rollout],
     *,
     settings: EstimatorSettings,
-    rule: CompleterRule,
     golds: Mapping[str, Gold],
     read_knowledge: Callable[[str], Any],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
@@ -76,7 +74,6 @@ def regrade_block(
         rows: labelled solutions, those of a problem next to each other.
         rollouts: that their labels rest on.
         settings: of the estimator that asked for the rollouts.
-        rule: by which judgements on several completers are combined.
         golds: by problem id, in place of those on record.
         read_knowledge: what the estimator had learned over the run, by its id.
         grade: of the checker.
@@ -102,7 +99,7 @@ def regrade_block(
             mine,
             tables[name],
             recorded[name],
-            partial(begin_estimator, settings, rule=rule),
+            partial(begin_estimator, settings),
             read_knowledge,
             before,
             settings.truncated,

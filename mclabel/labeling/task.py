@@ -16,7 +16,7 @@ from mclabel.checkers import make_checker
 from mclabel.core.boundary import Boundary
 from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
-from mclabel.engines.gate import GatedPolicy, Turns
+from mclabel.engines.gate import GatedPolicy
 from mclabel.labeling.completers import naming
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Lessons
@@ -111,8 +111,6 @@ class LabelTask:
     """By name, the same as `make_policy` of each completer that is not the policy itself."""
     forces: Mapping[str, str] = field(default_factory=dict)
     """By name, the text after which a completer answers at once."""
-    take_turns: bool = False
-    """Whether the engines of a worker are loaded one at a time."""
     settings: LabelSettings
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
@@ -133,7 +131,6 @@ class LabelTask:
             completers=self.completers,
             make_completers=self.make_completers,
             forces=self.forces,
-            take_turns=self.take_turns,
             source=self.source,
             settings=self.settings,
             store=store,
@@ -160,7 +157,6 @@ class LabelRunner:
         completers: Sequence[Completer] = (Completer(),),
         make_completers: Mapping[str, Callable[[], Policy]] | None = None,
         forces: Mapping[str, str] | None = None,
-        take_turns: bool = False,
         source: SourceRun | None = None,
         settings: LabelSettings,
         store: Store,
@@ -174,7 +170,6 @@ class LabelRunner:
             completers: what rolls out.
             make_completers: by name, make those that are not the policy itself.
             forces: by name, texts after which completers answer at once.
-            take_turns: whether one engine is loaded at a time, in place of all.
             source: a run whose solutions are labelled.
             settings: how problems are labelled.
             store: of the run.
@@ -188,7 +183,6 @@ class LabelRunner:
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
         self._policies: dict[str, GatedPolicy] = {}
         """Started, by name."""
-        self._turns = Turns() if take_turns else None
         self._shared: Shared | None = None
         self._learner = run_learner(settings)
         self._estimators = Boundary("estimators", settings.estimator.component)
@@ -200,15 +194,9 @@ class LabelRunner:
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:
-        """Load the engines, one after the other.
-
-        Where they take turns, each is loaded once, so that its limits are known, and the policy
-        last, whose turn is the first.
-        """
-        makers, turns = list(self._makers.items()), self._turns
-        for name, make in makers if turns is None else reversed(makers):
-            policy = make()
-            policy = GatedPolicy(policy, turn=None if turns is None else turns.of(policy))
+        """Load the engines, one after the other."""
+        for name, make in self._makers.items():
+            policy = GatedPolicy(make())
             with naming(name):
                 await policy.start()
             self._policies[name] = policy
@@ -324,8 +312,6 @@ class LabelRunner:
         for task in self._adjusting:
             task.cancel()
         self._desk.close()
-        if self._turns is not None:
-            await self._turns.close()
         for policy in self._policies.values():
             await policy.close()
 

@@ -59,22 +59,6 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         return None
 
     @rule
-    def _counts_fit_loss_and_weights(self) -> str | None:
-        if not target_of(self.target).has_counts:
-            return None
-        if self.loss != "cross_entropy":
-            return (
-                f"loss={self.loss}: target={self.target} is learned by its own likelihood of the "
-                "counts. Remove loss, or choose another target"
-            )
-        if self.weights in ("rollouts", "interval"):
-            return (
-                f"weights={self.weights}: target={self.target} already counts each step's "
-                "rollouts, so they would count twice. Remove weights, or choose another target"
-            )
-        return None
-
-    @rule
     def _a_step_token_is_of_a_classifier(self) -> str | None:
         if self.step_token is not None and not HEADS[self.head].is_token_classifier:
             return (

@@ -19,13 +19,13 @@ from mclabel.data.repeats import check_distinct
 from mclabel.engines.devices import check_device
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.prm.config import TrainConfig
-from mclabel.prm.examples.targets import target_of, without_truncated
+from mclabel.prm.examples.targets import target_of
 from mclabel.prm.new_scorer import NewScorer, base_model
 from mclabel.prm.training.settings import check_trackers
 from mclabel.run.outputs import TRAINING
 from mclabel.run.run import Run
 from mclabel.run.shards.labels import committed_blocks, read_labels
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claimed_config, versions
+from mclabel.run.shards.manifest import Semantic, versions
 from mclabel.run.shards.store import Store
 from mclabel.run.trainings import MODEL, check_finished, model_remedy
 
@@ -162,16 +162,8 @@ def _num_gpus(config: TrainConfig) -> float:
 
 
 def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
-    has_counts = target_of(config.target).has_counts
     for run, names in zip(config.labels, blocks, strict=True):
-        rows = read_labels(Store(run), set(names))
-        yield from map(without_truncated, rows) if has_counts and _leaves_out_cuts(run) else rows
-
-
-def _leaves_out_cuts(run: str) -> bool:
-    """Whether the estimator of a run counts no rollouts that were cut; most count them as wrong."""
-    config = claimed_config(Store(run), MANIFEST) or {}
-    return bool(config.get("estimator", {}).get("truncated") == "exclude")
+        yield from read_labels(Store(run), set(names))
 
 
 def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:

@@ -69,7 +69,6 @@ class NewScorer:
         manifest = PrmManifest(
             kind="orm" if target_of(config.target).is_outcome else "prm",
             head=config.head,
-            has_concentration=target_of(config.target).has_counts,
             step_token=_step_token(config, text, ends),
             template=config.template,
             system=config.system,
@@ -93,7 +92,6 @@ class NewScorer:
         model = start_step_model(
             config.model_copy(update={"base": self.base}),
             has_neutral=target_of(config.target).has_neutral,
-            has_concentration=target_of(config.target).has_counts,
             trains_body=config.backbone_lr != 0,
             device=config.device,
         )

@@ -289,15 +289,8 @@ def _rank(
         places.setdefault(one.text_id, []).append(number)
     how = partial(aggregate, how=config.aggregation)
     num_strange = num_read = 0
-    measured: bool | None = None
     for text, row in _scored_rows(place, how):
         num_read += 1
-        if measured not in (None, bool(row.concentrations)):
-            raise DataError(
-                f"{row.place}: only some solutions of {place} have concentrations. Score all with "
-                "one PRM"
-            )
-        measured = bool(row.concentrations)
         if text not in places:
             num_strange += text not in pool.left_out
             continue
@@ -346,7 +339,7 @@ def _of_run(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a scoring run says of a solution, as a file of scores has it."""
     if not row["is_known"]:
         return {"scores": None, "unknown": row["reason"]}
-    return {"scores": row["scores"], "concentration": row["concentrations"] or None}
+    return {"scores": row["scores"]}
 
 
 def _rows(

@@ -312,8 +312,6 @@ class ScoredSolution:
     """Score of the whole solution."""
     outcome: Outcome | None
     """How it ended; None if the pool does not say."""
-    concentrations: tuple[float, ...] = ()
-    """One a step: how sure the PRM is of each score, higher is surer; empty if it cannot tell."""
 
     @property
     def solution(self) -> str:
@@ -348,8 +346,6 @@ def _x_log_x(x: float) -> float:
 
 
 def _uncertainty(row: ScoredSolution) -> float:
-    if row.concentrations:
-        return -min(row.concentrations)
     return entropy_of_first_error(row.scores)
 
 
@@ -408,7 +404,7 @@ def scored_solution(
         place: names it in messages.
         problem: its text.
         steps: texts of its steps.
-        row: with `scores`, and `concentration` if the PRM has them.
+        row: with `scores`.
         outcome: how it ended; None if the pool does not say.
         how: makes one score of those of the steps.
 
@@ -428,7 +424,6 @@ def scored_solution(
         scores=scores,
         score=how(scores),
         outcome=outcome,
-        concentrations=_numbers(place, row, "concentration") if row.get("concentration") else (),
     )
 
 

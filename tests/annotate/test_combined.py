@@ -50,7 +50,7 @@ def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path)
     assert ana.run.opinions["solution-0"].first_error == 1
     assert not ana.run.opinions["solution-1"].is_known
     assert ben.run.opinions["solution-5"].is_known and ben.run.opinions["solution-5"].scores == ()
-    report = combine(run, [out], str(tmp_path / "both"), rule="step_majority")
+    report = combine(run, [out], str(tmp_path / "both"), rule="same_location")
     assert report.num_solutions == len(ROWS)
     assert "person:ben: 14 of them are not labelled by this person" in report.lines()
     with pytest.raises(ConfigError, match="people have the names that they label under"):

@@ -193,7 +193,7 @@ def readers(run: str, tmp_path: Path, exported: Path) -> dict[str, Callable[[Pat
     return {
         "eval": lambda out: evaluate_labels(run, f"people:{out}", None, seed=0),
         "combine": lambda out: combine(
-            run, [str(out)], str(tmp_path / "both"), rule="step_majority"
+            run, [str(out)], str(tmp_path / "both"), rule="same_location"
         ),
         **{
             to: lambda out, to=to: export_people(str(out), to, str(tmp_path / to))

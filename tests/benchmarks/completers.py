@@ -1,13 +1,12 @@
-"""Who should roll out: the policy, a stronger model, both, and by which rule are labels best?
+"""Who should roll out: the policy, a stronger model, or both?
 
     python -m tests.benchmarks.completers [--smoke | --quick]
 
 The bundled policy solves test problems of arith four times each. Policy and strong model roll out
 16 times from every prefix, in one labelling job. From these rollouts other estimators are replayed:
-each model alone by `fixed` and by `posterior`, both by the rules and by one posterior, and both
-beside a model that writes random text. First errors are compared with exact truth, with 95%
-intervals over problems. Nothing is chosen on the test problems: all settings are the defaults. The
-last line is JSON.
+each model alone by `fixed` and by `posterior`, both by one posterior, and both beside a model that
+writes random text. First errors are compared with exact truth, with 95% intervals over problems.
+Nothing is chosen on the test problems: all settings are the defaults. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from mclabel.core.records import AUTHOR, Outcome
 from mclabel.core.stats.bootstrap import resample_weights
 from mclabel.labeling.estimators import (
     Completer,
-    CompleterRule,
     EstimatorSettings,
     Probe,
     RecordedRollout,
@@ -56,7 +54,7 @@ def main() -> None:
     less = difference(chosen, fixed, "hit", "solutions", resample_weights(len(fixed.table), 0))
     finish(
         {
-            "rules": {name: _figures(one) for name, one in measured.items()},
+            "ways": {name: _figures(one) for name, one in measured.items()},
             "minus_fixed": less,
             "equal_to_fixed": shown_equal([less]),
         }
@@ -65,28 +63,25 @@ def main() -> None:
 
 FIXED = FixedEstimator.Settings(rollouts=ROLLOUTS)
 POSTERIOR = PosteriorEstimator.Settings(min_belief=0.0, rollouts=ROLLOUTS)
-WAYS: dict[str, tuple[Sequence[str], EstimatorSettings, CompleterRule]] = {
-    "policy, fixed": ([AUTHOR], FIXED, "strongest"),
-    "policy, posterior": ([AUTHOR], POSTERIOR, "strongest"),
-    "strong, fixed": ([STRONG], FIXED, "strongest"),
-    "strong, posterior": ([STRONG], POSTERIOR, "strongest"),
-    "both, any": ([AUTHOR, STRONG], FIXED, "any"),
-    "both, all": ([AUTHOR, STRONG], FIXED, "all"),
-    "both, posterior": ([AUTHOR, STRONG], POSTERIOR, "strongest"),
-    "both and random text, posterior": ([AUTHOR, STRONG, RANDOM], POSTERIOR, "strongest"),
+WAYS: dict[str, tuple[Sequence[str], EstimatorSettings]] = {
+    "policy, fixed": ([AUTHOR], FIXED),
+    "policy, posterior": ([AUTHOR], POSTERIOR),
+    "strong, fixed": ([STRONG], FIXED),
+    "strong, posterior": ([STRONG], POSTERIOR),
+    "both, posterior": ([AUTHOR, STRONG], POSTERIOR),
+    "both and random text, posterior": ([AUTHOR, STRONG, RANDOM], POSTERIOR),
 }
-"""Who rolls out, by which estimator, and the rule for estimators that judge each alone."""
+"""Who rolls out, and by which estimator."""
 
 
 def _measured(
     cases: Sequence[Case],
     names: Sequence[str],
     settings: EstimatorSettings,
-    rule: CompleterRule,
     rollouts: int,
 ) -> Measurement:
     """One run over all cases, which learns as it goes."""
-    run = SimulatedRun(settings.changed(rollouts=rollouts), rule=rule)
+    run = SimulatedRun(settings.changed(rollouts=rollouts))
     parts = []
     for part in np.array_split(np.arange(len(cases)), PARTS):
         asked = [_asked(cases[number], names) for number in part]

@@ -1,4 +1,4 @@
-"""How a scorer that starts from the policy is trained: rates, epochs, head, target, pairs, weights.
+"""How a scorer that starts from the policy is trained: rates, epochs, head, target, weights.
 
     python -m tests.benchmarks.scorer_settings [--smoke | --quick] [--out FOLDER]
 
@@ -32,13 +32,11 @@ RATES = {
     "head 1e-3": ["head_lr=1.0e-3"],
     "head 3e-2": ["head_lr=3.0e-2"],
     "2 epochs": ["epochs=2"],
-    "pairs 0.5": ["pair_weight=0.5"],
 }
 """Of a PRM and of an ORM: overrides of `BODY`."""
 OF_PRM = {
     "8 epochs": ["epochs=8"],
     "target soft": ["target=soft"],
-    "until the first error": ["to_first_error=true"],
     "without states": ["states=false"],
     "without states, body 3e-4": ["states=false", "backbone_lr=3.0e-4"],
     "without states, 8 epochs": ["states=false", "epochs=8"],

@@ -248,11 +248,7 @@ def _train(out: Path, training: Training) -> None:
 def _score(out: Path, training: Training, pool: str) -> None:
     prm = PRM.load(training.folder(out), threads=1)
     encoded = [prm.encoder.labeled(row) for row in _pool(out, pool).rows]
-    found = prm.estimate_encoded(encoded)
-    if found[0].concentrations is not None:
-        sure = [one.concentrations or [] for one in found]
-        _write_scores(_scores_file(out, f"{training.name}-sure", pool), sure)
-    _write_scores(_scores_file(out, training.name, pool), [one.scores for one in found])
+    _write_scores(_scores_file(out, training.name, pool), prm.score_encoded(encoded))
 
 
 def _score_likelihood(out: Path, model: str, pool: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether selecting what to label pays; what `beta` is worth; a PRM as the labeller. On arith.
+"""Whether selecting what to label pays; soft against hard targets; a PRM as the labeller. On arith.
 
     python -m tests.benchmarks.selection [--smoke | --quick] [--out FOLDER]
 
@@ -7,7 +7,7 @@
    they count in the budget of every rule. Labels are the exact truth, as a person's or a strong
    judge's would be. Every PRM starts from the policy and takes as many steps of as many solutions,
    so that budgets differ in what is learned from, and not in how long.
-2. Targets `hard`, `soft`, `posterior` and `beta` on labels of the same solutions.
+2. Targets `hard`, `soft` and `posterior` on labels of the same solutions.
 3. Let's Verify (arXiv 2305.20050), appendix H: the same solutions labelled by a large PRM step by
    step, by its verdict on the whole, or by the answer check; and whether methods stand in the same
    order where the large PRM judges the choices as where the truth does.
@@ -43,17 +43,17 @@ from tests.benchmarks.sizes import BenchmarkSize
 
 SMOKE = Amounts(
     pool=4, first=4, budgets=(6,), seeds=1, steps=1, test=3, validation=2, each=4, later_seeds=1,
-    later_steps=1, beta=2, rolled=1, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
+    later_steps=1, labelled=2, rolled=1, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
     gain=0.01,
 )  # fmt: skip
 QUICK = Amounts(
     pool=40, first=8, budgets=(12, 24), seeds=2, steps=20, test=60, validation=30, each=16,
-    later_seeds=1, later_steps=30, beta=30, rolled=20, large=60, large_steps=60, small=12,
+    later_seeds=1, later_steps=30, labelled=30, rolled=20, large=60, large_steps=60, small=12,
     sizes=(1, 16),
 )  # fmt: skip
 FULL = Amounts(
     pool=120, first=8, budgets=(12, 16, 24, 40), seeds=5, steps=40, test=150, validation=60,
-    each=16, later_seeds=3, later_steps=80, beta=100, rolled=60, large=250, large_steps=160,
+    each=16, later_seeds=3, later_steps=80, labelled=100, rolled=60, large=250, large_steps=160,
     small=24, sizes=(1, 4, 16, 64),
 )  # fmt: skip
 """Part 1 is where uniform's curve has slope: of 20 labels 80 steps make an F1 of .76, of 320 the
@@ -75,7 +75,7 @@ def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
     ]
     pieces.run([one.piece(out) for one in held_out])
     pieces.run(list(selection_pieces(out, amounts)))
-    pieces.run(list(beta_pieces(out, amounts)))
+    pieces.run(list(target_pieces(out, amounts)))
     pieces.run(list(labeller_pieces(study)))
     return study.summary()
 
@@ -146,9 +146,9 @@ def _select(out: Path, rule: str, budget: int, seed: int, first: int) -> None:
     write_json(folder / f"{name}.json", wrong / budget)
 
 
-def beta_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
+def target_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
     """Labels of the same solutions for every target, held-out ones with rollouts, trainings."""
-    train = ["problems.split=train", "problems.seed=71", f"problems.limit={amounts.beta}"]
+    train = ["problems.split=train", "problems.seed=71", f"problems.limit={amounts.labelled}"]
     ways = {
         "counts": [*train, "estimator.kind=fixed", "estimator.rollouts=8"],
         "beliefs": [
@@ -164,8 +164,7 @@ def beta_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
         yield Run(name=name, overrides=[*overrides, "keep_rollouts=false"]).piece(out)
     for seed in range(amounts.later_seeds):
         for target in TARGETS:
-            pools = ("validation", "rolled", *(("test",) if target == "beta" else ()))
-            yield from _trained(out, amounts.of_target(target, seed), pools)
+            yield from _trained(out, amounts.of_target(target, seed), ("validation", "rolled"))
 
 
 def labeller_pieces(study: Study) -> Iterator[Piece]:

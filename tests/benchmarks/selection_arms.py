@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import isotonic_regression
-from scipy.stats import rankdata
 
 from mclabel.core.stats.bootstrap import interval
 from tests.benchmarks.scorers import Floats, Training
 
 RULES = ("uniform", "convincing", "uncertain")
-TARGETS = {"hard": "counts", "soft": "counts", "posterior": "beliefs", "beta": "counts"}
+TARGETS = {"hard": "counts", "soft": "counts", "posterior": "beliefs"}
 """Run that each learns from: the same solutions, with 8 rollouts a step or by `posterior`."""
 METHODS = {
     "steps by the large PRM": ("judged", "hard"),
@@ -21,9 +20,6 @@ METHODS = {
     "outcome by the answer check": ("checked", "outcome"),
 }
 """Of appendix H: whose labels, and the target."""
-STOPS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-FAR = 0.25
-"""Distance of a score from the share of right rollouts that counts as an error."""
 NUM_DRAWS = 200
 MOST_WITHOUT = 0.05
 """Share of resamples in which curves may have nothing in common; with more there is no ratio."""
@@ -35,8 +31,8 @@ class Amounts:
     """How much is sampled, labelled and trained."""
 
     pool: int
-    """Problems of each seed's pool; so are `test`, `validation` and, of part 2, `beta` (trained
-    on) and `rolled`, of part 3 `large` (the large PRM's) and `small`."""
+    """Problems of each seed's pool; so are `test`, `validation` and, of part 2, `labelled`
+    (trained on) and `rolled`, of part 3 `large` (the large PRM's) and `small`."""
     first: int
     """Labels drawn at random that the selector learns from."""
     budgets: tuple[int, ...]
@@ -51,7 +47,7 @@ class Amounts:
     validation: int
     each: int
     """Solutions of a problem in pools, and N of best of N."""
-    beta: int
+    labelled: int
     gain: float = 0.001
     """Least gain a token of the labels by `posterior`."""
     rolled: int
@@ -126,17 +122,6 @@ def calibration_error(rows: Floats) -> float:
     bins = np.clip((rows[:, 1] * 10).astype(int), 0, 9)
     gaps = np.bincount(bins, rows[:, 1] - rows[:, 2], minlength=10)
     return float(np.abs(gaps).sum() / len(rows))
-
-
-def concentration_auroc(rows: Floats) -> float:
-    """How well a low concentration tells scores that are `FAR` off from others; 1/2 is chance."""
-    rows = rows[~np.isnan(rows[:, 2])]
-    bad = np.abs(rows[:, 1] - rows[:, 2]) > FAR
-    if bad.all() or not bad.any():
-        return float("nan")
-    count = bad.sum()
-    ranks = rankdata(-rows[:, 4])[bad].sum() - count * (count + 1) / 2
-    return float(ranks / (count * (~bad).sum()))
 
 
 def resampled(tables: Sequence[Floats], figure: Figure) -> list[float]:

@@ -12,8 +12,6 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from mclabel.core.stats.bootstrap import interval
-from mclabel.evaluate.best_of_n.choosing import argmax_accuracy
-from mclabel.evaluate.best_of_n.figures import num_drawn
 from tests.benchmarks.scorer_figures import (
     THRESHOLDS,
     Comparison,
@@ -27,11 +25,9 @@ from tests.benchmarks.selection_arms import (
     METHODS,
     MOST_WITHOUT,
     RULES,
-    STOPS,
     TARGETS,
     Amounts,
     calibration_error,
-    concentration_auroc,
     log_saving,
     resampled,
     right_at,
@@ -107,27 +103,22 @@ class Study:
     def steps_of(self, target: str, pool: str) -> list[Floats]:
         """Of each seed, a row for each step but the last.
 
-        Problem, score, share of right rollouts, whether the step is sound in truth, and how sure
-        the score is (`beta`); NaN where there are no rollouts.
+        Problem, score, share of right rollouts (NaN where there are none), and whether the step is
+        sound in truth.
         """
         held, found = load_pool(self.out / "runs" / pool), []
         ids = {row.problem.id: float(number) for number, row in enumerate(held.rows)}
         for seed in range(self.amounts.later_seeds):
             name = self.amounts.of_target(target, seed).name
             scores = read_scores(self.out, name, pool)
-            sure = read_scores(self.out, f"{name}-sure", pool) if target == "beta" else scores
             table = []
-            for row, error, told, by in zip(
-                held.rows, held.first_errors, scores, sure, strict=True
-            ):
+            for row, error, told in zip(held.rows, held.first_errors, scores, strict=True):
                 for number in range(len(row.steps) - 1):
                     counts = row.value_counts(number)
                     num = counts.num_right + counts.num_wrong + counts.num_truncated
                     share = counts.num_right / num if num else np.nan
                     sound = error == NO_ERROR or number < error
-                    table.append(
-                        [ids[row.problem.id], told[number], share, float(sound), by[number]]
-                    )
+                    table.append([ids[row.problem.id], told[number], share, float(sound)])
             found.append(np.array(table))
         return found
 
@@ -139,43 +130,8 @@ class Study:
             tuned, tables = self.steps_of(target, "validation"), self.steps_of(target, "rolled")
             threshold = max(THRESHOLDS, key=lambda t: sum(right_at(t)(one) for one in tuned))
             figures = {"accuracy": right_at(threshold), "ece": calibration_error}
-            if target == "beta":
-                figures["concentration_auroc"] = concentration_auroc
             found[target] = {name: resampled(tables, one) for name, one in figures.items()}
         return found
-
-    @cached_property
-    def adaptive(self) -> dict[str, Any]:
-        """Early stopping by `beta`: the lowest `stop_when` that loses nothing on validation."""
-        losses = {stop: self._early("validation", stop) for stop in STOPS}
-        fit = [stop for stop, rows in losses.items() if (rows[..., 0] - rows[..., 1]).mean() >= 0]
-        stop = min(fit, default=1.0)
-        rows = self._early("test", stop)
-        flat = [np.column_stack([np.arange(len(one)), one]) for one in rows]
-        return {
-            "stop_when": stop,
-            "tokens_ratio": resampled(flat, lambda t: float(t[:, 3].sum() / t[:, 4].sum())),
-            "accuracy_change": resampled(flat, lambda t: float((t[:, 1] - t[:, 2]).mean())),
-        }
-
-    def _early(self, pool: str, stop: float) -> Floats:
-        """[seeds, problems, 4]: right if it stops early, from all samples; tokens of both."""
-        held, found = load_pool(self.out / "runs" / pool), []
-        for seed in range(self.amounts.later_seeds):
-            name = self.amounts.of_target("beta", seed).name
-            last = zip(*(
-                [one[-1] for one in read_scores(self.out, which, pool)]
-                for which in (name, f"{name}-sure")
-            ), strict=True)  # fmt: skip
-            values, rows = list(last), []
-            for places, right, keys in zip(held.index, held.right, held.keys, strict=True):
-                mine = [values[place] for place in places]
-                lengths = [len(held.rows[place].solution.ids) for place in places]
-                count, scores = num_drawn(mine, keys, stop_when=stop), [one[0] for one in mine]
-                told = [argmax_accuracy(scores[:n], right[:n], n) for n in (count, len(scores))]
-                rows.append([*told, sum(lengths[:count]), sum(lengths)])
-            found.append(rows)
-        return np.array(found)
 
     @cached_property
     def large_threshold(self) -> float:
@@ -233,8 +189,7 @@ class Study:
                 }
                 for rule in RULES
             },
-            "beta": self.targets,
-            "adaptive": self.adaptive,
+            "targets": self.targets,
             "rank_correlation": self.rank_correlation(),
             "rank_correlation_answer_check": self.rank_correlation(other="answer"),
             "labellers": {

@@ -27,7 +27,7 @@ from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.evaluate.labels.quality import exact_first_error, label_cost, label_quality
 from mclabel.judge.consensus.models import Locations
 from mclabel.judge.consensus.posterior import fuse
-from mclabel.judge.consensus.rules import RULES
+from mclabel.judge.consensus.rules import POSTERIOR, SAME_LOCATION
 from mclabel.judge.job import JudgeConfig
 from tests.benchmarks.figures import finish, numbers
 from tests.benchmarks.runs import CHEAP, STRONG, label, read_rows, train
@@ -86,13 +86,13 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Any], float, flo
     opinions = [f"{name}={work / 'judged' / name}" for name in judges]
     rows = read_rows(run)
     found = {"rollouts": _row(rows, rows)}
-    for rule in (*RULES, "posterior"):
+    for rule in (SAME_LOCATION, POSTERIOR):
         out = str(work / f"by-{rule}")
         jobs.combine(run, opinions, out, rule=rule)
         combined = read_rows(out)
         kept = [row for row in combined if row.is_kept]
         found[rule] = _row(kept, rows)
-        if rule == "same_location":
+        if rule == SAME_LOCATION:
             share = len(kept) / len(rows)
     surest = sorted(combined, key=lambda row: -max(row.posterior or (0.0,)))
     for name, part in (

@@ -32,7 +32,6 @@ ANSWER |= {"num_tokens": 1}
 OPINION = {"is_known": True, "first_error": 1, "sureness": 0.5, "reason": "", "votes": [-1, 1]}
 OPINION |= {
     "scores": [0.5],
-    "concentrations": [],
     "flags": [],
     "answers": [ANSWER],
     "num_tokens": 1,

@@ -14,7 +14,6 @@ from mclabel.core.stats.values import StepEstimate
 from mclabel.labeling.estimators import (
     CheckedEstimator,
     Completer,
-    CompleterRule,
     Estimator,
     Judgement,
     Probe,
@@ -298,9 +297,7 @@ class Given(Estimator):
         return [self._judgement for _ in self._problem.paths]
 
 
-def judged(
-    rule: CompleterRule, hards: Sequence[str], values: Sequence[Sequence[float | None]]
-) -> Judgement:
+def judged(hards: Sequence[str], values: Sequence[Sequence[float | None]]) -> Judgement:
     """What is made of judgements: hard labels as `+`, `-` and `?`, the last the strongest's."""
     steps = len(hards[0])
     path = SolutionPath(prefixes=tuple(range(1, steps)), outcome=WRONG)
@@ -319,52 +316,20 @@ def judged(
         )
         seen = seen_by(problem, number)
         parts.append(CheckedEstimator(Given(seen, judgement), seen))
-    each = EachCompleter(parts, problem, rule)
+    each = EachCompleter(parts, problem)
     [found] = each.judge([[Counts()] * steps for _ in parts])
     return found
 
 
-@pytest.mark.parametrize(
-    ("rule", "hard", "first"),
-    [("strongest", "+?--", 2), ("any", "++?-", None), ("all", "?---", None)],
-)
-def test_judgements_are_combined_by_a_rule(
-    rule: CompleterRule, hard: str, first: int | None
-) -> None:
-    """Values are the strongest's, or nobody's but for the last step's."""
-    hards = ["?+?-", "++--", "+?--"]
-    hards[1] = "+---" if rule == "all" else hards[1]
+def test_the_strongest_judges() -> None:
     values = [[0.5, 0.3, None, 0.0], [0.25, 0.9, None, 0.0], [0.5, 0.125, 0.0, 0.0]]
-    found = judged(rule, hards, values)
+    found = judged(["?+?-", "++--", "+?--"], values)
     marks = "".join({True: "+", False: "-", None: "?"}[label] for label in found.hard)
-    assert marks == hard and found.first_error == first
-    strong = rule == "strongest"
-    assert set(found.sources) == {"by 2" if strong else "by 0"}
-    estimates = [one.value for one in found.estimates]
-    assert estimates == (values[2] if strong else [None, None, None, 0.0])
-    assert found.root is not None and found.root.value == (0.7 if strong else None)
+    assert marks == "+?--" and found.first_error == 2
+    assert set(found.sources) == {"by 2"}
+    assert [one.value for one in found.estimates] == values[2]
+    assert found.root is not None and found.root.value == 0.7
     assert found.posterior is None
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "any_of", "all_of"),
-    [
-        ("++", "+", "+"),
-        ("+-", "+", "-"),
-        ("--", "-", "-"),
-        ("+?", "+", "?"),
-        ("-?", "?", "-"),
-        ("??", "?", "?"),
-    ],
-)
-def test_a_missing_verdict_counts_where_it_could_turn_the_label(
-    verdicts: str, any_of: str, all_of: str
-) -> None:
-    for order in (verdicts, verdicts[::-1]):
-        for rule, label in (("any", any_of), ("all", all_of)):
-            found = judged(rule, list(order), [[0.5]] * 2)
-            assert found.hard == ({"+": True, "-": False, "?": None}[label],)
-            assert found.first_error == (0 if label == "-" else None)
 
 
 def test_each_is_asked_for_its_own_and_sees_its_own() -> None:
@@ -381,7 +346,6 @@ def test_each_is_asked_for_its_own_and_sees_its_own() -> None:
     told = EachCompleter(
         [CheckedEstimator(Given(problem, Judgement), problem) for _ in range(2)],
         problem,
-        "any",
     )
     assert told.wanted(2) == [Probe(0, 0), Probe(1, 0), Probe(0, 1), Probe(1, 1)]
     told.record(RecordedRollout(prefix=1, outcome=RIGHT, completer=1))

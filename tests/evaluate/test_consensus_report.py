@@ -1,4 +1,4 @@
-"""Sources and rules of a combined run, measured by hand."""
+"""Sources of a combined run, measured by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mclabel.evaluate.labels.quality import LabelQuality
 from mclabel.evaluate.labels.report import label_report
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth
-from mclabel.judge.consensus.rules import RULES
 from tests.support.rows import row, step
 
 UNKNOWN = -1
@@ -69,7 +68,7 @@ def rows() -> list[LabeledSolution]:
 
 
 def measured(rows: list[LabeledSolution]) -> ConsensusReport:
-    found = consensus_report(rows, lambda row: TRUTH[row.solution.id], RULES, RATES)
+    found = consensus_report(rows, lambda row: TRUTH[row.solution.id], RATES)
     assert found is not None
     return found
 
@@ -128,15 +127,11 @@ def test_error_rates_of_judges() -> None:
     assert found["symbolic"].learned_rates == {}
 
 
-def test_rules_beside_as_many_of_which_the_posterior_is_surest() -> None:
+def test_agreement_beside_as_many_of_which_the_posterior_is_surest() -> None:
     found = measured(rows())
-    assert list(found.rules) == list(RULES)
-    for name in ("same_location", "same_verdict"):  # keep a.0 and c.0; the surest are a.0 and a.1
-        assert figures(found.rules[name].labels) == (2 / 5, 1, 1, 0, None)
-        assert figures(found.rules[name].surest) == (2 / 5, 1, 1, 0, None)
-    # Keeps a.0, b.0, b.1 with another first error, and c.0; the least sure is b.1.
-    assert figures(found.rules["step_majority"].labels) == (4 / 5, 2 / 4, 1 / 3, 1 / 8, 1)
-    assert figures(found.rules["step_majority"].surest) == (4 / 5, 3 / 4, 1 / 2, 0, 1)
+    # All agree on a.0 and c.0; the surest are a.0 and a.1.
+    assert figures(found.same_location.labels) == (2 / 5, 1, 1, 0, None)
+    assert figures(found.same_location.surest) == (2 / 5, 1, 1, 0, None)
     assert found.rule == "posterior"
     assert figures(found.labels) == (1, 4 / 5, 2 / 3, 0, 1)
     assert figures(found.surest) == (3 / 5, 1, 1, 0, None)
@@ -145,8 +140,7 @@ def test_rules_beside_as_many_of_which_the_posterior_is_surest() -> None:
 def test_solutions_without_steps_are_not_kept() -> None:
     bare = combined("c.2", Outcome.RIGHT, None, 0, says(None, None, None), num_steps=0)
     found = measured([*rows(), bare])
-    kept = [found.labels, *(one.labels for one in found.rules.values())]
-    assert values(*(one.kept for one in kept)) == [5 / 6, 2 / 6, 2 / 6, 4 / 6]
+    assert values(found.labels.kept, found.same_location.labels.kept) == [5 / 6, 2 / 6]
     assert found.sources["critic"].labels.kept.value == 4 / 6
 
 
@@ -158,13 +152,13 @@ def test_a_run_that_was_combined_by_a_rule_has_no_posterior_of_its_own() -> None
     ]
     found = measured(by_rule)
     assert found.surest is None and found.labels.kept.value == 0
-    assert all(one.surest is None for one in found.rules.values())
+    assert found.same_location.surest is None
 
 
 def test_without_truth_there_are_shares_and_learned_rates() -> None:
-    found = consensus_report(rows(), None, RULES, RATES)
+    found = consensus_report(rows(), None, RATES)
     assert found is not None
-    assert found.labels.quality is None and found.rules["step_majority"].labels.kept.value == 4 / 5
+    assert found.labels.quality is None and found.same_location.labels.kept.value == 2 / 5
     assert found.sources["symbolic"].flags is None and found.sources["critic"].rates is None
     assert found.sources["critic"].learned_rates == RATES["critic"]
     cut = [one for one in rows() if one.solution.outcome is Outcome.TRUNCATED]
@@ -174,25 +168,26 @@ def test_without_truth_there_are_shares_and_learned_rates() -> None:
 
 def test_tables() -> None:
     truth = Truth(kind="run", first_errors=TRUTH)
-    report = label_report(rows(), truth, rules=RULES, judge_rates=RATES)
+    report = label_report(rows(), truth, judge_rates=RATES)
     labels, flags, rates = (
         next(grid for grid in label_grids(report) if grid.title.startswith(title))
         for title in ("Labels by each source", "Judges that flag", "How often a judge")
     )
     assert [one[0].strip() for one in labels.rows] == [
-        *("rollouts", "critic", "symbolic"),
-        *("same_location", "posterior, as many", "same_verdict", "posterior, as many"),
-        *("step_majority", "posterior, as many", "the labels: posterior", "surest 60%"),
+        *("rollouts", "critic", "symbolic", "same_location", "posterior, as many"),
+        *("the labels: posterior", "surest 60%"),
     ]
     assert labels.rows[2][2:4] == ("-", "-")
     assert [one[0] for one in flags.rows] == ["symbolic"]
     assert [one[4:] for one in rates.rows] == [("0.080", "0.700", "0.400"), ("", "", "")]
     plain = [replace(one, consensus=None) for one in rows()]
-    assert label_report(plain, truth, rules=RULES).sources is None
+    assert label_report(plain, truth).sources is None
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_equal_beliefs_the_order_of_rows_decides_nothing(order: int) -> None:
     equal = [replace(one, posterior=(0.5, 0.5)) for one in rows()]
     found = measured(equal[::order])
-    assert figures(found.rules["step_majority"].surest) == (4 / 5, 3 / 4, 2 / 3, 0, 1)
+    # By id: a.0 and a.1, then b.0, whose error is named late.
+    assert figures(found.same_location.surest) == (2 / 5, 1, 1, 0, None)
+    assert figures(found.surest) == (3 / 5, 2 / 3, 1 / 2, 0, 1)

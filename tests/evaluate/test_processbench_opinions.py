@@ -105,7 +105,7 @@ def test_one_judge_by_hand(
     assert found["mean_f1"] == split["f1"]
     assert split["missing"] == missing
     assert split["reasons"] == ({"no_opinion": 1} if missing else {})
-    assert (split["kept"], found["threshold"], found["panel"]["rule"]) == (None, None, None)
+    assert (split["kept"], found["threshold"]) == (None, None)
     claim = "at_or_before" if judge in "st" else "where"
     name = f"tests.support.row_judges:{CLASSES[judge]}"
     assert found["panel"]["judges"] == {"toy": [{"name": name, "claim": claim}]}
@@ -118,29 +118,23 @@ def test_a_scorer_keeps_its_own_threshold(toy: dict[str, str], tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("rule", "judges", "expected", "left_out"),
+    ("judges", "expected", "left_out"),
     [
         # 0 and 4 agree; so does 2, late. At 7 s sees an error before the one that both name.
-        ("same_location", "abs", (1 / 2, 1, 2 / 3), "13567"),
-        # And 1, at the step that a names; but at the step that b names, if b comes first.
-        ("same_verdict", "abs", (2 / 3, 1, 4 / 5), "3567"),
-        ("same_verdict", "bas", (1 / 3, 1, 1 / 2), "3567"),
+        ("abs", (1 / 2, 1, 2 / 3), "13567"),
         # A judge that names no step is never the one that others are compared with.
-        ("same_verdict", "sba", (1 / 3, 1, 1 / 2), "3567"),
+        ("sba", (1 / 2, 1, 2 / 3), "13567"),
         # Without s, 6 and the late 7 are left to a and b.
-        ("same_location", "ab", (1 / 3, 1, 1 / 2), "1356"),
+        ("ab", (1 / 3, 1, 1 / 2), "1356"),
         # s alone beside a: contradicted at 7 alone; 0 and 1 found, right 4 and 5; at 6 a names
         # step 0, before the 1 of s.
-        ("same_location", "as", (2 / 3, 2 / 3, 2 / 3), "37"),
-        # Ties at 1, 5 and 6. b alone decides 3, found as 0 is; 2 and 7 are late.
-        ("step_majority", "abs", (2 / 4, 1, 2 / 3), "156"),
-        ("step_majority", "sba", (2 / 4, 1, 2 / 3), "156"),
+        ("as", (2 / 3, 2 / 3, 2 / 3), "37"),
     ],
 )
-def test_rules_by_hand(
-    toy: dict[str, str], rule: str, judges: str, expected: tuple[float, ...], left_out: str
+def test_agreement_by_hand(
+    toy: dict[str, str], judges: str, expected: tuple[float, ...], left_out: str
 ) -> None:
-    found = measured([toy["file"]], [toy[name] for name in judges], "--rule", rule)
+    found = measured([toy["file"]], [toy[name] for name in judges])
     split = found["splits"]["toy"]
     assert values(split) == pytest.approx(expected)
     assert split["missing"] == [f"toy-{number}" for number in left_out]
@@ -150,16 +144,15 @@ def test_rules_by_hand(
     order = [name for name in judges if name in "ab"] + [name for name in judges if name in "s"]
     named = [judge["name"].partition(":")[2] for judge in found["panel"]["judges"]["toy"]]
     assert named == [CLASSES[name] for name in order]
-    assert found["panel"]["rule"] == rule
 
 
 def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    given = ["--opinions", toy["a"], "--opinions", toy["s"], "--rule", "same_location"]
+    given = ["--opinions", toy["a"], "--opinions", toy["s"]]
     said = run("eval", "processbench", toy["file"], *given, "-o", str(out))
     assert "│ toy │ 3 │ 3 │ 2 │ 0.75 [" in said
-    assert "kept: share of the split's solutions" in said
-    assert "Why: 2 not kept by the rule." in said
+    assert "Kept: share of the split's solutions" in said
+    assert "Why: 2 without agreement of the judges." in said
     left_out = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
     assert [one["id"] for one in left_out] == ["toy-3", "toy-7"]
     kinds = [f"tests.support.row_judges:{CLASSES[name]} ({toy[name]})" for name in "as"]
@@ -175,7 +168,6 @@ def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path:
     runs = [(one["location"], one["run"]) for one in provenance["opinions"]["toy"]]
     ids = [json.loads((Path(toy[name]) / "run.json").read_text())["id"] for name in "as"]
     assert runs == list(zip([toy["a"], toy["s"]], ids, strict=True))
-    assert provenance["rule"] == "same_location"
 
 
 def test_each_run_finds_its_split(toy: dict[str, str]) -> None:
@@ -196,12 +188,9 @@ def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_
     assert split["reasons"] == {"not_in_run": 2, "other_steps": 1, "other_text": 1}
     lines = (tmp_path / "out" / "left_out.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["detail"] == "3 steps in the run, 4 in the file"
-    # To a rule they are unknown: a alone decides 0, 1, 6 and 7 by majority; it finds 0 and 1.
-    found = measured([toy["file"]], [toy["a"], short], "--rule", "step_majority")["splits"]["toy"]
-    assert found["missing"] == ["toy-5"]
-    assert values(found) == pytest.approx((3 / 5, 1 / 2, 6 / 11))
-    strict = measured([toy["file"]], [toy["a"], short], "--rule", "same_location")["splits"]["toy"]
-    assert strict["missing"] == [f"toy-{number}" for number in (0, 1, 3, 5, 6, 7)]
+    # Beside another judge they are unknown.
+    found = measured([toy["file"]], [toy["a"], short])["splits"]["toy"]
+    assert found["missing"] == [f"toy-{number}" for number in (0, 1, 3, 5, 6, 7)]
 
 
 def test_the_symbolic_judge_on_a_real_run(tmp_path: Path) -> None:
@@ -234,26 +223,12 @@ def test_the_symbolic_judge_on_a_real_run(tmp_path: Path) -> None:
         ("FILE --opinions A --model A", "give either --model or --labels or --opinions"),
         ("FILE --opinions A --labels A", "give either --model or --labels or --opinions"),
         ("FILE --opinions A --threshold 0.5", "--threshold works only with --model"),
-        ("FILE --labels A --rule same_verdict", "--rule works only with --opinions"),
-        ("FILE --opinions A --opinions B --rule posterior", "'posterior' is not one of"),
         (
-            "FILE --opinions A --opinions S",
-            "the split toy has the opinions of 2 judges: A, S. Give --rule same_location|",
+            "FILE --opinions S --opinions T",
+            "--opinions: no judge of the split toy names first errors",
         ),
         (
-            "FILE --opinions A --rule same_verdict",
-            "--rule same_verdict: the split toy has the opinions of one judge: A. Give --opinions",
-        ),
-        (
-            "FILE OTHER --opinions A --opinions B --opinions OA --rule same_verdict",
-            "--rule same_verdict: the split other has the opinions of one judge: OA",
-        ),
-        (
-            "FILE --opinions S --opinions T --rule step_majority",
-            "--rule step_majority: no judge of the split toy names first errors",
-        ),
-        (
-            "FILE --opinions A --opinions A/ --rule same_verdict",
+            "FILE --opinions A --opinions A/",
             "--opinions A/: is the same run as A. Give each run once",
         ),
         ("FILE OTHER --opinions A", "OTHER: none of the --opinions is on it. Judge it (mclabel"),

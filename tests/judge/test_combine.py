@@ -20,7 +20,7 @@ from mclabel.evaluate.labels.job import evaluate_labels
 from mclabel.judge.combine import combine
 from mclabel.judge.consensus.models import Locations
 from mclabel.judge.consensus.posterior import fuse
-from mclabel.judge.consensus.rules import same_location, same_verdict, step_majority
+from mclabel.judge.consensus.rules import same_location
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.prm.examples.targets import step_targets
@@ -37,36 +37,26 @@ def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> So
 
 
 @pytest.mark.parametrize(
-    ("opinions", "location", "verdict", "majority"),
+    ("opinions", "agree"),
     [
-        ([says(2), says(2)], (2, True), (2, True), (2, True)),
-        ([says(2), says(1)], (2, False), (2, True), (2, False)),
-        ([says(None), says(None)], (None, True), (None, True), (None, True)),
-        ([says(None), says(0)], (None, False), (None, False), (None, False)),
-        ([says(1), says(None, known=False)], (1, False), (1, False), (1, True)),
-        ([says(1), says(3), says(3)], (1, False), (1, True), (3, True)),
-        ([says(3), says(None), says(None)], (3, False), (3, False), (None, True)),
+        ([says(2), says(2)], True),
+        ([says(2), says(1)], False),
+        ([says(None), says(None)], True),
+        ([says(None), says(0)], False),
+        ([says(1), says(None, known=False)], False),
+        ([says(None), says(None, known=False)], False),
+        ([says(1), says(3), says(3)], False),
+        ([says(3), says(None), says(None)], False),
         # A false equality at step 1: the first error is there or before.
-        ([says(3), says(3), says(1, claim="at_or_before")], (3, False), (3, False), (3, True)),
-        ([says(1), says(1), says(3, claim="at_or_before")], (1, True), (1, True), (1, True)),
-        ([says(1), says(1), says(None, claim="at_or_before")], (1, True), (1, True), (1, True)),
-        ([says(None), says(None), says(2, claim="at_or_before")],
-         (None, False), (None, False), (None, True)),
+        ([says(3), says(3), says(1, claim="at_or_before")], False),
+        ([says(1), says(1), says(3, claim="at_or_before")], True),
+        ([says(1), says(1), says(None, claim="at_or_before")], True),
+        ([says(None), says(None), says(2, claim="at_or_before")], False),
+        ([says(None, known=False), says(None)], False),
     ],
-)  # fmt: skip
-def test_rules(
-    opinions: list[SourceOpinion],
-    location: tuple[int | None, bool],
-    verdict: tuple[int | None, bool],
-    majority: tuple[int | None, bool],
-) -> None:
-    for rule, wanted in (
-        (same_location, location),
-        (same_verdict, verdict),
-        (step_majority, majority),
-    ):
-        found = rule(opinions, 4)
-        assert (found.first_error, found.kept) == wanted, rule
+)
+def test_sources_agree_on_one_location(opinions: list[SourceOpinion], agree: bool) -> None:
+    assert same_location(opinions) is agree
 
 
 def _named(rng: np.random.Generator, error: int, steps: int, rates: Sequence[float]) -> int:
@@ -145,7 +135,7 @@ def write_opinions(
                 "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
                 "num_steps": len(row.steps),
                 "is_known": known(row), "first_error": say(row), "sureness": None, "reason": "",
-                "votes": [], "scores": scores(row), "concentrations": [], "flags": [],
+                "votes": [], "scores": scores(row), "flags": [],
                 "answers": [], "num_tokens": 0,
             }
             for number, row in enumerate(rows, 1)
@@ -259,7 +249,7 @@ def test_a_combined_run_is_measured_source_by_source(run: str, tmp_path: Path) -
     combine(run, [f"knowing={knowing}"], str(tmp_path / "rule"), rule="same_location")
     by_rule = evaluate_labels(str(tmp_path / "rule"), None, None, seed=0).sources
     assert by_rule is not None and by_rule.surest is None
-    assert by_rule.labels == found.sources.rules["same_location"].labels
+    assert by_rule.labels == found.sources.same_location.labels
     written = json.loads((tmp_path / "eval" / "labels.json").read_text())["sources"]
     assert written["sources"]["knowing"]["learned_rates"] == source.learned_rates
 

@@ -110,7 +110,7 @@ def test_labels_counts_what_a_combined_run_keeps(tmp_path: Path) -> None:
     write_problems(tmp_path, 6)
     labels, out, combined = label(tmp_path), tmp_path / "out", tmp_path / "combined"
     run("judge", labels, "-o", out, *CRITIC)
-    run("combine", labels, out, "-o", combined, "--rule", "same_verdict")
+    run("combine", labels, out, "-o", combined, "--rule", "same_location")
     rows = list(read_labels(Store(str(combined))))
     kept = sum(bool(row.consensus and row.consensus.kept) for row in rows)
     assert 0 < kept < len(rows)
@@ -128,8 +128,8 @@ def test_solutions_that_came_after_the_judge_are_called_not_judged(tmp_path: Pat
     label(tmp_path)
     added = len(list(read_labels(Store(str(labels))))) - before
     assert added > 0
-    said = run("combine", labels, out, "-o", tmp_path / "combined", "--rule", "same_verdict")
+    said = run("combine", labels, out, "-o", tmp_path / "combined", "--rule", "same_location")
     assert f"symbolic: {added:,} of them are not judged" in said and "no opinion" not in said
     run("judge", labels, "-o", out)
-    said = run("combine", labels, out, "-o", tmp_path / "again", "--rule", "same_verdict")
+    said = run("combine", labels, out, "-o", tmp_path / "again", "--rule", "same_location")
     assert "not judged" not in said

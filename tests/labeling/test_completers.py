@@ -49,19 +49,22 @@ class Deaf(Shifted):
 
 
 def labelled(
-    completer: ScriptedEngine | None, kind: str = "fixed", rule: str = "", **estimator: int
+    completer: ScriptedEngine | None,
+    kind: str = "fixed",
+    *,
+    with_author: bool = False,
+    **estimator: int,
 ) -> ProblemLabels:
-    """With a rule, the author rolls out beside the completer, and costs half of it."""
+    """With the author, that rolls out beside the completer, and costs half of it."""
     settings = LabelSettings.model_validate(
         {
             "solutions": {"per_problem": 3},
             "estimator": {"kind": kind, "rollouts": 8, **estimator},
-            "completer_rule": rule or "strongest",
         }
     )
     shared = on_one_engine(ScriptedEngine(scripted()), settings)
     rolling = []
-    if rule:
+    if with_author:
         rolling.append(Rolling(completer=Completer(), policy=shared.policy))
     if completer is not None:
         rolling.append(Rolling(completer=Completer(name="other", cost=2.0), policy=completer))
@@ -180,7 +183,7 @@ async def check_who_sampled(
 
 
 def test_counts_are_kept_by_completer() -> None:
-    both = labelled(ScriptedEngine(scripted()), rule="strongest")
+    both = labelled(ScriptedEngine(scripted()), with_author=True)
     for row in both.labeled:
         author, other = row.completers
         assert [one.name for one in row.completers] == ["policy", "other"]
@@ -198,26 +201,8 @@ def test_counts_are_kept_by_completer() -> None:
     assert names.count("policy") == names.count("other") == len(names) / 2
 
 
-def test_a_step_is_right_if_any_or_if_all_recover() -> None:
-    any_of, all_of = (
-        labelled(ScriptedEngine(scripted()), rule=rule, rollouts=1).labeled
-        for rule in ("any", "all")
-    )
-    differing = 0
-    for most, least in zip(any_of, all_of, strict=True):
-        assert (most.values_of, least.values_of) == ("any", "all")
-        assert most.root_value is least.root_value is None
-        for number in range(len(most.steps) - 1):
-            shares = [one.steps[number].num_right for one in most.completers]
-            assert most.steps[number].hard == (max(shares) > 0)
-            assert least.steps[number].hard == (min(shares) > 0)
-            assert most.steps[number].value is least.steps[number].value is None
-            differing += max(shares) != min(shares)
-    assert differing > 0
-
-
 def test_the_posterior_asks_both_and_values_are_those_of_the_costlier() -> None:
-    both = labelled(ScriptedEngine(scripted()), "posterior", rule="strongest", every=2)
+    both = labelled(ScriptedEngine(scripted()), "posterior", with_author=True, every=2)
     assert {row.values_of for row in both.labeled} == {"other"}
     assert {r.completer for r in both.rollouts} == {"policy", "other"}
 
@@ -244,8 +229,7 @@ def test_a_run_with_a_completer_is_another_run(tmp_path: Path) -> None:
         ("[{model: policy, force: x, top_p: 0.5}]", "Remove top_p"),
         ("[{model: policy, force: ''}]", "completers.0.force"),
         ("[{model: policy, force: x}, {model: policy, force: y}]", "has the name 'forced'"),
-        ("[{model: any}]", "the name 'any' is reserved"),
-        ("[{model: arith:policy}]", "is reserved for the policy or a rule"),
+        ("[{model: arith:policy}]", "is reserved for the policy"),
         ("[{model: a, name: policy}]", "the name 'policy' is reserved"),
         ("[{model: a, name: 'a b'}]", "completers.0.name"),
         ("[{model: a, cost: 0}]", "completers.0.cost"),

@@ -13,7 +13,7 @@ from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.heads import likelihood_features, token_logprobs
 from mclabel.prm.model.network import three_class_log_odds
 from mclabel.prm.scoring.aggregate import aggregate
-from mclabel.prm.training.losses import num_pairs, pair_loss, step_loss
+from mclabel.prm.training.losses import step_loss
 
 NAN = float("nan")
 
@@ -68,23 +68,6 @@ def test_three_classes_are_wrong_neutral_and_sound() -> None:
     assert float(found) == pytest.approx(-(math.log(1 / 8) + math.log(2 / 8) + math.log(5 / 8)))
     # neutral counts as sound: odds 7 to 1
     assert three_class_log_odds(logits)[0, 0].item() == pytest.approx(math.log(7))
-
-
-def test_pairs_are_of_a_right_and_a_wrong_solution_of_one_problem() -> None:
-    scores = torch.tensor([math.log(3), 0.0, 0.0, 5.0])
-    right = torch.tensor([1, 0, 1, 0])
-    problems = torch.tensor([0, 0, 1, 2])
-    loss = pair_loss(scores, right, problems)
-    assert num_pairs(right, problems) == 1
-    assert float(loss) == pytest.approx(-math.log(0.75))  # sigmoid(ln 3)
-    problems = torch.tensor([0, 0, 0, 0])
-    loss = pair_loss(scores, right, problems)
-    # ln 3 over 0 and over 5, 0 over 0 and over 5
-    others = math.log1p(math.exp(5) / 3) + math.log(2) + math.log1p(math.exp(5))
-    assert num_pairs(right, problems) == 4
-    assert float(loss) == pytest.approx(-math.log(0.75) + others)
-    unknown = torch.tensor([1, -1, 1, -1])
-    assert num_pairs(unknown, problems) == 0 == pair_loss(scores, unknown, problems)
 
 
 def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:

@@ -15,13 +15,12 @@ from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.heads import LikelihoodHead
 from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
-from mclabel.prm.scoring.aggregate import StepEstimates
 from mclabel.prm.scoring.manifest import PrmManifest
 from mclabel.prm.scoring.reading import (
     body_fingerprint,
-    estimate_readings,
     read_body,
     read_solutions,
+    score_readings,
 )
 from mclabel.prm.scoring.score import PRM
 from tests.support.labelled import arith_text, tiny_model
@@ -54,11 +53,11 @@ def test_scores_from_readings_are_those_of_the_model() -> None:
     body = read_body(model)
     assert body is model.network
     prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
-    found = estimate_readings(model, read_solutions(body, encoded, threads=1))
+    found = score_readings(model, read_solutions(body, encoded, threads=1))
     for ours, theirs in zip(found, prm.score_encoded(encoded), strict=True):
-        assert ours.scores == pytest.approx(theirs, abs=1e-6)
+        assert ours == pytest.approx(theirs, abs=1e-6)
     assert read_body(head_on(str(bundled_model("strong")), 1, sees_states=True)) is None
-    assert estimate_readings(model, []) == []
+    assert score_readings(model, []) == []
 
 
 def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path: Path) -> None:
@@ -67,13 +66,13 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
     passed: list[str] = []
     cache = ScoreCache(tmp_path / "scores", threads=1)
 
-    def score(name: str, model: LikelihoodHead) -> list[StepEstimates]:
+    def score(name: str, model: LikelihoodHead) -> list[list[float]]:
         prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
 
         def on_progress(done: int, total: int) -> None:
             passed.append(f"{name} {total}")
 
-        return cache.estimates(prm, tmp_path, encoded, on_progress)
+        return cache.scores(prm, tmp_path, encoded, on_progress)
 
     model, other = head_on(base, 1), head_on(base, 2)
     model.network.save_pretrained(tmp_path / "copy")

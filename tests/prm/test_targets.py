@@ -12,7 +12,7 @@ from mclabel.core.records import Counts, LabeledSolution, Outcome, StepLabel
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import Example, PackedExamples, StepEncoder
-from mclabel.prm.examples.targets import step_targets, step_weights, until_first_error
+from mclabel.prm.examples.targets import step_targets, step_weights
 from mclabel.prm.training.items import LengthGroupedSampler
 from mclabel.prm.training.preflight import preflight
 from tests.support.labelled import arith_rows, arith_text, write_run
@@ -71,8 +71,6 @@ def test_targets(row: LabeledSolution) -> None:
     assert step_targets(row, "soft") == (0.5, 0.25, 0.0, 0.0)
     # V(t) - V(t - 1) = 0, -.25, -.25, 0
     assert step_targets(row, "advantage") == (0.5, 0.375, 0.375, 0.5)
-    # V(t) / V(t - 1) = 1, .5, 0, 0/0
-    assert step_targets(row, "progress") == (1.0, 0.0, 0.0, 0.0)
     # sound above .25, half of the bare problem's value
     assert step_targets(row, "neutral") == (1.0, 0.5, 0.0, 0.0)
     assert step_targets(row, "posterior") == pytest.approx((0.9, 0.7, 0.2, 0.1))
@@ -92,7 +90,6 @@ def test_what_is_not_known_has_no_target(row: LabeledSolution) -> None:
     assert step_targets(unknown, "hard") == (1.0, None, 0.0, 0.0)
     assert step_targets(unknown, "soft") == (0.5, None, 0.0, 0.0)
     assert step_targets(unknown, "advantage") == (None, None, None, 0.5)
-    assert step_targets(unknown, "progress") == (None, None, None, 0.0)
     assert step_targets(unknown, "posterior") == (None,) * 4
     assert step_targets(unknown, "outcome") == (None,) * 4
     believed = replace(unknown, steps=(replace(blind, mean=0.3), *row.steps[1:]))
@@ -103,11 +100,6 @@ def test_weights(row: LabeledSolution) -> None:
     assert step_weights(row, "equal") == (1, 1, 1, 1)
     assert step_weights(row, "rollouts") == (1.0, 0.5, 1.0, 1.0)
     assert step_weights(row, "interval") == pytest.approx((0.7, 0.25, 0.7, 1.0))
-
-
-def test_until_the_first_error() -> None:
-    assert until_first_error((1.0, 0.0, 0.0), 1) == (1.0, 0.0, None)
-    assert until_first_error((1.0, None), None) == (1.0, None)
 
 
 def test_packed_examples_come_out_as_they_went_in() -> None:
@@ -207,13 +199,11 @@ def test_preflight_refuses_what_does_not_match() -> None:
         check(replace(good, encoded=falling))
 
 
-def test_solutions_of_a_problem_stay_together() -> None:
-    problems = [f"p{i // 4}" for i in range(64)]
-    sampler = LengthGroupedSampler([10 + i % 7 for i in range(64)], 8, 0, problems)
+def test_solutions_of_similar_length_are_in_one_batch_and_epochs_differ() -> None:
+    sampler = LengthGroupedSampler([10 + i % 8 for i in range(64)], 8, 0)
     order = list(sampler)
     assert sorted(order) == list(range(64))
     for start in range(0, 64, 8):
-        batch = [problems[i] for i in order[start : start + 8]]
-        assert all(batch.count(p) == 4 for p in batch)
+        assert len({i % 8 for i in order[start : start + 8]}) == 1
     sampler.set_epoch(1)
     assert list(sampler) != order

@@ -21,9 +21,9 @@ from mclabel.prm.examples.encode import EncodedSolution, Example, PackedExamples
 from mclabel.prm.job import TrainReport, preflight
 from mclabel.prm.model.heads import prepare_step_token
 from mclabel.prm.model.network import add_adapters, start_step_model
-from mclabel.prm.model.settings import CONCENTRATION_FILE, ModelSettings
+from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.score import PRM
-from mclabel.prm.training.items import Item, balance, collate, cut, num_pieces, rows_together
+from mclabel.prm.training.items import Item, balance, collate, cut, longest_first, num_pieces
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, write_run
@@ -36,9 +36,7 @@ def train(out: Path, *overrides: str) -> TrainReport:
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    concentration = out / "model" / CONCENTRATION_FILE
-    more = load_file(concentration) if concentration.exists() else {}
-    return {**load_file(out / "model" / "model.safetensors"), **more}
+    return load_file(out / "model" / "model.safetensors")
 
 
 def assert_close(a: Path, b: Path, tolerance: float) -> None:
@@ -49,12 +47,9 @@ def assert_close(a: Path, b: Path, tolerance: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [["pair_weight=1.0"], ["balance=true", "weights=rollouts"]])
-def test_pieces_add_up_to_the_batch(
-    base: str, labels: str, tmp_path: Path, more: list[str]
-) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "batch_size=8", *more]
-    common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3"]
+def test_pieces_add_up_to_the_batch(base: str, labels: str, tmp_path: Path) -> None:
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "batch_size=8"]
+    common += ["balance=true", "weights=rollouts", "backbone_lr=1.0e-3", "head_lr=1.0e-3"]
     train(tmp_path / "whole", *common)
     train(tmp_path / "cut", *common, "micro_tokens=300", "gradient_checkpointing=true")
     assert_close(tmp_path / "whole", tmp_path / "cut", 1e-4)
@@ -73,22 +68,17 @@ def test_pieces_hold_no_more_than_they_may() -> None:
         for i, n in enumerate(lengths)
     ]
     whole = collate([Item(one, None, None) for one in examples])
-    alone, together = (rows_together(whole, by_problem=apart) for apart in (False, True))
+    rows = longest_first(whole)
     bounds = (1600, 1599, 800, 400, 399, 1)
-    assert [num_pieces(whole, alone, n) for n in bounds] == [1, 2, 2, 4, 8, 8]
-    assert [num_pieces(whole, together, n) for n in bounds] == [1, 2, 2, 4, 4, 4]
-    for units in (alone, together):
-        for number in range(1, 10):
-            pieces = cut(whole, units, number)
-            assert len(pieces) == number
-            real = [piece for piece in pieces if piece["weights"].any()]
-            assert len(real) == min(number, len(units))
-            assert sorted(n for p in real for n in p["mask"].sum(1).tolist()) == sorted(lengths)
-            for piece in pieces:
-                assert piece["ids"].shape[1] == (piece["ids"] > 0).sum(1).max()
-            if units is together:
-                found = [n for piece in real for n in set(piece["problems"].tolist())]
-                assert sorted(found) == [0, 1, 2, 3]
+    assert [num_pieces(whole, rows, n) for n in bounds] == [1, 2, 2, 4, 8, 8]
+    for number in range(1, 10):
+        pieces = cut(whole, rows, number)
+        assert len(pieces) == number
+        real = [piece for piece in pieces if piece["weights"].any()]
+        assert len(real) == min(number, len(rows))
+        assert sorted(n for p in real for n in p["mask"].sum(1).tolist()) == sorted(lengths)
+        for piece in pieces:
+            assert piece["ids"].shape[1] == (piece["ids"] > 0).sum(1).max()
 
 
 @pytest.mark.parametrize(
@@ -97,8 +87,7 @@ def test_pieces_hold_no_more_than_they_may() -> None:
         ["target=soft", "loss=mse"],
         ["target=neutral"],
         ["target=outcome_steps"],
-        ["target=hard", "pair_weight=1.0"],
-        ["target=hard", "to_first_error=true", "bf16=true"],
+        ["target=hard", "bf16=true"],
         ["target=hard", "head=likelihood", "states=false", "backbone_lr=0"],
     ],
 )
@@ -276,7 +265,7 @@ def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path, how: list
     ("by_ray", "more"),
     [
         pytest.param(True, ["head=token"], marks=pytest.mark.ray),
-        (False, ["head=likelihood", "lora_rank=2", "target=beta"]),
+        (False, ["head=likelihood", "lora_rank=2"]),
     ],
 )
 def test_split_over_workers_it_equals_one_and_others_go_on_from_it(

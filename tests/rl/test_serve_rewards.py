@@ -409,7 +409,7 @@ def held(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> Ite
     """A PRM whose passes wait for the end of the context; gives the sizes of all passes."""
     from mclabel.prm.scoring.score import PRM
 
-    real, go, sizes = PRM.estimate_encoded, threading.Event(), list[int]()
+    real, go, sizes = PRM.score_encoded, threading.Event(), list[int]()
 
     def score(prm: Any, encoded: Any, **more: Any) -> Any:
         sizes.append(len(encoded))
@@ -418,7 +418,7 @@ def held(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> Ite
             raise error
         return real(prm, encoded, **more)
 
-    monkeypatch.setattr(PRM, "estimate_encoded", score)
+    monkeypatch.setattr(PRM, "score_encoded", score)
     try:
         yield sizes
     finally:

@@ -223,17 +223,17 @@ def wait_for_more(out: Path, known: Collection[object], job: Forked) -> None:
 
 OTHER = "{model: other, cost: 2, engine: {kind: scripted, repeatable: false, delay_s: 0.3}}"
 BY_TWO = f"completers=[{{model: policy, cost: 1}}, {OTHER}]"
-BY = {"alone": [], "two": [BY_TWO], "two in turns": [BY_TWO, "completer_turns=true"]}
+BY = {"alone": [], "two": [BY_TWO]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "by"),
     [
-        ("fixed", "two in turns"),
+        ("fixed", "two"),
         ("bisect", "alone"),
         ("posterior", "two"),
-        ("tree", "two in turns"),
+        ("tree", "two"),
     ],
 )
 def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(

@@ -43,19 +43,14 @@ from tests.support.searches import check_trees
 pytestmark = pytest.mark.ray
 
 TWO = "ray.max_engines=2"
+TWO_MODELS = "completers=[{model: policy, cost: 1}, {model: x, cost: 2, engine: scripted}]"
 
 
 @pytest.mark.parametrize(
     ("kind", "more"),
     [
         ("bisect", ()),
-        (
-            "fixed",
-            (
-                "completers=[{model: policy, cost: 1}, {model: x, cost: 2, engine: scripted}]",
-                "completer_turns=true",
-            ),
-        ),
+        ("fixed", (TWO_MODELS,)),
     ],
 )
 def test_rows_through_ray_equal_those_in_process(

@@ -33,10 +33,6 @@ def test_entropy_of_the_first_error() -> None:
     assert key("uncertain", solution()) == pytest.approx(by_hand)
 
 
-def test_the_least_concentration_is_most_uncertain() -> None:
-    assert key("uncertain", solution(concentration=[7.0, 2.5])) == -2.5
-
-
 def test_convincing_is_the_score_of_the_solution() -> None:
     assert key("convincing", solution()) == 0.5
     assert find_rule("uniform").key is None

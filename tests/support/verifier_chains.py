@@ -88,7 +88,7 @@ def write_critic(
         {
             "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
             "num_steps": len(row.steps), "is_known": False, "first_error": None, "sureness": None,
-            "reason": "", "votes": [], "scores": [], "concentrations": [], "flags": [],
+            "reason": "", "votes": [], "scores": [], "flags": [],
             "answers": [asdict(one) for one in say(row)], "num_tokens": 0,
         }
         for number, row in enumerate(rows, 1)

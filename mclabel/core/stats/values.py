@@ -7,7 +7,6 @@ everything here is derived from them, at labelling time or years later.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -144,30 +143,6 @@ def advantages(values: Sequence[float | None], root_value: float | None) -> list
     before = [root_value, *values]
     return [
         None if now is None or then is None else now - then
-        for then, now in zip(before, values, strict=False)
-    ]
-
-
-def relative_progress(
-    values: Sequence[float | None], root_value: float | None
-) -> list[float | None]:
-    """V(t) / V(t - 1): GenPRM's label is that this is at least 0.8 (arXiv 2504.00891).
-
-    0 / 0 is 0, as in the paper: a step from a lost prefix makes no progress.
-
-    Args:
-        values: one per step.
-        root_value: of the bare problem, the value before the first step.
-    """
-    before = [root_value, *values]
-    return [
-        None
-        if now is None or then is None
-        else 0.0
-        if now == 0
-        else math.inf
-        if then == 0
-        else now / then
         for then, now in zip(before, values, strict=False)
     ]
 

@@ -41,11 +41,6 @@ class ProblemSamples:
     """By name of the scorer: >= 0, for weighted votes."""
     groups: Mapping[str, str] = field(default_factory=dict)
     """What kind of problem it is, by kind: level, family, ..."""
-    values: Mapping[str, tuple[tuple[float, float] | None, ...]] = field(default_factory=dict)
-    """By name of a scorer that was trained on counts: mean and concentration of each sample's
-    value; None of one without scores."""
-    num_tokens: tuple[int, ...] = ()
-    """Of each sample."""
 
 
 def method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:

@@ -57,9 +57,6 @@ class BestOfNConfig(Settings):
     only."""
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
     """Ways of making one score of a PRM's step scores; each is evaluated."""
-    stop_when: float | None = Field(None, gt=0.5, lt=1)
-    """Also measures stopping early with PRMs of target=beta: once the leader's value is the highest
-    with this probability. Choose it on other problems."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
     """CPU threads of the scorers; null: one per core."""
     seed: Seed = 0

@@ -8,24 +8,21 @@ problems with all their samples, so its bands hold both the choice of problems a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincinv
 
 from mclabel.core.stats.bootstrap import (
     Estimate,
     interval,
     mean_estimate,
-    ratio_estimate,
     resample_weights,
 )
 from mclabel.evaluate.best_of_n.choosing import (
     PASS,
     RANDOM,
     ProblemSamples,
-    argmax_accuracy,
     method_accuracy,
     pair_accuracy,
     scorer_of,
@@ -72,22 +69,6 @@ class GroupAccuracy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adaptive:
-    """Best of N that stops a problem early, in the order of its samples."""
-
-    stop_when: float
-    accuracy: Estimate
-    full: Estimate
-    """Accuracy of the same scores from all samples."""
-    less: Difference
-    """Of `accuracy` less `full`."""
-    num_samples: Estimate
-    """Mean number of samples that are drawn."""
-    tokens: Estimate
-    """Tokens of the samples that are drawn, as a share of those of all."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class BestOfN:
     """Accuracy by method and N."""
 
@@ -106,8 +87,6 @@ class BestOfN:
     measured on the same samples."""
     references: tuple[str, ...] = ()
     """Scorers that are not available in practice: what they reach stands apart."""
-    adaptive: dict[str, Adaptive] = field(default_factory=dict)
-    """By scorer that says how sure it is, if early stopping was asked for."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
         """Accuracy of a method less that of another; None of a method less itself."""
@@ -124,7 +103,6 @@ def best_of_n(
     *,
     seed: int = 0,
     references: Sequence[str] = (),
-    stop_when: float | None = None,
 ) -> BestOfN:
     """Measure every method for N = 1, 2, 4, ... up to the number of samples.
 
@@ -132,7 +110,6 @@ def best_of_n(
         problems: all with the same number of samples and the same scorers.
         seed: of the subsets and of the bootstrap.
         references: scorers that are told apart.
-        stop_when: as of `num_drawn`; None measures no early stopping.
 
     Raises:
         ValueError: no problems, or numbers of samples differ.
@@ -173,37 +150,6 @@ def best_of_n(
             for kind, names in kinds_of(problems).items()
         },
         references=tuple(references),
-        adaptive={
-            name: _adaptive(problems, name, stop_when, weights)
-            for name in (() if stop_when is None else problems[0].values)
-        },
-    )
-
-
-def _adaptive(
-    problems: Sequence[ProblemSamples],
-    name: str,
-    stop_when: float | None,
-    weights: NDArray[np.float64],
-) -> Adaptive:
-    """What a scorer reaches if it stops early, and from all samples."""
-    assert stop_when is not None
-    rows = []
-    for problem in problems:
-        values, right = problem.values[name], problem.right
-        scores = [-np.inf if value is None else value[0] for value in values]
-        count = num_drawn(values, problem.keys, stop_when=stop_when)
-        accuracy = [argmax_accuracy(scores[:n], right[:n], n) for n in (count, len(scores))]
-        tokens = problem.num_tokens
-        rows.append([*accuracy, count, sum(tokens[:count]), sum(tokens)])
-    early, full, drawn, used, total = np.array(rows, dtype=np.float64).T
-    return Adaptive(
-        stop_when=stop_when,
-        accuracy=mean_estimate(early, weights),
-        full=mean_estimate(full, weights),
-        less=paired_difference(early - full, weights),
-        num_samples=mean_estimate(drawn, weights),
-        tokens=ratio_estimate(used, total, weights),
     )
 
 
@@ -305,57 +251,3 @@ def over_optimisation_of(
         last=float(by_size[last].mean()),
         fall=paired_difference(by_size[last] - by_size[best], weights),
     )
-
-
-# Best of N that samples a problem's solutions one after the other, and stops when it is sure.
-#
-# A PRM that was trained on counts gives the value of a solution as a Beta distribution, that of its
-# last step (BetaPRM, arXiv 2605.15529). The leader is sure when its value is likely above that of
-# its rivals: the best solution with *another* answer, and an answer that was not sampled yet, of
-# which nothing is known. Without the latter, a bad answer that leads worse ones would end the
-# sampling. The last step's own label is one trial, which teaches no concentration: the one used
-# here is what the model has learned from the steps before, applied to the last.
-
-NUM_POINTS = 64
-"""Quantiles of one distribution at which the other is looked up."""
-NEAR = 1e-9
-"""Distance within which two values are equal."""
-Value = tuple[float, float]
-"""Mean and concentration of a Beta distribution."""
-
-
-def num_drawn(
-    values: Sequence[Value | None], keys: Sequence[int | str | None], *, stop_when: float
-) -> int:
-    """Number of samples after which the leader is sure; all of them if it never is.
-
-    Args:
-        values: of the samples, in the order in which they are drawn; None of one without scores,
-            which does not lead.
-        keys: their answers, equal where they mean the same.
-        stop_when: chance that the leader is above each rival, from which on it is sure.
-    """
-    best: dict[int | str | None, Value] = {}
-    for number, (value, key) in enumerate(zip(values, keys, strict=True), start=1):
-        if value is None or (key in best and best[key][0] >= value[0]):
-            continue
-        best[key] = value
-        leader, *others = sorted(best.values(), key=lambda one: -one[0])
-        # Above a uniform value, that of an answer not seen yet, it is with a chance of its mean.
-        if leader[0] >= stop_when and (not others or chance_above(leader, others[0]) >= stop_when):
-            return number
-    return len(values)
-
-
-def chance_above(value: Value, other: Value) -> float:
-    """Chance that the first of two independent values is the higher one; 0.5 of equal ones.
-
-    The mean, over quantiles of the first, of the other's distribution function. Where a
-    concentration is low, many values lie closer to 0 or to 1 than floats can tell: what is within
-    `NEAR` of each other counts as equal, half above and half below.
-    """
-    (mean, sure), (other_mean, other_sure) = value, other
-    points = betaincinv(mean * sure, (1 - mean) * sure, (np.arange(NUM_POINTS) + 0.5) / NUM_POINTS)
-    beside = np.clip([points - NEAR, points + NEAR], 0.0, 1.0)
-    found = betainc(other_mean * other_sure, (1 - other_mean) * other_sure, beside)
-    return float(found.mean())

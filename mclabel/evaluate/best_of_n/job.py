@@ -133,7 +133,6 @@ def best_of_n(
         samples,
         seed=config.seed,
         references=config.references,
-        stop_when=config.stop_when,
     )
     graded = [row.solution.outcome for rows in fresh for row in rows]
     fooled = {name: _fooled(name, samples, fresh) for name in result.over_optimisation}
@@ -215,18 +214,12 @@ def _check(config: BestOfNConfig) -> None:
             f"references={unknown}: must be among the names of scorers and likelihood, "
             f"{', '.join(sorted(names)) or 'of which there are none'}"
         )
-    prms = []
     for name in config.scorers:
         chosen = config.scorer(name)
         with code_allowed_by(f"trust_remote_code=[{name}]"):
             chosen.check_prm()
             if chosen.format == OWN_FORMAT:
-                prms.append(PRM.load(chosen.prm, trust_remote_code=chosen.trust_remote_code))
-    if config.stop_when is not None and not any(p.manifest.has_concentration for p in prms):
-        raise ConfigError(
-            f"stop_when={config.stop_when}: needs a PRM that says how sure it is, but none of "
-            "`scorers` does. Give one that was trained with target=beta, or remove stop_when"
-        )
+                PRM.load(chosen.prm, trust_remote_code=chosen.trust_remote_code)
     for name, model in config.likelihood.items():
         key = f"likelihood.{name}"
         check_model(
@@ -275,7 +268,6 @@ def _scored(
     rows = [row for samples in problems for row in samples]
     cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
     scores: dict[str, list[float]] = {}
-    sure: dict[str, list[tuple[float, float] | None]] = {}
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
     for name in config.scorers:
@@ -296,13 +288,9 @@ def _scored(
         )
         there, encoded = _encoded(rows, prm.encoder)
         unscored |= set(range(len(rows))) - set(there)
-        estimates = cache.estimates(prm, model_folder(path), encoded, partial(on_score, name))
-        steps = [one.scores for one in estimates]
+        steps = cache.scores(prm, model_folder(path), encoded, partial(on_score, name))
         check_scores(path, steps, [_place(rows[index]) for index in there])
         weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
-        if prm.manifest.has_concentration:
-            last = [(s[-1], c[-1]) for s, c, _ in estimates if c is not None]
-            sure[name] = _placed(len(rows), there, last, missing=None)
         for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
             key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
             values = [aggregate(one, how) for one in steps]
@@ -340,8 +328,6 @@ def _scored(
                 scores={name: tuple(values[part_of]) for name, values in scores.items()},
                 weights={name: tuple(values[part_of]) for name, values in weights.items()},
                 groups={k: problem.meta[k] for k in config.group_by if k in problem.meta},
-                values={name: tuple(values[part_of]) for name, values in sure.items()},
-                num_tokens=tuple(len(row.solution.ids) for row in group),
             )
         )
     return samples, len(unscored)

@@ -17,7 +17,6 @@ from mclabel.prm.scoring.aggregate import UnscoredError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from mclabel.prm.scoring.aggregate import StepEstimates
     from mclabel.prm.scoring.reading import Reading
     from mclabel.prm.scoring.score import PRM
     from mclabel.prm.scoring.scorer import Scorer, ScorerSettings
@@ -37,14 +36,14 @@ class ScoreCache:
         """
         self._folder, self._threads = folder, threads
 
-    def estimates(
+    def scores(
         self,
         prm: PRM,
         folder: Path,
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
-    ) -> list[StepEstimates]:
-        """What a PRM says of the steps. Heads on one frozen body share the pass through it.
+    ) -> list[list[float]]:
+        """Step scores by a PRM. Heads on one frozen body share the pass through it.
 
         Args:
             prm: loaded.
@@ -52,19 +51,17 @@ class ScoreCache:
             encoded: what is scored.
             on_progress: called with distinct solutions done and in all.
         """
-        from mclabel.prm.scoring.aggregate import StepEstimates
         from mclabel.prm.scoring.manifest import scorer_fingerprint
-        from mclabel.prm.scoring.reading import estimate_readings, read_body
+        from mclabel.prm.scoring.reading import read_body, score_readings
 
         body = read_body(prm.model)
         if body is not None:
-            return estimate_readings(prm.model, self.readings(body, encoded, on_progress))
+            return score_readings(prm.model, self.readings(body, encoded, on_progress))
 
-        def compute(distinct: Sequence[EncodedSolution]) -> list[StepEstimates]:
-            return prm.estimate_encoded(distinct, on_progress=on_progress)
+        def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
+            return prm.score_encoded(distinct, on_progress=on_progress)
 
-        kept = self._kept(f"estimates {scorer_fingerprint(folder)}", encoded, compute)
-        return [StepEstimates(*one) for one in kept]
+        return self._kept(f"scores {scorer_fingerprint(folder)}", encoded, compute)
 
     def others(
         self,

@@ -12,7 +12,7 @@ from rich.table import Table
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.evaluate.best_of_n.figures import Accuracy, BestOfN, Difference, is_reference
-from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text, rich_table
+from mclabel.show.figures import WIDTH, Plot, Series
 
 NUM_SHOWN = 3
 """Scorers beside each other."""
@@ -126,32 +126,6 @@ def over_optimisation_table(result: BestOfN, num_fooled: Mapping[str, int]) -> T
     )
     table.caption_justify = "left"
     return table
-
-
-def adaptive_table(result: BestOfN) -> Table | None:
-    """What stopping early saves and costs; None where it was not measured."""
-    if not result.adaptive:
-        return None
-    rows = [
-        (
-            name,
-            estimate_text(one.accuracy),
-            estimate_text(one.full),
-            _change(one.less),
-            f"{one.num_samples.value or 0:.1f}",
-            estimate_text(one.tokens),
-        )
-        for name, one in result.adaptive.items()
-    ]
-    stop_when = next(iter(result.adaptive.values())).stop_when
-    grid = Grid(
-        title="Stopping early (adaptive)",
-        header=("scorer", "right", f"from all {result.num_samples}", "change", "N", "tokens"),
-        rows=tuple(rows),
-        note=f"A problem's samples are drawn in order until the leader is sure (stop_when="
-        f"{stop_when:g}). N: mean number drawn; tokens: share of those of all samples.",
-    )
-    return rich_table(grid)
 
 
 def _difference(estimate: Difference) -> str:

@@ -1,4 +1,4 @@
-"""What each completer's rollouts are worth: alone, by rules over all of them, and what they cost.
+"""What each completer's rollouts are worth: alone, and what they cost.
 
 A completer misleads in two ways: it fails where the step is sound (blindness), and succeeds where
 an error was made before (luck). The posterior learns both rates without truth; here they are
@@ -44,12 +44,12 @@ class CompleterReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CompletersReport:
-    """Completers and rules of a run."""
+    """Completers of a run."""
 
     completers: dict[str, CompleterReport]
-    rules: dict[str, LabelQuality]
-    """Labels as they are, and by each completer alone, by `any` and by `all`, where every step has
-    rollouts by every completer; empty without truth."""
+    labels: dict[str, LabelQuality]
+    """Labels as they are, and by each completer alone where every step has rollouts by every
+    completer; empty without truth."""
 
 
 def completers_report(
@@ -74,19 +74,14 @@ def completers_report(
         name: _completer(number, rows, truth, learned.get(name, {}), seed)
         for number, name in enumerate(names)
     }
-    rules = {}
+    labels = {}
     if truth is not None:
-        rules[LABELS] = label_quality(rows, truth, seed=seed)
+        labels[LABELS] = label_quality(rows, truth, seed=seed)
         if all(_is_whole(row) for row in rows):
-            alone = {name: [number] for number, name in enumerate(names)}
-            everyone = list(range(len(names)))
-            ways = [(name, who, any) for name, who in alone.items()]
-            if len(names) > 1:
-                ways += [("any", everyone, any), ("all", everyone, all)]
-            for name, who, rule in ways:
-                labelled = [_relabelled(row, who, rule) for row in rows]
-                rules[name] = label_quality(labelled, truth, seed=seed)
-    return CompletersReport(completers=completers, rules=rules)
+            for number, name in enumerate(names):
+                alone = [_relabelled(row, number) for row in rows]
+                labels[name] = label_quality(alone, truth, seed=seed)
+    return CompletersReport(completers=completers, labels=labels)
 
 
 def _completer(
@@ -155,15 +150,10 @@ def _has_all(one: CompleterCounts) -> bool:
     return all(counts.num_rollouts for counts in one.steps[:-1])
 
 
-def _relabelled(
-    row: LabeledSolution, who: Sequence[int], rule: Callable[[list[bool]], bool]
-) -> LabeledSolution:
-    """The row with the first error by these completers' shares of right rollouts."""
-    hard: list[bool | None] = []
-    for step in range(len(row.steps) - 1):
-        shares = [estimate_fixed(row.completers[one].steps[step]).value for one in who]
-        verdicts = [label for share in shares if (label := hard_label(share)) is not None]
-        hard.append(rule(verdicts) if verdicts else None)
+def _relabelled(row: LabeledSolution, number: int) -> LabeledSolution:
+    """Return the row with the first error by one completer's shares of right rollouts."""
+    counts = row.completers[number].steps[:-1]
+    hard = [hard_label(estimate_fixed(one).value) for one in counts]
     if row.steps:
         hard.append(outcome_label(row.solution.outcome))
     steps = [replace(step, hard=label) for step, label in zip(row.steps, hard, strict=True)]

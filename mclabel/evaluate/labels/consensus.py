@@ -1,16 +1,15 @@
-"""What the sources of a combined run are worth: each alone, rules over all of them, the run's own.
+"""What the sources of a combined run are worth: each alone, where all agree, the run's own labels.
 
 A combined run stores what every source, rollouts or a judge, said of each solution, so that the
-labels of any source alone and of any rule can be made again and measured against the truth. A rule
-that keeps only easy solutions scores high on them. Where the run has a posterior, as many
-solutions of which it is surest are therefore measured beside each rule.
+labels of any source alone, and of those on which all agree (`same_location`), can be measured
+against the truth. Agreement is on easy solutions. Where the run has a posterior, as many solutions
+of which it is surest are therefore measured beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -23,27 +22,12 @@ from mclabel.core.stats.bootstrap import (
     sums_by_problem,
 )
 from mclabel.evaluate.labels.quality import LabelQuality, label_quality
+from mclabel.judge.consensus.rules import SAME_LOCATION, same_location
 
 SUREST = 0.6
 """Share of solutions, surest first, that is measured of every posterior."""
 
 
-class Agreed(Protocol):
-    """What a rule makes of the opinions on one solution."""
-
-    @property
-    def first_error(self) -> int | None:
-        """The label."""
-        ...
-
-    @property
-    def kept(self) -> bool:
-        """Whether the sources agree as the rule demands."""
-        ...
-
-
-Rule = Callable[[Sequence[SourceOpinion], int], Agreed]
-"""From the opinions of all sources, and a solution's number of steps."""
 TrueError = Callable[[LabeledSolution], int | None]
 """A solution's true first error."""
 
@@ -99,8 +83,8 @@ class SourceReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuleReport:
-    """One rule over the opinions of all sources."""
+class AgreementReport:
+    """The solutions on which all sources agree (`same_location`)."""
 
     labels: KeptQuality
     surest: KeptQuality | None
@@ -110,12 +94,12 @@ class RuleReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusReport:
-    """Sources and rules of a combined run."""
+    """Sources of a combined run, and what they make together."""
 
     rule: str
     """The run's own."""
     sources: dict[str, SourceReport]
-    rules: dict[str, RuleReport]
+    same_location: AgreementReport
     """Made again of the opinions."""
     labels: KeptQuality
     """Labels as they are."""
@@ -126,7 +110,6 @@ class ConsensusReport:
 def consensus_report(
     rows: Sequence[LabeledSolution],
     truth: TrueError | None,
-    rules: Mapping[str, Rule],
     learned: Mapping[str, Mapping[str, float]],
     *,
     seed: int = 0,
@@ -136,8 +119,6 @@ def consensus_report(
     Args:
         rows: labelled solutions of one run, with known truth if there is any.
         truth: a solution's true first error.
-        rules: those that learn nothing, by name. A run that was combined by another one than these
-            has its posterior from that.
         learned: error rates by judge, as the run has learned them.
         seed: of the bootstrap.
     """
@@ -146,22 +127,19 @@ def consensus_report(
         return None
     graded = [row for row in rows if row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     compare = _Comparison(graded, truth, seed)
-    ranked = [] if first.rule in rules else _surest_first(graded)
+    ranked = [] if first.rule == SAME_LOCATION else _surest_first(graded)
 
     def surest(count: int) -> KeptQuality | None:
         return compare.kept(ranked[:count]) if ranked else None
 
-    reports = {}
-    for name, rule in rules.items():
-        labelled = _by_rule(graded, rule)
-        reports[name] = RuleReport(labels=compare.kept(labelled), surest=surest(len(labelled)))
+    agreed = _agreed(graded)
     return ConsensusReport(
         rule=first.rule,
         sources={
             one.source: _source(number, rows, compare, learned.get(one.source, {}))
             for number, one in enumerate(first.opinions)
         },
-        rules=reports,
+        same_location=AgreementReport(labels=compare.kept(agreed), surest=surest(len(agreed))),
         labels=compare.kept([row for row in graded if row.is_kept]),
         surest=surest(round(SUREST * len(graded))),
     )
@@ -209,14 +187,14 @@ def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     return [row for *_, row in sorted(ranked, key=lambda one: one[:2])]
 
 
-def _by_rule(rows: Sequence[LabeledSolution], rule: Rule) -> list[LabeledSolution]:
-    """The solutions that a rule keeps, with its labels."""
+def _agreed(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+    """Return the solutions on which all sources agree, with their label."""
     found = []
     for row in rows:
         assert row.consensus is not None
-        agreed = rule(row.consensus.opinions, len(row.steps))
-        if row.steps and agreed.kept:
-            found.append(row.with_first_error(agreed.first_error))
+        opinions = row.consensus.opinions
+        if row.steps and same_location(opinions):
+            found.append(row.with_first_error(opinions[0].first_error))
     return found
 
 

@@ -23,7 +23,6 @@ from mclabel.evaluate.labels.report import ALL, LabelReport, label_report
 from mclabel.evaluate.labels.show import calibration_plot, position_plot
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_truth, judged_truth
-from mclabel.judge.consensus.rules import RULES
 from mclabel.run.outputs import FIGURES, check_places, output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.run.shards.manifest import PRIORS, read_priors
@@ -72,7 +71,6 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         known,
         reference,
         learned=_learned_rates(Store(shards)),
-        rules=RULES,
         judge_rates=_judge_rates(Store(shards), rows),
         seed=seed,
     )

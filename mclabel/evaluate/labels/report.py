@@ -34,7 +34,7 @@ from mclabel.evaluate.labels.calibration import (
     check_intervals,
 )
 from mclabel.evaluate.labels.completers import CompletersReport, completers_report
-from mclabel.evaluate.labels.consensus import ConsensusReport, Rule, consensus_report
+from mclabel.evaluate.labels.consensus import ConsensusReport, consensus_report
 from mclabel.evaluate.labels.quality import (
     CostEstimate,
     Described,
@@ -184,7 +184,7 @@ class LabelReport:
     completers: CompletersReport | None = None
     """What each completer's rollouts are worth; None where the policy alone rolled out."""
     sources: ConsensusReport | None = None
-    """What rollouts, judges and rules over them are worth; None where no opinions are combined."""
+    """What rollouts and judges are worth, alone and together; None without opinions."""
 
 
 def label_report(
@@ -193,7 +193,6 @@ def label_report(
     reference: Mapping[str, Counts] | None = None,
     *,
     learned: Mapping[str, Mapping[str, float]] | None = None,
-    rules: Mapping[str, Rule] | None = None,
     judge_rates: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 0,
 ) -> LabelReport:
@@ -204,7 +203,6 @@ def label_report(
         truth: the true first errors, if any source knows them.
         reference: another run's rollouts by prefix id, which the labels did not see.
         learned: `blindness` and `luck` of each completer, as the run has learned them.
-        rules: what makes one label of several opinions, by name.
         judge_rates: error rates of each judge, as the run has learned them.
         seed: of the bootstrap.
     """
@@ -219,7 +217,7 @@ def label_report(
         },
         describes=described(rows),
         completers=completers_report(known, true_error, learned or {}, seed=seed),
-        sources=consensus_report(known, true_error, rules or {}, judge_rates or {}, seed=seed),
+        sources=consensus_report(known, true_error, judge_rates or {}, seed=seed),
     )
 
 

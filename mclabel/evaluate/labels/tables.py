@@ -6,6 +6,7 @@ from mclabel.core.stats.bootstrap import FEW_PROBLEMS
 from mclabel.evaluate.labels.completers import CompletersReport
 from mclabel.evaluate.labels.consensus import SUREST, ConsensusReport, KeptQuality
 from mclabel.evaluate.labels.report import ALL, GroupReport, LabelReport
+from mclabel.judge.consensus.rules import SAME_LOCATION
 from mclabel.show.figures import Grid, estimate_text, number_text
 from mclabel.show.texts import DESCRIBED
 
@@ -138,15 +139,15 @@ def _states(report: LabelReport) -> Grid:
 
 
 def _completers(report: CompletersReport | None) -> list[Grid]:
-    """Who rolled out, and what labels by each alone and by rules would be."""
+    """Who rolled out, and what labels by each alone would be."""
     if report is None:
         return []
-    rules = Grid(
-        title="Labels by each completer and by rules over them [95% interval]",
+    labels = Grid(
+        title="Labels by each completer [95% interval]",
         header=("", *RULES),
         rows=tuple(
             (name, *(estimate_text(getattr(quality, field)) for field in RULES.values()))
-            for name, quality in report.rules.items()
+            for name, quality in report.labels.items()
         ),
         note="By any: a step is right if any completer recovers from it; by all: if all do. Rows "
         "beyond the labels need rollouts by every completer after every step.",
@@ -175,7 +176,7 @@ def _completers(report: CompletersReport | None) -> list[Grid]:
         "Blindness: share of rollouts that fail where the step is sound; luck: share that succeed "
         "after an error. Learned: what the posterior took them for, without truth.",
     )
-    return [rules, who]
+    return [labels, who]
 
 
 def _calibration(report: LabelReport) -> Grid:
@@ -299,26 +300,25 @@ RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later
 
 
 def consensus_grids(report: ConsensusReport) -> list[Grid]:
-    """What sources and rules are worth; a table without rows has nothing to show."""
+    """What sources are worth, alone and together; a table without rows has nothing to show."""
     return [_labels(report), _flags(report), _rates(report)]
 
 
 def _labels(report: ConsensusReport) -> Grid:
     rows = [_row(name, source.labels) for name, source in report.sources.items()]
-    for name, rule in report.rules.items():
-        rows.append(_row(name, rule.labels))
-        if rule.surest is not None:
-            rows.append(_row(f"  {report.rule}, as many", rule.surest))
+    rows.append(_row(SAME_LOCATION, report.same_location.labels))
+    if report.same_location.surest is not None:
+        rows.append(_row(f"  {report.rule}, as many", report.same_location.surest))
     rows.append(_row(f"the labels: {report.rule}", report.labels))
     if report.surest is not None:
         rows.append(_row(f"  surest {SUREST:.0%}", report.surest))
     return Grid(
-        title="Labels by each source and by rules over them [95% interval]",
+        title="Labels by each source and by all together [95% interval]",
         header=("", "kept", *LABELS),
         rows=tuple(rows),
-        note="Kept: share of solutions on which a source says something, or which a rule keeps; "
-        "the other figures are over these. As many: the solutions of which the posterior is "
-        "surest, as many as the rule above keeps.",
+        note="Kept: share of solutions on which a source says something, or which is kept; the "
+        "other figures are over these. As many: the solutions of which the posterior is surest, as "
+        f"many as {SAME_LOCATION} keeps.",
     )
 
 

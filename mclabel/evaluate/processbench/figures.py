@@ -59,8 +59,7 @@ class SplitResult:
     num_unknown: int
     """Solutions on which a scorer gives no verdict: they count as predicted wrongly."""
     kept: Estimate | None
-    """Share of all solutions of the split that a rule over several judges keeps; None without
-    one."""
+    """Share of all solutions of the split on which several judges agree; None for one judge."""
     ece: Estimate | None = None
     """Of a scorer: expected calibration error of its scores, as chances that a step is sound, over
     the steps that people judged: up to the first error."""
@@ -88,14 +87,12 @@ class MeasuredJudge:
     claim: Claim
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Panel:
-    """The judges whose opinions are measured, and how they come to one prediction."""
+    """The judges whose opinions are measured."""
 
     judges: Mapping[str, tuple[MeasuredJudge, ...]]
-    """By split, in the order in which a rule takes them."""
-    rule: str | None
-    """Makes one prediction of the opinions of several judges; None where each split has one."""
+    """By split; the first one's location is the prediction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +131,8 @@ def processbench(
         threshold: that made them, for the record.
         unknown: by split, ids of solutions on which a scorer gives no verdict, and which count as
             predicted wrongly. They have no prediction.
-        panel: whose opinions they are, for the record. If it has a rule, the solutions with a
-            prediction are those that the rule keeps.
+        panel: whose opinions they are. Of a split with several judges, the solutions with a
+            prediction are those on which they agree.
         seed: of the bootstrap.
     """
     tables = {
@@ -146,7 +143,7 @@ def processbench(
         name: resample_weights(len(table), seed + i)
         for i, (name, table) in enumerate(tables.items())
     }
-    has_rule = panel is not None and panel.rule is not None
+    several = [] if panel is None else [k for k, one in panel.judges.items() if len(one) > 1]
     results = {
         name: _split(
             splits[name],
@@ -154,7 +151,7 @@ def processbench(
             (reasons or {}).get(name, {}),
             tables[name],
             weights[name],
-            _kept(splits[name], predictions[name], seed + i) if has_rule else None,
+            _kept(splits[name], predictions[name], seed + i) if name in several else None,
         )
         for i, name in enumerate(splits)
     }
@@ -271,7 +268,7 @@ WHY = {
     "other_text": "of another text in the run",
     "no_opinion": "without an opinion of the judge",
     "unscored": "without a verdict of the scorer",
-    "not_kept": "not kept by the rule",
+    "not_kept": "without agreement of the judges",
     "unknown": "for no known reason",
 }
 """What is left out, by reason."""
@@ -280,7 +277,7 @@ WHY = {
 def processbench_grid(result: ProcessBenchResult) -> Grid:
     """A row a split, and their mean."""
     panel = result.panel
-    has_rule = panel is not None and panel.rule is not None
+    has_kept = any(split.kept is not None for split in result.splits.values())
     has_scores = any(split.ece is not None for split in result.splits.values())
     rows = [
         (
@@ -288,7 +285,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
             f"{split.num_wrong:,}",
             f"{split.num_right:,}",
             f"{len(split.missing):,}",
-            *((estimate_text(split.kept),) if has_rule else ()),
+            *(("" if split.kept is None else estimate_text(split.kept),) if has_kept else ()),
             estimate_text(split.wrong_accuracy),
             estimate_text(split.right_accuracy),
             estimate_text(split.f1),
@@ -321,7 +318,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
         reasons = sum((Counter(split.reasons) for split in result.splits.values()), Counter())
         why = "; ".join(f"{n:,} {WHY.get(code, code)}" for code, n in reasons.most_common())
         notes.append(f"Why: {why}. With -o each has its reason in left_out.jsonl.")
-    counted = ("split", "wrong", "right", "left out", *(("kept",) if has_rule else ()))
+    counted = ("split", "wrong", "right", "left out", *(("kept",) if has_kept else ()))
     more, blank = (("ECE",), ("",)) if has_scores else ((), ())
     return Grid(
         title="ProcessBench [95% interval]",
@@ -338,13 +335,13 @@ def _panel_notes(panel: Panel) -> Iterator[str]:
         for name, judges in panel.judges.items()
     )
     yield f"Judged: {'; '.join(named)}."
-    if panel.rule is not None:
+    if any(len(judges) > 1 for judges in panel.judges.values()):
         yield (
-            f"The rule {panel.rule} makes one prediction of their opinions; kept: share of the "
-            "split's solutions on which they agree as it demands. The accuracies are over those."
+            "Kept: share of the split's solutions on which all judges agree. The accuracies are "
+            "over those."
         )
-        return
-    claims = {one.name: one.claim for judges in panel.judges.values() for one in judges}
+    alone = [judges[0] for judges in panel.judges.values() if len(judges) == 1]
+    claims = {one.name: one.claim for one in alone}
     if flagging := sorted(name for name, claim in claims.items() if claim == "at_or_before"):
         yield (
             f"{', '.join(flagging)} claims only that an error is at a step or before it: that "

@@ -1,4 +1,4 @@
-"""ProcessBench for the opinions of judges, and for rules that make one of several."""
+"""ProcessBench for the opinions of judges, alone or where several agree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mclabel.evaluate.processbench.figures import (
 )
 from mclabel.evaluate.processbench.job import Splits, read_splits, say_missing_kinds, write_figures
 from mclabel.judge.base import Opinion
-from mclabel.judge.consensus.rules import RULES, Rule
+from mclabel.judge.consensus.rules import same_location
 from mclabel.judge.opinions import OpinionRun, judged_rows
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.run.shards.manifest import run_id
@@ -35,12 +35,11 @@ def processbench_of_opinions(
     files: Sequence[str],
     opinions: Sequence[str],
     *,
-    rule: str | None,
     out: str | None,
     seed: int,
     strict: bool = False,
 ) -> ProcessBenchResult:
-    """Measure judges, or what a rule makes of several, like a PRM.
+    """Measure judges like a PRM; several on one file where they agree (`same_location`).
 
     A judge predicts the first error of its opinion, none where it has none. A scorer that gives no
     verdict on a solution counts as predicting wrongly. One that claims an
@@ -49,15 +48,13 @@ def processbench_of_opinions(
     Args:
         files: the splits, known by their names without `processbench_`.
         opinions: runs of `mclabel judge` over these files, matched by the ids in their rows.
-        rule: one of `RULES`, where the splits have several judges each; else None. The rule takes
-            the first judge that names steps where it would take rollouts.
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
             provenance.json.
         seed: of the bootstrap.
         strict: whether a row that cannot be used is an error; else it is left out.
 
     Raises:
-        ConfigError: a run fits two files, a file has no run, or the rule does not fit the judges.
+        ConfigError: a run fits two files, a file has no run, or no judge names first errors.
         DataError: a file cannot be used, or none of its solutions is in a run.
         ShardError: a run holds no opinions, or its shards are damaged.
     """
@@ -67,23 +64,20 @@ def processbench_of_opinions(
     say_missing_kinds(splits)
     judges = _by_split(dict(zip(splits, files, strict=True)), splits, opinions)
     for name, of_split in judges.items():
-        _check_rule(rule, name, of_split)
+        _check_judges(name, of_split)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     unknown: dict[str, list[str]] = {name: [] for name in splits}
     for name, rows in splits.items():
         for row in rows:
-            found = _predicted(judges[name], row, None if rule is None else RULES[rule])
+            found = _predicted(judges[name], row)
             if isinstance(found, LeftOut):
                 reasons[name][row.id] = found
                 if found.reason == NO_VERDICT:
                     unknown[name].append(row.id)
             else:
                 predictions[name][row.id] = found.first_error
-    panel = Panel(
-        judges={name: tuple(one.named for one in found) for name, found in judges.items()},
-        rule=rule,
-    )
+    panel = Panel({name: tuple(one.named for one in found) for name, found in judges.items()})
     result = processbench(
         splits, predictions, reasons=reasons, unknown=unknown, panel=panel, seed=seed
     )
@@ -91,7 +85,7 @@ def processbench_of_opinions(
     write_figures(result, splits, predictions, reasons, read.rejects, out)
     if out is not None:
         runs = {name: [one.provenance() for one in found] for name, found in judges.items()}
-        write_provenance(Path(out) / "provenance.json", opinions=runs, rule=rule)
+        write_provenance(Path(out) / "provenance.json", opinions=runs)
     return result
 
 
@@ -212,43 +206,31 @@ def _no_match(judge: _SplitJudge, files: Sequence[str], splits: Splits) -> str:
     )
 
 
-def _check_rule(rule: str | None, split: str, judges: Sequence[_SplitJudge]) -> None:
-    """Refuse a rule that one judge does not need, and several judges without one.
+def _check_judges(split: str, judges: Sequence[_SplitJudge]) -> None:
+    """Refuse several judges none of which names first errors.
 
     Raises:
         ConfigError: names the split and its runs.
     """
-    runs = ", ".join(judge.run.location for judge in judges)
-    if rule is None and len(judges) > 1:
+    if len(judges) > 1 and not any(judge.names_steps for judge in judges):
+        runs = ", ".join(judge.run.location for judge in judges)
         raise ConfigError(
-            f"the split {split} has the opinions of {len(judges)} judges: {runs}. Give --rule "
-            f"{'|'.join(RULES)} to make one prediction of them, or measure each alone"
-        )
-    if rule is not None and len(judges) == 1:
-        raise ConfigError(
-            f"--rule {rule}: the split {split} has the opinions of one judge: {runs}. Give "
-            "--opinions of another one, too, or leave --rule out"
-        )
-    if rule is not None and not any(judge.names_steps for judge in judges):
-        raise ConfigError(
-            f"--rule {rule}: no judge of the split {split} names first errors, all claim only "
-            f"that one is at a step or before it: {runs}. Give --opinions of one that does, such "
-            "as judge=critic, too"
+            f"--opinions: no judge of the split {split} names first errors, all claim only that "
+            f"one is at a step or before it: {runs}. Give --opinions of one that does, such as "
+            "judge=critic, too"
         )
 
 
-def _predicted(
-    judges: Sequence[_SplitJudge], row: JudgedSolution, rule: Rule | None
-) -> _Prediction | LeftOut:
-    """The prediction for a solution, or why there is none.
+def _predicted(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction | LeftOut:
+    """Return the prediction for a solution, or why there is none.
 
     Args:
-        judges: one without a rule, else several, with one that names steps first.
+        judges: one, or several, with one that names steps first. Of several, an opinion that is
+            missing is unknown.
         row: the solution.
-        rule: makes one prediction of their opinions. To it, one that is missing is unknown.
     """
     found = [judge.opinion(row) for judge in judges]
-    if rule is None:
+    if len(found) == 1:
         (only,) = found
         return only if isinstance(only, LeftOut) else _Prediction(first_error=only.first_error)
     sources = [
@@ -260,9 +242,8 @@ def _predicted(
         )
         for judge, one in zip(judges, found, strict=True)
     ]
-    agreed = rule(sources, len(row.steps))
-    if agreed.kept:
-        return _Prediction(first_error=agreed.first_error)
+    if same_location(sources):
+        return _Prediction(first_error=sources[0].first_error)
     said = "; ".join(
         f"{judge.run.judge} ({judge.run.location}): {_said(judge, one)}"
         for judge, one in zip(judges, found, strict=True)

@@ -21,7 +21,6 @@ from mclabel.labeling.estimators.base import (
 )
 from mclabel.labeling.estimators.begin import (
     CheckedEstimator,
-    CompleterRule,
     ProblemEstimator,
     begin_estimator,
     begin_learner,
@@ -55,7 +54,6 @@ __all__ = [
     "ROOT",
     "CheckedEstimator",
     "Completer",
-    "CompleterRule",
     "Estimator",
     "EstimatorSettings",
     "Follow",

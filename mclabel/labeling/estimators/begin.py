@@ -1,7 +1,7 @@
 """What decides for a problem: one estimator for all completers, or one for each.
 
-All jobs ask through here. An estimator's answers are checked where they come in, and the judgements
-on several completers are combined by a rule.
+All jobs ask through here. An estimator's answers are checked where they come in. Where each
+completer has an estimator, labels are those of the strongest.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from mclabel.core.boundary import Boundary, miscounted, shown
 from mclabel.core.records import Counts
-from mclabel.core.stats.values import NOTHING, first_error
 from mclabel.labeling.estimators.base import (
     MAX_ROLLOUTS,
     Estimator,
@@ -132,24 +131,17 @@ def _misjudgement(one: Judgement, steps: int) -> str | None:
     return None
 
 
-CompleterRule = Literal["strongest", "any", "all"]
-"""Whose recovery makes a step right: the strongest completer's, anyone's, or everyone's."""
-
-
 class EachCompleter:
     """A checked estimator for each completer, which knows of no other."""
 
-    def __init__(
-        self, parts: Sequence[CheckedEstimator], problem: ProblemPaths, rule: CompleterRule
-    ) -> None:
+    def __init__(self, parts: Sequence[CheckedEstimator], problem: ProblemPaths) -> None:
         """Stand around the estimators of a problem.
 
         Args:
             parts: one a completer, each of the problem as `seen_by` it.
             problem: with its completers.
-            rule: by which judgements are combined.
         """
-        self._parts, self._rule, self._strongest = parts, rule, strongest(problem.completers)
+        self._parts, self._strongest = parts, strongest(problem.completers)
         self._tokens = [0] * len(parts)
 
     @property
@@ -186,12 +178,8 @@ class EachCompleter:
         self._parts[rollout.completer].record(replace(rollout, completer=0))
 
     def judge(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
-        """Combine the judgements on each solution."""
-        found = [part.judge([own]) for part, own in zip(self._parts, counts, strict=True)]
-        if self._rule == "strongest":
-            return found[self._strongest]
-        most = self._rule == "any"
-        return [_combined(judgements, most=most) for judgements in zip(*found, strict=True)]
+        """Label the solutions by the strongest completer's rollouts."""
+        return self._parts[self._strongest].judge([counts[self._strongest]])
 
     def learned_by(self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int) -> None:
         """Let the run's learner record what each has seen; see `RunLearner.record`.
@@ -214,30 +202,6 @@ def seen_by(problem: ProblemPaths, number: int) -> ProblemPaths:
     return replace(problem, paths=paths, completers=(completer,))
 
 
-def _combined(judgements: Sequence[Judgement], *, most: bool) -> Judgement:
-    """The judgement under which a step is right if any (`most`) or all of these find it right.
-
-    It has hard labels alone, but for the last step: the largest of several estimates, or the least,
-    would be no estimate of anybody's value.
-    """
-    steps = range(len(judgements[0].hard))
-    hard = [_verdict([one.hard[t] for one in judgements], most=most) for t in steps]
-    return Judgement(
-        hard=tuple(hard),
-        sources=judgements[0].sources,
-        first_error=first_error(hard),
-        estimates=(*[NOTHING] * (len(hard) - 1), judgements[0].estimates[-1]),
-        root=NOTHING,
-    )
-
-
-def _verdict(verdicts: Sequence[bool | None], *, most: bool) -> bool | None:
-    """True if any is, or if all are; None where those without a verdict could turn it."""
-    if most in verdicts:
-        return most
-    return None if None in verdicts else not most
-
-
 ProblemEstimator = CheckedEstimator | EachCompleter
 """What decides for a problem; both are asked in the same way."""
 
@@ -245,8 +209,6 @@ ProblemEstimator = CheckedEstimator | EachCompleter
 def begin_estimator(
     settings: EstimatorSettings,
     problem: ProblemPaths,
-    *,
-    rule: CompleterRule = "strongest",
     **learned: Any,
 ) -> ProblemEstimator:
     """Make the estimator of a problem.
@@ -254,8 +216,6 @@ def begin_estimator(
     Args:
         settings: that name it.
         problem: with the paths of its solutions, and its completers.
-        rule: by which the judgements on several completers are combined, if one estimator does not
-            judge on all of them.
         learned: `knowledge` and `min_gain_per_token` of the run's learner.
 
     Raises:
@@ -265,7 +225,7 @@ def begin_estimator(
         return _begin(settings, problem, learned)
     seen = [seen_by(problem, number) for number in range(len(problem.completers))]
     parts = [_begin(settings, one, learned) for one in seen]
-    return parts[0] if len(parts) == 1 else EachCompleter(parts, problem, rule)
+    return parts[0] if len(parts) == 1 else EachCompleter(parts, problem)
 
 
 def _begin(

@@ -23,7 +23,6 @@ from mclabel.core.stats.values import StepEstimate
 from mclabel.data.readers.rows import read_text
 from mclabel.labeling.estimators import (
     ESTIMATORS,
-    CompleterRule,
     Estimator,
     EstimatorSettings,
     ProblemEstimator,
@@ -388,17 +387,16 @@ class SimulatedRun:
     Where the estimator has a learner, cases begin with what it has learned so far.
     """
 
-    def __init__(self, settings: EstimatorSettings, *, rule: CompleterRule = "strongest") -> None:
+    def __init__(self, settings: EstimatorSettings) -> None:
         """Begin a run.
 
         Args:
             settings: of the estimator.
-            rule: by which judgements on several completers are combined.
 
         Raises:
             ConfigError: a file that the settings name cannot be read.
         """
-        self.settings, self._rule = settings, rule
+        self.settings = settings
         self.learner = begin_learner(settings, read_text)
 
     def begin(self, case: Case) -> ProblemEstimator:
@@ -409,7 +407,6 @@ class SimulatedRun:
         return begin_estimator(
             self.settings,
             case.problem,
-            rule=self._rule,
             knowledge=knowledge,
             min_gain_per_token=min_gain,
         )

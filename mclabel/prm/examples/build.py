@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -17,10 +16,7 @@ from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.prm.examples.encode import Example, PackedExamples, StepEncoder, TooLongError
 from mclabel.prm.examples.targets import (
     step_targets,
-    step_trials,
     step_weights,
-    target_of,
-    until_first_error,
 )
 
 _RIGHT = {
@@ -36,16 +32,13 @@ class ExampleSettings(Settings):
 
     target: Annotated[str, Named("targets")] = "hard"
     """What is learned for each step. `hard`: the policy can still reach the right answer. `soft`:
-    the value. `beta`: a mean and its certainty, from counts of rollouts. `posterior`: the
-    probability that no step so far is wrong. `advantage`: (1 + V(t) - V(t-1)) / 2. `progress`: the
-    step keeps 0.8 of the value before it. `neutral`: wrong, neutral or sound (head=token).
+    the value. `posterior`: the probability that no step so far is wrong. `advantage`:
+    (1 + V(t) - V(t-1)) / 2. `neutral`: wrong, neutral or sound (head=token).
     `states`: docs/traces.md. `outcome`, `outcome_steps`: the final answer is right, at the last or
     every step (an ORM). `exact`: the truth, for arith and pyarith. Or `module:function`."""
     weights: Annotated[str, Named("weights")] = "equal"
     """Weight of each step in the loss. `equal`, `rollouts` (their number), `interval` (1 minus the
     interval's width), or `module:function`."""
-    to_first_error: bool = False
-    """Whether to ignore labels after the first wrong step."""
     too_long: Literal["drop", "cut"] = "drop"
     """`drop` leaves out a solution longer than `max_tokens`, `cut` keeps the steps that fit."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
@@ -109,7 +102,6 @@ def make_examples(
         found.num_unread += 1
 
     leaks = leak_keys(settings.evaluation, count_unread)
-    counted = _Counted(settings.target)
     for row in rows:
         if settings.limit is not None and len(found.train) == settings.limit:
             break
@@ -119,10 +111,7 @@ def make_examples(
         if not row.is_kept:
             found.num_not_kept += 1
             continue
-        targets, trials = step_targets(row, settings.target), step_trials(row, settings.target)
-        counted.add(row, trials)
-        if settings.to_first_error:
-            targets = until_first_error(targets, row.first_error)
+        targets = step_targets(row, settings.target)
         if all(t is None for t in targets):
             found.num_unlabeled += 1
             continue
@@ -148,44 +137,11 @@ def make_examples(
                 targets=targets[:num_kept],
                 weights=step_weights(row, settings.weights)[:num_kept],
                 right=_RIGHT[row.solution.outcome],
-                trials=trials[:num_kept],
             )
         )
-    counted.check()
     if not found.train:
         raise DataError(_nothing_left(found, settings.target))
     return found
-
-
-class _Counted:
-    """Whether labels have the counts of rollouts that a target learns from."""
-
-    def __init__(self, target: str) -> None:
-        self._target, self._needs_counts = target, target_of(target).has_counts
-        self._has_some, self._sources = False, Counter[str]()
-
-    def add(self, row: LabeledSolution, trials: Sequence[int]) -> None:
-        """Look at a solution, until one has rollouts of its steps."""
-        if self._needs_counts and not self._has_some:
-            found = zip(row.steps, trials, strict=True)
-            self._has_some = any(num and not step.is_outcome for step, num in found)
-            self._sources.update(step.source for step in row.steps)
-
-    def check(self) -> None:
-        """Refuse labels of which none rests on rollouts.
-
-        Raises:
-            DataError: names where the labels come from.
-        """
-        if not self._needs_counts or self._has_some or not self._sources:
-            return
-        sources = ", ".join(name for name, _ in self._sources.most_common())
-        raise DataError(
-            f"target={self._target}: learns from the number of rollouts of each step, but none of "
-            f"the {self._sources.total():,} labels has any (their source: {sources}). Label with "
-            "an estimator that rolls out from every step, such as estimator.kind=fixed, or choose "
-            "another target, such as target=hard"
-        )
 
 
 def _nothing_left(found: Examples, target: str) -> str:

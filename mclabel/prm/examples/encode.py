@@ -231,9 +231,6 @@ class Example:
     """One per step, >= 0."""
     right: bool | None
     """Whether the solution's answer is right; None where that is not known."""
-    trials: tuple[int, ...] = ()
-    """One per step: trials of which its target is a share, 0 where there is none. Empty where the
-    target has no counts."""
 
 
 class PackedExamples(Sequence[Example]):
@@ -247,7 +244,7 @@ class PackedExamples(Sequence[Example]):
         self._known: dict[str, str] = {}
         self._ids, self._id_ends = array("i"), array("q", [0])
         self._positions, self._targets, self._weights = array("i"), array("d"), array("d")
-        self._trials, self._step_ends = array("q"), array("q", [0])
+        self._step_ends = array("q", [0])
         self._num_prompt, self._right = array("i"), array("b")
         for example in examples:
             self.append(example)
@@ -261,7 +258,6 @@ class PackedExamples(Sequence[Example]):
         self._positions.extend(encoded.positions)
         self._targets.extend(nan if t is None else t for t in example.targets)
         self._weights.extend(example.weights)
-        self._trials.extend(example.trials)
         self._step_ends.append(len(self._positions))
         self._num_prompt.append(encoded.num_prompt)
         self._right.append(-1 if example.right is None else example.right)
@@ -290,7 +286,6 @@ class PackedExamples(Sequence[Example]):
             targets=tuple(None if isnan(t) else t for t in self._targets[steps]),
             weights=tuple(self._weights[steps]),
             right=None if self._right[index] < 0 else bool(self._right[index]),
-            trials=tuple(self._trials[steps]),
         )
 
     def __iter__(self) -> Iterator[Example]:
@@ -300,8 +295,3 @@ class PackedExamples(Sequence[Example]):
     def lengths(self) -> list[int]:
         """Number of tokens of each."""
         return [b - a for a, b in zip(self._id_ends[:-1], self._id_ends[1:], strict=True)]
-
-    @property
-    def problem_ids(self) -> Sequence[str]:
-        """The problem of each."""
-        return self._problem_ids

@@ -7,18 +7,17 @@ here, when it is read. A target is None for a step without a label.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from mclabel.core.boundary import Boundary, miscounted
 from mclabel.core.components import find_component
 from mclabel.core.errors import DataError
-from mclabel.core.records import Chance, Counts, LabeledSolution, Many, Outcome, StepLabel
-from mclabel.core.stats.values import advantages, num_trials, relative_progress
+from mclabel.core.records import Chance, LabeledSolution, Many, Outcome, StepLabel
+from mclabel.core.stats.values import advantages
 from mclabel.domains.registry import carries_truth, true_first_error
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
-MIN_PROGRESS = 0.8
 MIN_SOUND = 0.5
 """Share of the bare problem's value above which a step counts as sound among three classes."""
 
@@ -38,8 +37,6 @@ class Target:
     """Three classes, of which 0.5 is one, in place of a chance."""
     is_change: bool = False
     """What a step adds; 0.5 is a step that changes nothing."""
-    has_counts: bool = False
-    """Each target is a share of trials, and their number is learned from, too (`step_trials`)."""
 
 
 def target_of(name: str) -> Target:
@@ -61,16 +58,6 @@ def step_targets(row: LabeledSolution, target: str) -> Targets:
     return boundary.call("derive", chosen.derive, row, must=Many[Chance | None], rule=_not_one_each)
 
 
-def step_trials(row: LabeledSolution, target: str) -> tuple[int, ...]:
-    """Number of trials of which each step's target is a share, 0 where there is none.
-
-    Empty for a target without counts.
-    """
-    if not target_of(target).has_counts:
-        return ()
-    return tuple(num for _, num in _trials(row))
-
-
 def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
     """The weight of every step of a solution in the loss, in [0, 1].
 
@@ -88,49 +75,12 @@ def _not_one_each(found: Sequence[object], row: LabeledSolution) -> str | None:
     return miscounted("numbers for", found, "step", len(row.steps))
 
 
-def until_first_error(targets: Sequence[float | None], first_error: int | None) -> Targets:
-    """The targets up to and including the first wrong step (Let's Verify, arXiv 2305.20050)."""
-    end = len(targets) if first_error is None else first_error + 1
-    return (*targets[:end], *[None] * (len(targets) - end))
-
-
 def _hard_labels(row: LabeledSolution) -> Targets:
     return tuple(_hard(step) for step in row.steps)
 
 
 def _soft_labels(row: LabeledSolution) -> Targets:
     return tuple(_value(step) for step in row.steps)
-
-
-def _shares_right(row: LabeledSolution) -> Targets:
-    return tuple(right / num if num else None for right, num in _trials(row))
-
-
-def _trials(row: LabeledSolution) -> list[tuple[int, int]]:
-    """Right trials and all trials of each step: its rollouts, or the solution's own outcome."""
-    found = []
-    for number, step in enumerate(row.steps):
-        if step.is_outcome:
-            found.append((0, 0) if step.hard is None else (int(step.hard), 1))
-        else:
-            counts = row.value_counts(number)
-            found.append((counts.num_right, num_trials(counts)))
-    return found
-
-
-def without_truncated(row: LabeledSolution) -> LabeledSolution:
-    """The labels without rollouts that were cut, for a run whose estimator leaves them out."""
-
-    def graded(counts: Counts) -> Counts:
-        return replace(counts, num_truncated=0)
-
-    return replace(
-        row,
-        steps=tuple(replace(step, counts=graded(step.counts)) for step in row.steps),
-        completers=tuple(
-            replace(one, steps=tuple(map(graded, one.steps))) for one in row.completers
-        ),
-    )
 
 
 def _no_error_so_far(row: LabeledSolution) -> Targets:
@@ -148,11 +98,6 @@ def _states(row: LabeledSolution) -> Targets:
 def _advantages(row: LabeledSolution) -> Targets:
     gains = advantages(_soft_labels(row), row.root_value)
     return tuple(None if gain is None else (1 + gain) / 2 for gain in gains)
-
-
-def _progress(row: LabeledSolution) -> Targets:
-    ratios = relative_progress(_soft_labels(row), row.root_value)
-    return tuple(None if ratio is None else float(ratio >= MIN_PROGRESS) for ratio in ratios)
 
 
 def _three_classes(row: LabeledSolution) -> Targets:
@@ -204,10 +149,6 @@ HARD = Target(derive=_hard_labels)
 """1 where the policy still recovers, 0 where not (Math-Shepherd, arXiv 2312.08935)."""
 SOFT = Target(derive=_soft_labels)
 """The estimated value itself, or a Bayesian estimator's mean."""
-BETA = Target(derive=_shares_right, has_counts=True)
-"""Right rollouts and all rollouts of the step, for a Beta-Binomial likelihood (BetaPRM, arXiv
-2605.15529): those of the completer that the values are of, or of all under a rule over completers.
-The last step is one trial, the solution's own outcome. Steps without rollouts have no target."""
 POSTERIOR = Target(derive=_no_error_so_far)
 """The chance that no step so far is wrong, from a Bayesian estimator."""
 STATES = Target(derive=_states)
@@ -215,8 +156,6 @@ STATES = Target(derive=_states)
 something does (arXiv 2505.14391); by the estimator `trace`."""
 ADVANTAGE = Target(derive=_advantages, is_change=True)
 """(1 + V(t) - V(t-1)) / 2, so that 0.5 is a step that changes nothing (PAV, arXiv 2410.08146)."""
-PROGRESS = Target(derive=_progress)
-"""1 where V(t) / V(t-1) is at least 0.8 (GenPRM, arXiv 2504.00891)."""
 THREE_CLASSES = Target(derive=_three_classes, has_neutral=True)
 """0 wrong, 0.5 neutral, 1 sound, as PRM800K rates them (arXiv 2305.20050); with labels from
 rollouts, a value that is not 0 and at most half of the bare problem's is neutral."""
@@ -231,11 +170,9 @@ OUTCOME_STEPS = Target(derive=_outcome_at_every_step, is_outcome=True)
 TARGETS: Mapping[str, str] = {
     "hard": "mclabel.prm.examples.targets:HARD",
     "soft": "mclabel.prm.examples.targets:SOFT",
-    "beta": "mclabel.prm.examples.targets:BETA",
     "posterior": "mclabel.prm.examples.targets:POSTERIOR",
     "states": "mclabel.prm.examples.targets:STATES",
     "advantage": "mclabel.prm.examples.targets:ADVANTAGE",
-    "progress": "mclabel.prm.examples.targets:PROGRESS",
     "neutral": "mclabel.prm.examples.targets:THREE_CLASSES",
     "exact": "mclabel.prm.examples.targets:EXACT",
     "outcome": "mclabel.prm.examples.targets:OUTCOME",

@@ -117,24 +117,19 @@ class LikelihoodHead(StepModel):
         return list(self.network.parameters()), head
 
     def head_modules(self) -> list[nn.Module]:
-        """One linear layer of the features, one of the states if they are seen, and one of the
-        concentration if there is one.
-        """
-        linear = [self.features] if self.hidden is None else [self.hidden, self.features]
-        return [*linear, *self.concentration_modules()]
+        """One linear layer of the features, and one of the states if they are seen."""
+        return [self.features] if self.hidden is None else [self.hidden, self.features]
 
     def save(self, folder: Path) -> None:
         """Save the language model, and the head in `HEAD_FILE`."""
         self.network.save_pretrained(folder)
         (folder / HEAD_FILE).parent.mkdir(exist_ok=True)
         save_file(self.head_state(), folder / HEAD_FILE, metadata={"format": "pt"})
-        self.save_concentration(folder)
 
     def head_state(self) -> dict[str, Tensor]:
-        """The weights of the head, without the concentration's."""
-        others = ("network.", "concentration.")
+        """The weights of the head."""
         state = self.state_dict()
-        return {k: v.contiguous() for k, v in state.items() if not k.startswith(others)}
+        return {k: v.contiguous() for k, v in state.items() if not k.startswith("network.")}
 
 
 # How likely a language model finds each step: the features of the likelihood head.
@@ -307,13 +302,12 @@ class TokenHead(StepModel):
         return body, [p for p in self.parameters() if id(p) not in known]
 
     def head_modules(self) -> list[nn.Module]:
-        """The linear layer of the classes, and that of the concentration if there is one."""
-        return [*self.head, *self.concentration_modules()]
+        """The linear layer of the classes."""
+        return [*self.head]
 
     def save(self, folder: Path) -> None:
         """Save a checkpoint of transformers, which every server loads."""
         self.network.save_pretrained(folder)
-        self.save_concentration(folder)
 
 
 def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) -> str:

@@ -14,30 +14,19 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mclabel.core.errors import EngineError
 from mclabel.engines.loading import quiet_transformers
-from mclabel.engines.pretrained import load_model, load_tensors
+from mclabel.engines.pretrained import load_model
 from mclabel.prm.examples.batch import StepBatch
-from mclabel.prm.model.settings import CONCENTRATION_FILE, HEADS, ModelSettings
-
-_MIDDLE, _REACH = 2.0, 6.0
-"""log c lies within _REACH of _MIDDLE: c from 0.018, all right or all wrong, to 2,981, a share that
-is known exactly. A fresh head gives the middle, 7.4."""
+from mclabel.prm.model.settings import HEADS, ModelSettings
 
 
 class StepModel(nn.Module, ABC):
     """A network that gives a log-odds for every step."""
 
     network: PreTrainedModel
-
-    def __init__(self) -> None:
-        """Without a concentration; see `add_concentration`."""
-        super().__init__()
-        self.concentration: nn.Linear | None = None
 
     @classmethod
     @abstractmethod
@@ -59,64 +48,16 @@ class StepModel(nn.Module, ABC):
     def forward(self, batch: StepBatch | Tensor) -> Tensor:
         """Log-odds that each step is sound [batch, steps], or of three classes [batch, steps, 3].
 
-        With a concentration: log-odds of the mean, and log-concentration [batch, steps, 2].
-
         Args:
             batch: solutions, or what `observe` gave for them.
         """
         observed = batch if isinstance(batch, Tensor) else self.observe(batch)
-        logits = self.apply_head(observed)
-        if self.concentration is None:
-            return logits
-        with torch.autocast(observed.device.type, enabled=False):
-            free = self.concentration(observed.float())[..., 0]
-        return torch.stack([logits.float(), _MIDDLE + _REACH * (free / _REACH).tanh()], dim=-1)
+        return self.apply_head(observed)
 
     @staticmethod
     def log_odds(logits: Tensor) -> Tensor:
         """Log-odds that each step is sound [batch, steps], from what `forward` gives."""
-        if logits.dim() == 2:
-            return logits
-        return logits[..., 0] if logits.shape[-1] == 2 else three_class_log_odds(logits)
-
-    def add_concentration(self) -> None:
-        """Learn how sure the mean is, too: a linear layer beside the head, which stays as it is.
-
-        The mean remains a score like any other model's: whoever knows nothing of the concentration
-        loads, serves and scores with the head alone.
-        """
-        self.concentration = nn.Linear(self.observed_width, 1)
-        for weight in self.concentration.parameters():
-            nn.init.zeros_(weight)
-
-    def concentration_modules(self) -> list[nn.Module]:
-        """The layer of the concentration, or none."""
-        return [] if self.concentration is None else [self.concentration]
-
-    def save_concentration(self, folder: Path) -> None:
-        """Save it, if there is one, in `CONCENTRATION_FILE`."""
-        if self.concentration is None:
-            return
-        (folder / CONCENTRATION_FILE).parent.mkdir(exist_ok=True)
-        state = {k: v.contiguous() for k, v in self.concentration.state_dict().items()}
-        save_file(state, folder / CONCENTRATION_FILE, metadata={"format": "pt"})
-
-    def load_concentration(self, folder: Path) -> None:
-        """Load what `save_concentration` has written.
-
-        Raises:
-            EngineError: it is missing or damaged, or does not fit this model.
-        """
-        self.add_concentration()
-        assert self.concentration is not None
-        found = load_tensors(folder / CONCENTRATION_FILE)
-        wanted = self.concentration.state_dict()
-        if {k: v.shape for k, v in found.items()} != {k: v.shape for k, v in wanted.items()}:
-            raise EngineError(
-                f"{folder / CONCENTRATION_FILE}: holds weights that do not fit this model. Copy "
-                "the whole folder again, or train the model again"
-            )
-        self.concentration.load_state_dict(found)
+        return logits if logits.dim() == 2 else three_class_log_odds(logits)
 
     @property
     @abstractmethod
@@ -234,7 +175,6 @@ def start_step_model(
     settings: ModelSettings,
     *,
     has_neutral: bool = False,
-    has_concentration: bool = False,
     trains_body: bool = True,
     device: str = "cpu",
     key: str = "base",
@@ -244,7 +184,6 @@ def start_step_model(
     Args:
         settings: of the network; `base` is a folder or a Hugging Face name.
         has_neutral: its classes are wrong, neutral and sound; of a classifier of tokens.
-        has_concentration: it gives a mean and how sure that is, in place of a mean alone.
         trains_body: the body will be trained, so that its states are worth seeing.
         device: torch device that it will be trained on.
         key: of the setting that names the base, for messages.
@@ -257,17 +196,13 @@ def start_step_model(
     )
     kind = _step_model(settings.head)
     settings = settings.model_copy(update={"dtype": dtype})
-    model = kind.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
-    if has_concentration:
-        model.add_concentration()
-    return model
+    return kind.start(settings, key=key, has_neutral=has_neutral, trains_body=trains_body)
 
 
 def load_step_model(
     folder: Path,
     head: str,
     *,
-    has_concentration: bool = False,
     dtype: str = "float32",
     trust_remote_code: bool = False,
 ) -> StepModel:
@@ -276,17 +211,13 @@ def load_step_model(
     Args:
         folder: of its files.
         head: name of its head, in `HEADS`.
-        has_concentration: it was saved with a concentration.
         dtype: torch dtype of the body.
         trust_remote_code: run Python code that comes with it.
 
     Raises:
         EngineError: it cannot be loaded.
     """
-    model = _step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
-    if has_concentration:
-        model.load_concentration(folder)
-    return model
+    return _step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
 
 
 def _step_model(head: str) -> type[StepModel]:

@@ -49,8 +49,6 @@ HEAD_FILE = "likelihood_head/head.safetensors"
 """Of head=likelihood; in a folder of its own: servers load every file of weights beside a model's
 configuration."""
 
-CONCENTRATION_FILE = "concentration_head/head.safetensors"
-"""Of a model that gives a concentration beside each mean; in a folder of its own, likewise."""
 
 HeadName = Annotated[str, OneOf(tuple(HEADS))]
 

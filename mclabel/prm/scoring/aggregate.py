@@ -71,9 +71,6 @@ class StepEstimates(NamedTuple):
 
     scores: list[float]
     """One per step: the probability that it is sound."""
-    concentrations: list[float] | None = None
-    """One per step, how sure the score is: the step's value is Beta(s c, (1 - s) c). None of a
-    scorer that was not trained on counts (target=beta)."""
     num_tokens: int = 0
     """Tokens that were sampled for them, by a scorer that samples."""
 

@@ -20,7 +20,7 @@ from mclabel.data.readers.judged import JudgedSolution
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.encode import StepEncoder, template_fault
-from mclabel.prm.model.settings import CONCENTRATION_FILE, HEAD_FILE, HeadName
+from mclabel.prm.model.settings import HEAD_FILE, HeadName
 from mclabel.run.shards.manifest import versions
 
 MANIFEST = "prm.json"
@@ -33,8 +33,6 @@ class PrmManifest(Settings):
     kind: Literal["prm", "orm"]
     """An `orm` was trained on outcomes alone: only its last score means something."""
     head: HeadName
-    has_concentration: bool = False
-    """Beside each score it gives how sure that is (target=beta)."""
     step_token: str | None = Field(min_length=1)
     """Follows every step; None scores at each step's last token."""
     template: str | None
@@ -129,7 +127,7 @@ def scorer_fingerprint(path: str | Path) -> str:
         path: as of `model_folder`.
     """
     folder = model_folder(path)
-    parts = [folder, (folder / HEAD_FILE).parent, (folder / CONCENTRATION_FILE).parent]
+    parts = [folder, (folder / HEAD_FILE).parent]
     return "-".join(weights_fingerprint(part) for part in parts if part.is_dir())
 
 

@@ -26,8 +26,7 @@ from mclabel.prm.model.heads import (
     token_logprobs,
 )
 from mclabel.prm.model.network import StepModel, load_network
-from mclabel.prm.scoring.aggregate import StepEstimates
-from mclabel.prm.scoring.score import step_estimates
+from mclabel.prm.scoring.score import step_scores
 
 SAMPLE = 1 << 18
 """Numbers of a tensor that its fingerprint rests on, of either end."""
@@ -84,8 +83,8 @@ def read_body(model: StepModel) -> PreTrainedModel | None:
     return None
 
 
-def estimate_readings(model: StepModel, readings: Sequence[Reading]) -> list[StepEstimates]:
-    """As `PRM.estimate_encoded`, by a head on a body that `read_body` gives."""
+def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
+    """As `PRM.score_encoded`, by a head on a body that `read_body` gives."""
     if not readings:
         return []
     device = next(model.parameters()).device
@@ -93,7 +92,7 @@ def estimate_readings(model: StepModel, readings: Sequence[Reading]) -> list[Ste
     with torch.inference_mode():
         logits = model(features.view(1, -1, NUM_FEATURES))[0].float()
     parts = logits.split([len(one.steps) for one in readings])
-    return [step_estimates(model, part) for part in parts]
+    return [step_scores(model, part) for part in parts]
 
 
 def body_fingerprint(network: PreTrainedModel) -> str:

@@ -81,7 +81,6 @@ class PRM:
         model = load_step_model(
             folder,
             manifest.head,
-            has_concentration=manifest.has_concentration,
             dtype=dtype,
             trust_remote_code=trust_remote_code,
         )
@@ -137,20 +136,11 @@ class PRM:
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float]]:
         """As `score`, for encoded solutions. Equal ones are computed once."""
-        return [one.scores for one in self.estimate_encoded(encoded, on_progress=on_progress)]
 
-    def estimate_encoded(
-        self,
-        encoded: Sequence[EncodedSolution],
-        *,
-        on_progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> list[StepEstimates]:
-        """As `score_encoded`, with how sure each score is where the model says so."""
-
-        def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[StepEstimates]:
+        def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             rows = self.model(batch).float()
             return [
-                step_estimates(self.model, row[: len(one.positions)])
+                step_scores(self.model, row[: len(one.positions)])
                 for one, row in zip(group, rows, strict=True)
             ]
 
@@ -163,16 +153,15 @@ class PRM:
         )
 
 
-def step_estimates(model: StepModel, logits: Tensor) -> StepEstimates:
-    """What a model's logits say of the steps of one solution.
+def step_scores(model: StepModel, logits: Tensor) -> list[float]:
+    """Probabilities that the steps of one solution are sound.
 
     Args:
         model: that gave them.
         logits: of its steps, as of `StepModel.forward` without the first dimension.
     """
-    scores = model.log_odds(logits[None])[0].sigmoid().tolist()
-    sure = None if model.concentration is None else logits[:, 1].exp().tolist()
-    return StepEstimates(scores, sure)
+    scores: list[float] = model.log_odds(logits[None])[0].sigmoid().tolist()
+    return scores
 
 
 def estimate_steps(

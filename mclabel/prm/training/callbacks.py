@@ -20,7 +20,6 @@ from mclabel.prm.examples.encode import EncodedSolution, Example
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.checkpoint import save_weights, writing
 from mclabel.prm.training.distributed import from_first, is_sharded
-from mclabel.prm.training.losses import step_loss
 
 VALIDATION_LOSS = "validation_loss"
 
@@ -124,8 +123,7 @@ class Validation:
     num_steps: int
     """With a label."""
     loss: float | None
-    """Mean cross-entropy of the labelled steps; of a model with concentrations the mean of the
-    Beta-Binomial loss that it is trained with."""
+    """Mean cross-entropy of the labelled steps."""
     accuracy: float | None
     """Share of labelled steps on the right side of 0.5 (targets rounded)."""
     f1_wrong: float | None
@@ -162,27 +160,12 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
     targets = np.array([nan if t is None else t for e in chosen for t in e.targets])
     labelled = ~np.isnan(targets)
     figures = step_figures(logits[labelled], targets[labelled])
-    if model.concentration is not None and labelled.any():
-        figures["loss"] = _counts_loss(torch.cat(outputs), chosen)
     return Validation(
         num_solutions=len(chosen),
         num_steps=int(labelled.sum()),
         **figures,
         pair_accuracy=_pair_accuracy(chosen, scores),
     )
-
-
-def _counts_loss(outputs: Tensor, examples: Sequence[Example]) -> float:
-    """Mean Beta-Binomial loss of the labelled steps.
-
-    Args:
-        outputs: [steps, 2], of all steps of all examples.
-        examples: with trials.
-    """
-    targets = torch.tensor([nan if t is None else t for e in examples for t in e.targets])
-    trials = torch.tensor([num for e in examples for num in e.trials])
-    total = step_loss(outputs, targets, torch.ones_like(targets), trials=trials)
-    return float(total) / int((~targets.isnan()).sum())
 
 
 def step_figures(

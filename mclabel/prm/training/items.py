@@ -97,9 +97,8 @@ class Items(Dataset[Item]):
 def collate(items: Sequence[Item]) -> dict[str, Tensor]:
     """A worker's batch: what the model reads or what its frozen body gave, targets and weights.
 
-    Targets and weights are [batch, steps], NaN and 0 where there is no step, and so are `trials`,
-    which are 0 where there are none; `num_steps`, `right`
-    (-1 unknown) and `problems` (equal numbers for one problem) are [batch].
+    Targets and weights are [batch, steps], NaN and 0 where there is no step; `num_steps` is
+    [batch].
     """
     examples, nan = [item.example for item in items], float("nan")
     observed = [item.observed for item in items if item.observed is not None]
@@ -111,7 +110,6 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
             for name, part in vars(make_batch([e.encoded for e in examples])).items()
             if part is not None
         }
-    numbers: dict[str, int] = {}
     targets = _padded([[nan if t is None else t for t in e.targets] for e in examples], nan)
     weights = _padded([e.weights for e in examples], 0.0)
     if (factors := items[0].factors) is not None:
@@ -120,66 +118,55 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
         **inputs,
         "targets": targets,
         "weights": weights,
-        "trials": _padded([e.trials or (0,) * len(e.targets) for e in examples], 0.0),
         "num_steps": torch.tensor([len(e.targets) for e in examples]),
-        "right": torch.tensor([-1 if e.right is None else int(e.right) for e in examples]),
-        "problems": torch.tensor(
-            [numbers.setdefault(e.problem_id, len(numbers)) for e in examples]
-        ),
     }
 
 
-def rows_together(batch: dict[str, Tensor], *, by_problem: bool) -> list[list[int]]:
-    """Rows of a batch that must not be parted, the longest first: of one problem, or each."""
+def longest_first(batch: dict[str, Tensor]) -> list[int]:
+    """Rows of a batch, the longest first."""
     lengths = batch["mask"].sum(1).tolist()
-    units: dict[int, list[int]] = {}
-    for row, problem in enumerate(batch["problems"].tolist()):
-        units.setdefault(problem if by_problem else row, []).append(row)
-    return sorted(units.values(), key=lambda rows: -max(lengths[row] for row in rows))
+    return sorted(range(len(lengths)), key=lambda row: -lengths[row])
 
 
-def num_pieces(batch: dict[str, Tensor], units: Sequence[list[int]], most_tokens: int) -> int:
-    """The fewest pieces of about as many units each that hold no more tokens, padding included.
+def num_pieces(batch: dict[str, Tensor], rows: Sequence[int], most_tokens: int) -> int:
+    """The fewest pieces of about as many rows each that hold no more tokens, padding included.
 
     Args:
         batch: as `collate` makes it.
-        units: `rows_together`.
-        most_tokens: in a piece; a single unit may have more.
+        rows: in the order in which they are cut.
+        most_tokens: in a piece; a single row may have more.
     """
     lengths = batch["mask"].sum(1).tolist()
-    for number in range(1, len(units)):
-        pieces = [[row for unit in piece for row in unit] for piece in _split(units, number)]
-        if all(len(rows) * max(lengths[row] for row in rows) <= most_tokens for rows in pieces):
+    for number in range(1, len(rows)):
+        pieces = _split(rows, number)
+        if all(len(some) * max(lengths[row] for row in some) <= most_tokens for some in pieces):
             return number
-    return len(units)
+    return len(rows)
 
 
-def cut(
-    batch: dict[str, Tensor], units: Sequence[list[int]], number: int
-) -> list[dict[str, Tensor]]:
+def cut(batch: dict[str, Tensor], rows: Sequence[int], number: int) -> list[dict[str, Tensor]]:
     """A batch in so many pieces, with no more padding than they need.
 
-    Where there are more pieces than units, the last ones hold a solution of weight 0.
+    Where there are more pieces than rows, the last ones hold a solution of weight 0.
     """
     pieces = []
-    for some in _split(units, number):
-        rows = torch.tensor([row for unit in some or units[-1:] for row in unit])
-        piece = {name: part[rows] if part.dim() else part for name, part in batch.items()}
+    for some in _split(rows, number):
+        chosen = torch.tensor(list(some or rows[-1:]))
+        piece = {name: part[chosen] if part.dim() else part for name, part in batch.items()}
         width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())
-        of_tokens, of_steps = ("ids", "mask"), ("positions", "targets", "weights", "trials")
+        of_tokens, of_steps = ("ids", "mask"), ("positions", "targets", "weights")
         for names, most in ((of_tokens, width), (of_steps, steps)):
             piece |= {name: piece[name][:, :most] for name in names if name in piece}
         if not some:
             piece["weights"] = torch.zeros_like(piece["weights"])
-            piece["right"] = torch.full_like(piece["right"], -1)
         pieces.append(piece)
     return pieces
 
 
-def _split(units: Sequence[list[int]], number: int) -> list[Sequence[list[int]]]:
-    size, longer = divmod(len(units), number)
+def _split(rows: Sequence[int], number: int) -> list[Sequence[int]]:
+    size, longer = divmod(len(rows), number)
     ends = [i * size + min(i, longer) for i in range(number + 1)]
-    return [units[a:b] for a, b in pairwise(ends)]
+    return [rows[a:b] for a, b in pairwise(ends)]
 
 
 def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:
@@ -203,7 +190,6 @@ class LengthGroupedSampler(Sampler[int]):
         lengths: Sequence[int],
         batch_size: int,
         seed: int,
-        problems: Sequence[str] | None = None,
         *,
         fill: bool = False,
     ) -> None:
@@ -213,12 +199,10 @@ class LengthGroupedSampler(Sampler[int]):
             lengths: of the examples, in tokens.
             batch_size: of an optimizer step, over all workers.
             seed: of the order.
-            problems: of the examples; those of one problem are then kept together.
             fill: fill the last batch up with the index behind the last example. Several workers
                 must have equal shares, and would be given examples twice.
         """
         self._lengths, self._batch_size, self._seed = lengths, batch_size, seed
-        self._problems = problems
         self._missing = -len(lengths) % batch_size if fill else 0
         self._epoch = 0
 
@@ -231,11 +215,11 @@ class LengthGroupedSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         rng = random.Random(f"{self._seed}:{self._epoch}")
-        order = self._shuffled(rng)
+        order = rng.sample(range(len(self._lengths)), len(self._lengths))
         span = self._batch_size * MEGABATCH
         groups = []
         for start in range(0, len(order), span):
-            part = self._by_length(order[start : start + span])
+            part = sorted(order[start : start + span], key=self._lengths.__getitem__)
             groups += [
                 part[i : i + self._batch_size] for i in range(0, len(part), self._batch_size)
             ]
@@ -245,26 +229,3 @@ class LengthGroupedSampler(Sampler[int]):
         rest = [group for group in groups if len(group) < self._batch_size]
         nothing = [len(self._lengths)] * self._missing
         return (index for group in (*whole, *rest, nothing) for index in group)
-
-    def _shuffled(self, rng: random.Random) -> list[int]:
-        if self._problems is None:
-            return rng.sample(range(len(self._lengths)), len(self._lengths))
-        members = self._members(range(len(self._lengths)))
-        return [
-            i for unit in rng.sample(members, len(members)) for i in rng.sample(unit, len(unit))
-        ]
-
-    def _by_length(self, part: Sequence[int]) -> list[int]:
-        if self._problems is None:
-            return sorted(part, key=self._lengths.__getitem__)
-        units = self._members(part)
-        units.sort(key=lambda unit: max(self._lengths[i] for i in unit))
-        return [i for unit in units for i in unit]
-
-    def _members(self, indices: Sequence[int]) -> list[list[int]]:
-        """The indices by problem, in the order in which problems come up."""
-        assert self._problems is not None
-        units: dict[str, list[int]] = {}
-        for index in indices:
-            units.setdefault(self._problems[index], []).append(index)
-        return list(units.values())

@@ -196,13 +196,12 @@ def _show(number: int, example: Example, decode: Callable[[Sequence[int]], str])
     encoded, start = example.encoded, example.encoded.num_prompt
     lines = [f"example {number} (problem {example.problem_id})"]
     lines.append(f"  prompt {start} tokens … {decode(encoded.ids[max(0, start - 12) : start])!r}")
-    trials = example.trials or (0,) * len(example.targets)
-    for position, target, num in zip(encoded.positions, example.targets, trials, strict=True):
+    for position, target in zip(encoded.positions, example.targets, strict=True):
         tokens = [
             f"{i}:{decode(encoded.ids[i : i + 1])!r}"
             for i in range(max(start, position - TOKENS_BEFORE), position + 1)
         ]
-        label = "no label" if target is None else f"{target:.2f}{f' of {num}' if num else ''}"
+        label = "no label" if target is None else f"{target:.2f}"
         lines.append(f"  {'  '.join(tokens)}  <- {label}")
         start = position + 1
     return "\n".join(lines)

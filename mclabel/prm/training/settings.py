@@ -65,9 +65,6 @@ class TrainerSettings(Settings):
     """`cross_entropy`, `mse` (of the probability), or `module:function`."""
     balance: bool = False
     """Whether sound and wrong steps have the same total weight in the loss."""
-    pair_weight: float = Field(0.0, ge=0, le=MAX_AMOUNT)
-    """Weight of a ranking loss over pairs of a right and a wrong solution to a problem, relative to
-    the step loss. 0 turns it off."""
     epochs: float = Field(3.0, gt=0, le=MAX_COUNT)
     """Number of passes over the training solutions."""
     max_steps: int | None = Field(None, ge=1, le=MAX_TOKENS)
@@ -75,8 +72,7 @@ class TrainerSettings(Settings):
     batch_size: int = Field(16, ge=1, le=MAX_COUNT)
     """Solutions per optimizer step, over all workers."""
     micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1, le=MAX_TOKENS)
-    """Most tokens, padding included, that a worker processes at once, but at least one solution
-    (with `pair_weight`, one problem's)."""
+    """Most tokens, padding included, that a worker processes at once, but at least one solution."""
     backbone_lr: float | None = Field(None, ge=0, le=MAX_AMOUNT)
     """Learning rate of the base's weights or adapters; 0 freezes the base. null: 1e-4 for adapters,
     1e-5 for weights."""

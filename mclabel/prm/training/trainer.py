@@ -52,11 +52,11 @@ from mclabel.prm.training.items import (
     balance,
     collate,
     cut,
+    longest_first,
     num_pieces,
     observe,
-    rows_together,
 )
-from mclabel.prm.training.losses import num_pairs, pair_loss, step_loss
+from mclabel.prm.training.losses import step_loss
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.run.trainings import BEST, CHECKPOINTS
 
@@ -175,7 +175,6 @@ class _StepTrainer(WholeCheckpoints, Trainer):
             examples.lengths,
             self._settings.batch_size,
             self.args.seed,
-            examples.problem_ids if self._settings.pair_weight else None,
             fill=self.args.world_size > 1,
         )
 
@@ -197,15 +196,10 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         """The loss of a piece of a batch, as its share of the whole optimizer step."""
-        targets, weights, trials = (inputs.pop(n) for n in ("targets", "weights", "trials"))
-        num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
-        pair_scale = inputs.pop("pair_scale")
+        targets, weights, _ = (inputs.pop(n) for n in ("targets", "weights", "num_steps"))
         observed = inputs.pop("observed", None)
         logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
-        loss = step_loss(logits, targets, weights, loss=self._settings.loss, trials=trials)
-        if self._settings.pair_weight:
-            scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
-            loss = loss + pair_scale * pair_loss(scores, right, problems)
+        loss = step_loss(logits, targets, weights, loss=self._settings.loss)
         assert isinstance(num_items_in_batch, Tensor)
         # Gradients are averaged over workers; the total is of all of them.
         scale = self.accelerator.num_processes / num_items_in_batch.clamp(min=1e-9)
@@ -234,18 +228,14 @@ class _StepTrainer(WholeCheckpoints, Trainer):
 
     def _pieces(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
         """Cut a batch; all workers into as many pieces, as they compute split layers together."""
-        # As much as the steps' loss, at weight 1: pairs are averaged, then weighed like steps.
-        weight = (inputs["weights"] * ~inputs["targets"].isnan()).sum()
-        count = num_pairs(inputs["right"], inputs["problems"])
-        inputs["pair_scale"] = self._settings.pair_weight * weight / max(1, count)
         if "observed" in inputs:
             return [inputs]
-        units = rows_together(inputs, by_problem=self._settings.pair_weight > 0)
-        number = num_pieces(inputs, units, self._settings.micro_tokens)
+        rows = longest_first(inputs)
+        number = num_pieces(inputs, rows, self._settings.micro_tokens)
         if self.accelerator.num_processes > 1:
             needed = self.accelerator.gather(torch.tensor([number], device=self.args.device))
             number = int(needed.max())
-        return cut(inputs, units, number)
+        return cut(inputs, rows, number)
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         norm: Tensor = super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]

@@ -76,7 +76,6 @@ def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
         _curves(result, f"{identity}-curves"),
         _falls(result, report["num_fooled"], f"{identity}-falls"),
         _pairs(result, f"{identity}-pairs"),
-        _early(result, size),
         _groups(result, size),
         _fooled(report["fooled"], is_code=report["is_code"]),
     )
@@ -142,31 +141,6 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
         "Left of zero a scorer chooses worse among more samples: it is over-optimised. A dash: "
         f"N={size} is its best. Fooled: problems with a right sample of which a wrong one scores "
         "higher.",
-    )
-
-
-def _early(result: Mapping[str, Any], size: str) -> Html:
-    """What stopping early saves, where it was measured."""
-    found = result.get("adaptive") or {}
-    if not found:
-        return join()
-    rows = [
-        [
-            name,
-            _interval(one["accuracy"]),
-            _interval(one["full"]),
-            _interval(one["less"], "+.3f"),
-            f"{one['num_samples']['value']:.1f}",
-            _interval(one["tokens"], ".2f"),
-        ]
-        for name, one in found.items()
-    ]
-    stop_when = next(iter(found.values()))["stop_when"]
-    return table(
-        ["scorer", "accuracy", f"from all {size}", "change", "mean N", "share of tokens"],
-        rows,
-        caption="Stopping early: samples are drawn until the leader is sure "
-        f"(stop_when={stop_when:g})",
     )
 
 

@@ -55,7 +55,6 @@ SCHEMA = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("votes", pa.list_(pa.int32()), nullable=False),
         pa.field("scores", pa.list_(pa.float64()), nullable=False),
-        pa.field("concentrations", pa.list_(pa.float64()), nullable=False),
         pa.field("flags", pa.list_(FLAG), nullable=False),
         pa.field("answers", pa.list_(_ANSWER), nullable=False),
         pa.field("num_tokens", pa.int64()),

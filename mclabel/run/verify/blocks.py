@@ -172,10 +172,9 @@ def check_opinions(
 
 
 def _check_numbers(store: Store, name: str, table: pa.Table) -> None:
-    for column, what in (("scores", "score"), ("concentrations", "concentration")):
-        for numbers in table[column].to_pylist():
-            if any(number is None or not math.isfinite(number) for number in numbers):
-                raise damaged(store, name, f"holds a {what} that is not a finite number")
+    for numbers in table["scores"].to_pylist():
+        if any(number is None or not math.isfinite(number) for number in numbers):
+            raise damaged(store, name, "holds a score that is not a finite number")
 
 
 def _check_items(
