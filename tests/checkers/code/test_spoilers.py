@@ -10,7 +10,7 @@ import pytest
 from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades
 
-RUNS = 3
+RUNS = 1
 GOLD = "assert f() == 'as new'"
 _HEAD = "import ctypes, fcntl, os, resource, sys, time\nlibc = ctypes.CDLL(None)\n"
 SPOILERS = {
@@ -86,18 +86,19 @@ def _programs() -> list[str]:
 def test_every_program_has_the_verdict_that_it_has_alone() -> None:
     programs = _programs()
     limits = {"time_s": 1.5}
-    alone = [
-        (one.verdict, one.reason)
-        for program in programs
+    alone = {
+        program: (one.verdict, one.reason)
+        for program in dict.fromkeys(programs)
         for one in grades(code_checker(processes=1, **limits), GOLD, [program])
-    ]
-    assert alone[:30] == [(Verdict.RIGHT, "passed")] * 30
+    }
+    assert alone[programs[0]] == (Verdict.RIGHT, "passed")
     checker, chance = code_checker(processes=2, **limits), random.Random(0)
     for _ in range(RUNS):
-        order = [chance.randrange(len(programs)) for _ in range(200)]
-        found = grades(checker, GOLD, [programs[at] for at in order])
+        order = [chance.choice(programs) for _ in range(200)]
+        found = grades(checker, GOLD, order)
         now = [(one.verdict, one.reason) for one in found]
-        assert [(at, *one) for at, one in zip(order, now, strict=True) if one != alone[at]] == []
+        pairs = zip(order, now, strict=True)
+        assert [(program, one) for program, one in pairs if one != alone[program]] == []
 
 
 def test_what_a_program_does_to_the_first_process_is_its_own() -> None:
