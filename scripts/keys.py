@@ -105,7 +105,7 @@ MIN_SHARED = 3
 """Number of keys under one prefix from which a reference is shorter than their rows."""
 ALIKE = re.compile(r"`[\w.]+`: as \[(\w+): (\w+)\](\(#[\w-]+\))")
 """A reference to the section of another verb that nothing is added to."""
-MIN_LIKENESS = 0.5
+MIN_LIKENESS = 0.51
 """Share of keys that two sections have alike from which the later one refers to the earlier."""
 
 
