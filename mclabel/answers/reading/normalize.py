@@ -12,6 +12,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from mclabel.answers.reading.languages import in_english
+
 MAX_LENGTH = 1000
 """Longer answers are only compared as texts."""
 
@@ -29,6 +31,7 @@ def normalize(answer: str) -> str:
         return text
     if len(text) > MAX_LENGTH:
         return text
+    text = in_english(text)
     if not text.isascii():
         text = _to_ascii(text)
     text = _without_math_dollars(text)
