@@ -14,36 +14,52 @@ from mclabel.answers.reading.scripts import plain_signs
 
 _COLON = r"[*_ ]{0,3}[:：=]"
 _TO = r"(?: (?:to|auf|à|a|al|на|к|zu|zur)\b[^.:：\n]{0,60}?)?"
+_OPTION = (
+    r"(?: (?:(?:la|el|l'|a|o|die|le)? ?(?:opción|letra|lettre|option|opção|alternativa)|"
+    r"(?:la|el|a|o|le)(?= \(?\*{0,2}\(?[A-J]\b))(?!\w))?"
+)
+"""An option named before its letter: `la opción B`, `a (B)`."""
 _PHRASES = {
     "chinese": (
-        rf"(?:答案|正确选项|正確選項|正确答案|结果|結果)(?:\]|】)?[*_ ]{{0,3}}"
-        rf"(?:(?:就|应该|應該|应|應|也|分别|依次|最终|即)?(?:是|为|為|等于|等於|选|選)[:：]?|[:：=]|(?<=[\]】]))"
-        rf"|(?:故|应|應|所以|因此|综上,?|本题)(?:正确答案)?(?:选|選|填)(?:择|擇)?[:：]?(?=\s?[(（]?[A-J\d$])"
-        rf"|(?:^|(?<=\n))答[:：]"
+        r"(?:答案|正确选项|正確選項|正确答案|结果|結果)(?:\]|】)?[*_ ]{0,3}"
+        r"(?:(?:就|应该|應該|应|應|也|分别|依次|最终|即)?(?:是|为|為|等于|等於|选|選)[:：]?|"
+        r"[:：=]|(?<=[\]】]))"
+        r"|(?:故|应|應|所以|因此|综上,?|本题)(?:正确答案)?(?:选|選|填)(?:择|"
+        r"擇)?[:：]?(?=\s?[(（]?[A-J\d$])"
+        r"|(?:^|(?<=\n))答[:：]"
     ),
     "japanese": r"(?:答え|答|解答|正解|回答)(?:は|が|[:：=])[,、]?",
     "korean": r"(?:정답|해답|답변|답)[*_]{0,2} ?(?:은|는|[:：=])",
     "russian": (
-        rf"ответ(?:ом)?{_TO}(?:[*_ ]{{0,3}}[:：=]| ?[—–-]| (?:равен|равно|является|будет|это)\b| (?=[($\d-]))"
+        rf"ответ(?:ом)?{_TO}(?:[*_ ]{{0,3}}[:：=]| ?[—–-]| (?:равен|равно|является|будет|"
+        rf"это)\b| (?=[($\d-]))"
     ),
     "spanish": (
-        rf"(?:respuesta|opción|resultado|solución){_TO}(?: (?:final|correcta|definitiva))*"
-        rf"(?:{_COLON}| (?:es|sería|será)\b)(?: (?:entonces|por tanto|pues|la opción|la letra)\b)?"
+        rf"(?:respuesta|alternativa|opción|resultado|solución){_TO}(?: (?:final|correcta|"
+        rf"definitiva))*"
+        rf"(?:{_COLON}| (?:es|sería|será)\b)(?: (?:entonces|por tanto|pues)\b)?{_OPTION}"
     ),
     "french": (
         rf"(?:réponse|résultat|solution){_TO}(?: (?:finale|correcte|exacte|final))*"
-        rf"(?:{_COLON}| (?:est|serait|sera)\b)(?: (?:donc|alors|la lettre|l'option)\b)*"
+        rf"(?:{_COLON}| (?:est|serait|sera)\b)(?: (?:donc|alors)\b)?{_OPTION}"
     ),
     "german": (
-        rf"(?:antwort|ergebnis|lösung){_TO}(?:{_COLON}| (?:lautet|ist|beträgt|wäre)\b)(?: (?:also|daher|somit|folglich)\b)*"
+        rf"(?:antwort|ergebnis|lösung){_TO}(?:{_COLON}| (?:lautet|ist|beträgt|"
+        rf"wäre)\b)(?: (?:also|daher|somit|folglich)\b)*"
         r"|(?:ist|lautet) (?:also )?die (?:richtige |endgültige )?antwort(?=:? [($\d*\\A-J-])"
     ),
     "portuguese": (
         rf"(?:resposta|alternativa|gabarito|opção){_TO}(?: (?:final|correta|certa))*"
-        rf"(?:{_COLON}| (?:é|será|seria)(?!\w))(?: (?:então|portanto|a letra|letra|a opção)\b)*"
+        rf"(?:{_COLON}| (?:é|será|seria)(?!\w))(?: (?:então|portanto)\b)?{_OPTION}"
     ),
-    "italian": rf"risposta(?: (?:finale|corretta|esatta))*(?:{_COLON}| è(?!\w))(?: (?:quindi|dunque)\b)?",
-    "indonesian": rf"(?:jawaban(?:nya)?)(?: (?:akhir|akhirnya|yang benar))*(?:{_COLON}| (?:adalah|ialah)\b)",
+    "italian": (
+        rf"risposta(?: (?:finale|corretta|esatta))*(?:{_COLON}| è(?!\w))(?: (?:quindi|"
+        rf"dunque)\b)?"
+    ),
+    "indonesian": (
+        rf"(?:jawaban(?:nya)?)(?: (?:akhir|akhirnya|yang benar))*(?:{_COLON}| (?:adalah|"
+        rf"ialah)\b)"
+    ),
     "vietnamese": rf"(?:đáp án|đáp số|kết quả)(?: (?:đúng|cuối cùng))*(?:{_COLON}| là\b)",
     "turkish": rf"(?:cevap|yanıt|cevabı)(?:{_COLON})",
     "polish": rf"odpowiedź(?:{_COLON}| to\b)",
@@ -52,71 +68,107 @@ _PHRASES = {
         rf"(?:الإجابة|الاجابة|الجواب|إجابة|جواب|الناتج)(?: (?:الصحيحة|النهائية|الصحيح|النهائي))*"
         rf"(?: (?:هي|هو)(?!\w)|{_COLON})(?:{_COLON})?"
     ),
-    "hindi": rf"(?:उत्तर|जवाब|सही विकल्प)(?:{_COLON}| (?:है|हैं|होगा)[:,]?| ?-| (?=[($\dA-J*\\]))",
-    "bengali": rf"(?:উত্তর|সঠিক বিকল্প)(?:টি)?(?:{_COLON}| (?:হলো|হল|হচ্ছে|হবে|হয়)[:,]?| ?-| (?=[($\d*\\]))",
-    "thai": rf"คำตอบ(?:ที่ถูกต้อง|สุดท้าย|ที่ถูก|ของข้อนี้)*(?: ?(?:ก็คือ|คือ|เท่ากับ|เป็น)|{_COLON})(?:{_COLON})?",
+    "hindi": (
+        rf"(?:उत्तर|जवाब|सही विकल्प)(?:{_COLON}| (?:है|हैं|होगा)[:,]?| ?-| (?=[($\dA-J*\\]|"
+        rf"विकल्प))(?: ?विकल्प)?"
+    ),
+    "bengali": (
+        rf"(?:উত্তর|সঠিক বিকল্প)(?:টি)?(?:{_COLON}| (?:হলো|হল|হচ্ছে|হবে|হয়)[:,]?| ?-|"
+        rf" (?=[($\d*\\]))"
+    ),
+    "thai": (
+        rf"คำตอบ(?:ที่ถูกต้อง|สุดท้าย|ที่ถูก|ของข้อนี้)*(?: ?(?:ก็คือ|คือ|เท่ากับ|เป็น)|"
+        rf"{_COLON})(?:{_COLON})?"
+    ),
+    "thai_verb": rf"(?<!คำ)ตอบ(?:{_COLON})?(?= ?[\dA-Jกขคง(])",
     "telugu": rf"(?:సమాధానం|జవాబు)(?:{_COLON}| ?-| (?=[($\dA-J*\\]))",
     "swahili": rf"jibu(?: (?:sahihi|la mwisho|lake|letu))*(?: ni\b|{_COLON})",
 }
 _KEYWORDS = (
-    "答", "结果", "結果", "正解", "选", "選", "填", "답", "твет", "espuesta", "pción", "esultado", "olución",
-    "éponse", "ésultat", "olution", "ntwort", "rgebnis", "ösung", "esposta", "lternativa", "abarito", "pção",
-    "isposta", "awaban", "áp án", "áp số", "ết quả", "evap", "anıt", "dpowiedź", "ntwoord", "إجابة", "اجابة",
-    "جواب", "الناتج", "उत्तर", "जवाब", "विकल्प", "উত্তর", "বিকল্প", "คำตอบ", "సమాధానం", "జవాబు", "ibu",
+    "答", "结果", "結果", "正解", "选", "選", "填", "답", "твет", "espuesta", "pción",
+    "esultado", "olución", "éponse", "ésultat", "olution", "ntwort", "rgebnis", "ösung",
+    "esposta", "lternativa", "abarito", "pção", "isposta", "awaban", "áp án", "áp số", "ết quả",
+    "evap", "anıt", "dpowiedź", "ntwoord", "إجابة", "اجابة", "جواب", "الناتج", "उत्तर", "जवाब",
+    "विकल्प", "উত্তর", "বিকল্প", "ตอบ", "సమాధానం", "జవాబు", "ibu",
 )  # fmt: skip
 _ASCII_KEYWORDS = (
-    "ntwort", "espuesta", "esposta", "isposta", "lternativa", "abarito", "awaban", "ntwoord", "ibu", "rgebnis",
-    "esultado", "evap",
+    "ntwort", "espuesta", "esposta", "isposta", "lternativa", "abarito", "awaban", "ntwoord",
+    "ibu", "rgebnis", "esultado", "evap",
 )  # fmt: skip
 """Parts of the words for "answer", which are found in a tenth of the time of a pattern."""
-_LEAD = 12
+_LEAD = 32
 """Characters before a keyword at which its phrase may begin."""
 _ANNOUNCEMENT = re.compile(
     "|".join(f"(?P<{name}>{phrase})" for name, phrase in _PHRASES.items()), re.IGNORECASE
 )
 _DECIMAL_COMMAS = frozenset(
-    "russian spanish french german portuguese italian indonesian vietnamese turkish polish dutch".split()
+    "russian spanish french german portuguese italian indonesian vietnamese turkish polish "
+    "dutch".split()
 )
 _MAX_PLACES = 20
 _WINDOW = 4000
 _MAX_VALUE = 200
 _WRONG_BEFORE = re.compile(
-    r"(?:错误的?|不正确的?|誤った|間違った|틀린|неверн\w*|неправильн\w*|ошибочн\w*|falsche|incorrecta|mauvaise|errada|"
+    r"(?:错误的?|不正确的?|誤った|間違った|틀린|неверн\w{1,4}|неправильн\w{1,4}|"
+    r"ошибочн\w{1,4}|falsche|incorrecta|mauvaise|errada|"
     r"incorreta|الخاطئة|गलत|ভুল|ผิด)\s?$",
     re.IGNORECASE,
 )
 _END = re.compile(
     r"[。！？؟।॥\n]|[.!?](?=[\s*\"»)]|$)|(?<=[\d$)}%\w])[,，;；] ?"
-    r"(?:因为|所以|因此|其中|即|因為|なぜなら|왜냐하면|потому|поэтому|так как|denn|weil|da\b|porque|pues|ya que|"
+    r"(?:因为|所以|因此|其中|即|因為|なぜなら|왜냐하면|потому|поэтому|так как|denn|weil|"
+    r"da\b|porque|pues|ya que|"
     r"car\b|parce|puisque|pois|já que|لأن|क्योंकि|কারণ|เพราะ|ఎందుకంటే|kwa sababu)"
 )
 _TRAILING = re.compile(
-    r"\s?(?:です|でした|である|だ|になります|になる|となります|となる|입니다|이다|이에요|예요|이 됩니다|이 된다|가 됩니다|"
+    r"\s?(?:です|でした|である|だ|になります|になる|となります|となる|입니다|이다|이에요|"
+    r"예요|이 됩니다|이 된다|가 됩니다|"
     r"है|हैं|होगा|होगी|হবে|হয়|ครับ|ค่ะ|అవుతుంది|అవుతాయి)$"
 )
 _DENIED = re.compile(
-    r"^\s?(?:не\b|no\b|nicht\b|kein|n'est|pas\b|não\b|non\b|ليس|नहीं|ไม่|不|并非|si \d|bukan|không|nie\b|niet\b)|"
+    r"^\s?(?:не\b|no\b|nicht\b|kein|n'est|pas\b|não\b|non\b|ليس|नहीं|ไม่|不(?:是|为|等)|"
+    r"并非|si \d|bukan|không|nie\b|niet\b)|"
     r"(?:では(?:あり|な)|じゃな|(?:이|가)? ?아니|아닙니다|नहीं(?: है)?|নয়|কাদু|కాదు|değil|nicht)"
 )
 _DENIAL = re.compile(
-    r"(?:答案|答え?|结果)(?:不|并不|並不|并非)是?|\bне\b|\bno (?:es|sería)\b|\bn'est pas\b|\bist nicht\b|\bnão (?:é|será)|"
-    r"\bnon è\b|(?:ليست?|ليس) |नहीं|নয়|ไม่(?:ใช่|เป็น)|కాదు|\bsi\b|ではあり?ま?せ?ん?な?い?|아니|아닙니다|\bbukan\b|không phải"
+    r"(?:答案|答え?|结果)(?:不|并不|並不|并非)是?|\bне\b|\bno (?:es|sería)\b|"
+    r"\bn'est pas\b|\bist nicht\b|\bnão (?:é|será)|"
+    r"\bnon è\b|(?:ليست?|ليس) |नहीं|নয়|ไม่(?:ใช่|เป็น)|కాదు|\bjibu si\b|ではありません|"
+    r"ではない|아니|아닙니다|\bbukan\b|không phải|"
+    r"falsche antwort|respuesta incorrecta|mauvaise réponse|réponse incorrecte|"
+    r"resposta (?:incorreta|errada)|"
+    r"неверный ответ|неправильный ответ|错误答案|错误的答案|不正解|오답|गलत उत्तर|"
+    r"ভুল উত্তর|الإجابة الخاطئة"
+)
+_INEXACT = re.compile(
+    r"超过|超過|多于|多於|少于|少於|大于|小于|以上|以下|未满|未満|이상|이하|미만|больше|"
+    r"меньше|более|менее|más de|menos de|"
+    r"plus de|moins de|mehr als|weniger als|mais de|أكثر من|أقل من|से अधिक|से कम|এর বেশি|"
+    r"এর কম|มากกว่า|น้อยกว่า|"
+    r"కంటే ఎక్కువ|కంటే తక్కువ|zaidi ya|chini ya"
 )
 _QUESTION = re.compile(
     r"[?？؟]|什么|多少|何|いくつ|무엇|얼마|क्या|কী|কত|อะไร|เท่าไร|ఏమిటి|ఎంత|nini|ماذا"
 )
 _LETTER = re.compile(
     r"[(（\[【]\s?([A-J])\s?[)）\]】]|(?:[选選](?:项|項)?|선택지|вариант|opción|letra|option)?\s?"
-    r"([A-J])(?=[.:：,，、)）\s]*$|[.:：)）,，、]\s|\s?[\u0900-\u9fff\uac00-\ud7af])"
+    r"([A-J])(?=[.:：,，、)）\s]*$|[.:：)）,，、]\s|\s?[\u0900-\u1fff\u3040-\u9fff\uac00-\ud7af])"
 )
-_MATH = re.compile(r"\$\$?([^$\n]{1,400})\$\$?|\\\(((?:[^\\\n]|\\(?![()])){1,400}+)\\\)|\\\[([^\n]{1,400}?)\\\]")
+_MATH = re.compile(
+    r"\$\$?([^$\n]{1,400})\$\$?|\\\(((?:[^\\\n]|\\(?![()])){1,400}+)\\\)|\\\[((?:[^\\\n]|"
+    r"\\(?![\[\]])){1,400}+)\\\]"
+)
 _BOLD = re.compile(r"\*\*([^*\n]{1,100})\*\*")
 _CURRENCY = re.compile(r"^(?:R\$|US\$|Rs\.?|₹|₩|₽|€|\$|£|¥|฿)\s?(?=\d)")
-_NUMBER = re.compile(r"[-−]?(?<![A-Za-z\d.,/_])\d(?:[\d.,/'\u00a0\u202f]|[ ](?=\d{3}(?!\d)))*(?:\s?%)?")
+_NUMBER = re.compile(
+    r"[-−]?(?<![A-Za-z\d.,/_])\d(?:[\d.,/'\u00a0\u202f]|"
+    r"[ ](?=\d{3}(?!\d)))*(?:\s?%)?"
+)
 _AFTER_NUMBER = re.compile(r"\s?[^\d.,;:=+*/^(){}\[\]$\\\"]{0,24}")
 _JOINED = re.compile(
-    r"[-−]?\d[\d.,/]*(?:(?:,|、| ?(?:和|と|와|과|и|y|et|und|e|و|और|এবং|และ|మరియు|na|dan|và|ve|或|または|또는|или|o|ou|oder|أو|"
-    r"या|বা|หรือ|లేదా|au|atau|hoặc|veya) ?) ?[-−]?\d[\d.,/]*){1,9}"
+    r"[-−]?\d[\d.,/]{0,20}+(?:(?: |、| ?(?:和|と|와|과|и|y|et|und|e|و|और|এবং|และ|మరియు|na|"
+    r"dan|và|ve|或|または|또는|или|o|ou|oder|أو|"
+    r"या|বা|หรือ|లేదా|au|atau|hoặc|veya) ?) ?[-−]?\d[\d.,/]{0,20}+){1,9}+"
 )
 
 
@@ -142,6 +194,11 @@ def denies(sentence: str) -> bool:
     lower = sentence.lower()
     keywords = _ASCII_KEYWORDS if lower.isascii() else _KEYWORDS
     return any(keyword in lower for keyword in keywords) and bool(_DENIAL.search(lower))
+
+
+def is_inexact(sentence: str) -> bool:
+    """Whether a sentence in another language bounds a number instead of giving it."""
+    return bool(_INEXACT.search(sentence.lower()))
 
 
 def _announcements(text: str) -> Iterator[re.Match[str]]:
@@ -215,18 +272,22 @@ def _essence(sentence: str) -> str | None:
             return plain[joined.start() :] if len(plain) < 60 else joined[0]
         return plain if len(plain) <= 60 else None
     number = numbers[0]
-    if plain[: number.start()].strip(" \"'(").endswith(("\\", "_", "^", "{")) or not plain[
-        : number.start()
-    ].replace(" ", "").replace("'", "").isalpha():
+    if any(c in "+*/^_\\<>≤≥≠|{[~≈" for c in plain[: number.start()]):
         return plain if len(plain) <= 60 else None
     after = _AFTER_NUMBER.match(plain, number.end())
-    return (number[0].rstrip(".,") + (after[0] if after and after.end() == len(plain) else "")).strip()
+    return (
+        number[0].rstrip(".,") + (after[0] if after and after.end() == len(plain) else "")
+    ).strip()
 
 
 _GROUPED = re.compile(r"(?<![\d,.])(\d{1,3})((?:\.\d{3})+)(?:,(\d+))?(?![\d,.]?\d)")
 _WITH_COMMA = re.compile(r"(?<![\d,.])(\d+),(\d+)(?![\d,]|\.\d)")
-_SPACED_GROUPS = re.compile(r"(?<![\d,.])(\d{1,3})((?:[ \u00a0\u202f]\d{3})+),(\d+)(?!\d)")
-_SHOWS_COMMA = re.compile(r"(?:^|[\s=€$(~≈])-?\d+,(?:\d{1,2}|\d{4,})(?=[\s.;:)%€$]|[^\W\d]|$)|\d\.\d{3},\d")
+_SPACED_GROUPS = re.compile(r"(?<![\d,.])(\d{1,3})((?:[ \u00a0\u202f]\d{3}){1,4}),(\d++)")
+_SHOWS_COMMA = re.compile(
+    r"(?:^|[\s=€$(~≈])-?\d+,(?:\d{1,2}|"
+    r"\d{4,})(?=[\s.;:)%€$]|[^\W\d]|$)|"
+    r"\d\.\d{3},\d"
+)
 _SHOWS_POINT = re.compile(r"(?:^|[\s=€$(~≈])-?\d+\.(?:\d{1,2}|\d{4,})(?=[\s,;:)%€$]|[^\W\d]|$)")
 
 
@@ -245,9 +306,7 @@ def with_points(answer: str, text: str) -> str:
     commas, points = bool(_SHOWS_COMMA.search(rest)), bool(_SHOWS_POINT.search(rest))
     if points and not commas:
         return answer
-    answer = _SPACED_GROUPS.sub(
-        lambda m: m[1] + re.sub(r"\D", "", m[2]) + "." + m[3], answer
-    )
+    answer = _SPACED_GROUPS.sub(lambda m: m[1] + re.sub(r"\D", "", m[2]) + "." + m[3], answer)
     answer = _GROUPED.sub(
         lambda m: m[1] + m[2].replace(".", "") + (f".{m[3]}" if m[3] else ""), answer
     )

@@ -11,7 +11,12 @@ import re
 from itertools import islice
 from typing import NamedTuple
 
-from mclabel.answers.extraction.announcements import announced, denies, localised
+from mclabel.answers.extraction.announcements import (
+    announced,
+    denies,
+    is_inexact,
+    localised,
+)
 from mclabel.answers.extraction.assertions import (
     asserted,
     bold_value,
@@ -173,7 +178,8 @@ def _find(text: str) -> Found | None:
     answer = last_number(text) or closing_formula(text, among_others=True)
     if answer is None:
         return Found("", is_guess=True) if tells_number(sentence) else None
-    return Found("" if _tells_otherwise(sentence) else answer, is_guess=True)
+    unclear = _tells_otherwise(sentence) or is_inexact(sentence)
+    return Found("" if unclear else answer, is_guess=True)
 
 
 def _tells_otherwise(sentence: str) -> bool:
