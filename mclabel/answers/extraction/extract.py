@@ -64,6 +64,8 @@ _MIN_LATER, _MIN_CORRECTION = 8, 20
 """Characters that say more than the end of a formula and of a sentence."""
 _MAX_CORRECTION = 600
 """Characters after a box in which it may be corrected."""
+_GLM_BOX = re.compile(r"<\|begin_of_box\|>([^<]*+)<\|end_of_box\|>")
+"""How the models GLM mark their final answer."""
 _TAG = "<answer>"
 _THOUGHT_END = "</think>"
 _BACKSPACE = "\b"
@@ -113,6 +115,8 @@ def find_answer(text: str) -> Found | None:
     """The answer of a completion that was not cut by its length; None if it gives none."""
     if not text.isascii():
         text = plain_digits(text)
+    if "<|begin_of_box|>" in text:
+        text = _GLM_BOX.sub(r"\\boxed{\1}", text)
     if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape
         text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
     thought, end, rest = text.rpartition(_THOUGHT_END) if "<" in text else ("", "", "")

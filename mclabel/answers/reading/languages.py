@@ -168,6 +168,11 @@ _UNIT = re.compile(
     + rf")(?![{LETTERS}])\.?",
     re.IGNORECASE,
 )
+_CODE = re.compile(r"^(USD|EUR|GBP|INR|JPY|CNY|RMB|Rs\.?|US\$|R\$|[₹₩₽฿])\s?([-−]?\d[\d.,]*+)$")
+_CODES = {
+    **{"INR": "rs", "₹": "rs", "Rs.": "rs", "JPY": "yen", "US$": "usd", "CNY": "yuan"},
+    **{"RMB": "yuan", "R$": "reais", "₩": "won", "₽": "roubles", "฿": "baht"},
+}
 _MINUTES = re.compile(r"(?<=\d)分(?=\d|$)")
 _UNIT_NAMES = [*_UNITS]
 _SCALED = re.compile(
@@ -182,7 +187,10 @@ _LATIN = frozenset(
     for phrase in words.split("|")
     for word in re.sub(r"[\\?.]|\(\?:|\)|\[.*?\]", "", phrase).lower().split()
     if word.isascii() and len(word) > 1
-) | frozenset("y o e litres metros horas dias stunde minute tage".split())
+) | frozenset(
+    "y o e litres metros horas dias stunde minute tage lakh crore lac usd eur gbp inr jpy cny rmb "
+    "rs us$".split()
+)
 _VALUE = r"[-−+]?(?:[\d(\[$\\√.]|\{)"
 _JOINT = re.compile(
     rf"(?:(?<=[\d)\]}}$])|(?<=[\d)\]}}$] ))(?:(?P<and>{_AND})|(?P<or>{_OR}))(?=\s?{_VALUE}|"
@@ -241,6 +249,7 @@ def in_english(text: str) -> str:
         return text
     if "," in text and (_CYRILLIC.search(text) or _COMMA_UNITS.search(text)):
         text = _DECIMAL_COMMA.sub(r"\1.\2", text)
+    text = _CODE.sub(lambda m: f"{m[2]} {_CODES.get(m[1], m[1])}", text)
     text = _SCALED.sub(_scaled, text)
     if "時間" in text or "小时" in text or "小時" in text:
         text = _MINUTES.sub(" minutes ", text).rstrip()

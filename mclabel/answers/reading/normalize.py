@@ -19,6 +19,9 @@ MAX_LENGTH = 1000
 
 _PLAIN = re.compile(r"[+-]?\d+(?:[./]\d+)?")
 
+_GROUPED_OTHERWISE = re.compile(r"[+-]?\d{1,3}(?:(?:_\d{3})++|(?:'\d{3})++)(?:\.\d+)?")
+"""Groups of three in Switzerland and in programs: 1'234'567, 1_234_567."""
+
 
 def normalize(answer: str) -> str:
     """The answer without typesetting; the same for answers that differ only in it.
@@ -31,6 +34,8 @@ def normalize(answer: str) -> str:
         return text
     if len(text) > MAX_LENGTH:
         return text
+    if ("_" in text or "'" in text) and _GROUPED_OTHERWISE.fullmatch(text):
+        return text.replace("_", "").replace("'", "")
     text = in_english(text)
     if not text.isascii():
         text = _to_ascii(text)
