@@ -64,7 +64,16 @@ def bombs() -> list[str]:
         "5 ft " * 380, "x=" * 900, "=" * 1_900, "x\u2208" * 900, "\\{" * 900, "a b " * 480,
         "12:" * 600, "1 to " * 380, "one hundred " * 150, "-" * 1_000 + "x" * 900,
     ]  # fmt: skip
-    return [*towers, *functions, *shapes, *signs, *code, *regexes]
+    languages = [
+        "\u7b54\u6848\u662f" * 600, "\u7b54\uff1a" * 900, "\u4e07" * 1_900, "\u5341" * 1_900,
+        "\u5206\u4e4b" * 900, "1\u4e07" * 900, "\u4e09\u5206\u4e4b" * 600, "\u0661\u066b" * 900,
+        "\u096a" * 1_900, "\u0420 " * 900, "\u041e\u0442\u0432\u0435\u0442: " * 240,
+        "respuesta a " * 160, "die Antwort auf " * 120, "jibu sahihi " * 160, "1,5 " * 480,
+        "1.234," * 300, "2 \u0438 " * 480, "2\u6216" * 900, "\u0915\u093f" * 900,
+        "\u0e04\u0e33\u0e15\u0e2d\u0e1a" * 380, "1 234 " * 320, "2\u3001" * 900,
+        "\u4e00\u53c8" * 900, "\u7b54\u6848\u662f" + "1\u548c" * 900,
+    ]  # fmt: skip
+    return [*towers, *functions, *shapes, *signs, *code, *regexes, *languages]
 
 
 def test_bombs_end_in_time_and_are_not_right(
@@ -80,7 +89,7 @@ def test_bombs_end_in_time_and_are_not_right(
     for bomb in bombs():
         extract_answer(bomb)
     right = [p for p, grade in zip(pairs, grades, strict=True) if grade.verdict is Verdict.RIGHT]
-    assert right == [("\u5341\u4e8c", "12")] or right == []
+    assert right == [("\u5341\u4e8c", "12"), ("12", "\u5341\u4e8c")]
     assert {grade.reason for grade in grades}.isdisjoint(PASSING)  # no guard in seconds tripped
     assert list(tmp_path.iterdir()) == []
 

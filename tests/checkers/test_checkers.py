@@ -180,7 +180,7 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
     assert "pass --change-checker if you mean it" in said
     result = CliRunner().invoke(main, [*command, "--change-checker"])
     assert result.exit_code == 0, result.output
-    assert f"checker {module}:ends_right" in result.output and "then, math 7 now" in result.output
+    assert f"checker {module}:ends_right" in result.output and "then, math 8 now" in result.output
     maths = rows(tmp_path / "maths")
     assert all(row.solution.prediction is not None for row in maths)
     assert (

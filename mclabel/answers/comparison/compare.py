@@ -12,8 +12,10 @@ from fractions import Fraction
 
 from mclabel.answers.comparison import measures
 from mclabel.answers.comparison.equations import (
+    as_congruence,
     equation_and_value,
     holds,
+    is_congruence,
     proportional,
     same_equations,
 )
@@ -86,6 +88,10 @@ class Comparison:
 
     def _wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         """Remarks, equations, choices and hedges: what is inside counts."""
+        if is_congruence(answer) is not is_congruence(gold):
+            ours, theirs = as_congruence(answer), as_congruence(gold)
+            if ours is not answer or theirs is not gold:
+                return True, self.same(ours, theirs)
         if isinstance(answer, Remarked) or isinstance(gold, Remarked):
             return True, self._remarked(answer, gold)
         if isinstance(answer, Equation) and isinstance(gold, Equation):
@@ -156,7 +162,7 @@ class Comparison:
             if one.single is not None and one.kind == "tuple":
                 return True, self.same(other, one.single) if swap else self.same(one.single, other)
             if one.single is not None and self.rules.decimal_comma:
-                short = isinstance(one.single, Number) and one.single.literal.num_decimals < 2
+                short = isinstance(one.single, Number) and one.single.literal.num_decimals == 1
                 if not short or (not swap and value_of(one.items[0]) == algebra.number(0)):
                     return True, self.same(other, one.single) if swap else self.same(
                         one.single, other

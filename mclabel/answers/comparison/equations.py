@@ -23,9 +23,13 @@ from mclabel.answers.values.forms import (
     Words,
     value_of,
 )
+from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import UNIT, NotClosed
 from mclabel.answers.values.sampling import real
 
+CONGRUENCE = "congruence modulo"
+"""Begins the word that a congruence is read as, before its modulus."""
+_ANY_INTEGER = frozenset("kmnt")
 _APPLIED = re.compile(r"[a-zA-Z]\(x\)")
 
 Same = Callable[[Form, Form], bool | None]
@@ -100,6 +104,34 @@ def equation_and_value(
     if not _names_something(left, right):
         return None if right is None else False
     return claimed if algebra.symbols(left) else None
+
+
+def is_congruence(form: Form) -> bool:
+    """Whether a form is `x ≡ 3 (mod 7)`."""
+    first = form.items[0] if isinstance(form, Sequence) and form.kind == "tuple" else None
+    return isinstance(first, Words) and first.words[0].startswith(CONGRUENCE)
+
+
+def as_congruence(form: Form) -> Form:
+    """Read `x = 7k + 3` or `7k + 3` as the congruence that it says; return any other form as it is.
+
+    Args:
+        form: of which k, m, n or t is taken for any integer.
+    """
+    if isinstance(form, Equation) and not form.label:
+        return form
+    value = value_of(form.right if isinstance(form, Equation) else form)
+    names = algebra.symbols(value) if value is not None else frozenset()
+    if value is None or len(names) != 1 or not names <= _ANY_INTEGER or value.den != UNIT:
+        return form
+    (name,) = names
+    terms = dict(value.num)
+    residue = Fraction(terms.pop(frozenset(), 0))
+    size = abs(Fraction(terms.pop(frozenset(((name, 1),)), 0)))
+    if terms or size < 2 or size.denominator > 1 or residue.denominator > 1:
+        return form
+    words = Words((f"{CONGRUENCE} {size}",), "")
+    return Sequence("tuple", (words, Number(Literal(residue % size))))
 
 
 def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0)) -> bool | None:

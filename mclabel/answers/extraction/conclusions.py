@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from mclabel.answers.reading.languages import in_english
+
 _MAX_WHOLE = 160
 """A longer text is never the answer itself."""
 _IDEOGRAPHIC = "\u3000"
@@ -103,8 +105,12 @@ def whole_answer(text: str) -> str | None:
     text = text.strip()
     if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
         return None
-    if not text.isascii() and any(c >= _IDEOGRAPHIC for c in text):
-        return text[0] if text[0] in _LETTERS and text[1] >= _IDEOGRAPHIC else None
+    if not text.isascii():
+        if any(c >= _IDEOGRAPHIC for c in text):
+            return _ideographic(text)
+        words = _OTHER_SCRIPT.findall(text)
+        if len(words) >= _MAX_WORDS or sum(map(len, words)) > _MAX_OTHER_LETTERS:
+            return None
     letter = _ONLY_LETTER.fullmatch(text)
     if letter:
         return letter[1].upper()
@@ -129,6 +135,19 @@ def whole_answer(text: str) -> str | None:
     return text.strip("*").rstrip(".;,").strip() if said and text[-1] not in "+-*/=:" else None
 
 
+def _ideographic(text: str) -> str | None:
+    """A letter with what it stands for, or a number with at most a counter: `十三`, `1.2万`."""
+    if text[0] in _LETTERS and text[1:2] >= _IDEOGRAPHIC:
+        return text[0]
+    plain = in_english(text)
+    is_value = plain[:1].isdigit() or plain[:1] in ("-", "(", "\\")
+    return text if is_value and sum(c >= _IDEOGRAPHIC for c in plain) <= _MAX_COUNTER else None
+
+
+_MAX_COUNTER = 4
+_OTHER_SCRIPT = re.compile("[\u0400-\u1fff]{2,}")
+_MAX_OTHER_LETTERS = 16
+"""In a text that is a number with its unit, in a script that is no Latin."""
 _RELATION = re.compile(r"[<>≤≥≠!]|\\(?:le|ge|ne|lt|gt|in|approx|pm|equiv)(?![a-z])|≈| and | or ")
 _SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz]*+[xyz][^=]*+")
 

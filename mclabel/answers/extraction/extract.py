@@ -11,6 +11,12 @@ import re
 from itertools import islice
 from typing import NamedTuple
 
+from mclabel.answers.extraction.announcements import (
+    announced,
+    denies,
+    is_inexact,
+    localised,
+)
 from mclabel.answers.extraction.assertions import (
     asserted,
     bold_value,
@@ -35,6 +41,7 @@ from mclabel.answers.extraction.phrases import (
     prose_of,
 )
 from mclabel.answers.reading.numerals import tells_fraction, tells_number
+from mclabel.answers.reading.scripts import plain_digits
 
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _RUN_ON = re.compile(
@@ -57,6 +64,8 @@ _MIN_LATER, _MIN_CORRECTION = 8, 20
 """Characters that say more than the end of a formula and of a sentence."""
 _MAX_CORRECTION = 600
 """Characters after a box in which it may be corrected."""
+_GLM_BOX = re.compile(r"<\|begin_of_box\|>([^<]*+)<\|end_of_box\|>")
+"""How the models GLM mark their final answer."""
 _TAG = "<answer>"
 _THOUGHT_END = "</think>"
 _BACKSPACE = "\b"
@@ -104,6 +113,10 @@ _SUPPOSED = re.compile(
 
 def find_answer(text: str) -> Found | None:
     """The answer of a completion that was not cut by its length; None if it gives none."""
+    if not text.isascii():
+        text = plain_digits(text)
+    if "<|begin_of_box|>" in text:
+        text = _GLM_BOX.sub(r"\\boxed{\1}", text)
     if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape
         text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
     thought, end, rest = text.rpartition(_THOUGHT_END) if "<" in text else ("", "", "")
@@ -164,10 +177,13 @@ def _find(text: str) -> Found | None:
     )
     if answer is not None:
         return Found(answer)
+    if denies(sentence):
+        return None
     answer = last_number(text) or closing_formula(text, among_others=True)
     if answer is None:
         return Found("", is_guess=True) if tells_number(sentence) else None
-    return Found("" if _tells_otherwise(sentence) else answer, is_guess=True)
+    unclear = _tells_otherwise(sentence) or is_inexact(sentence)
+    return Found("" if unclear else answer, is_guess=True)
 
 
 def _tells_otherwise(sentence: str) -> bool:
@@ -195,10 +211,10 @@ def _marked(text: str) -> str | None:
                 later = _announced_later(rest)
             if later is not None:
                 return later
-        return join_boxes(text, boxes)
+        return localised(join_boxes(text, boxes), text)
     if hashes is not None:
         return hashes[1]
-    return after_phrase(text)
+    return after_phrase(text) or announced(text)
 
 
 def _corrected(rest: str) -> str | None:

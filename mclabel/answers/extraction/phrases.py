@@ -176,7 +176,10 @@ _DIGITS = re.compile(r"[0-9]++")
 _MAX_NUMBERS = 12
 _SENTENCE_MARKS = (". ", "\n", "? ", "! ")
 _ORDINAL = re.compile(r"(?:st|nd|rd|th)\b")
-_IDEOGRAPHS = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff60]++")
+_IDEOGRAPHS = re.compile(
+    r"[\u0600-\u0669\u066e-\u06ff\u0900-\u0eff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff60]++"
+)
+"""Letters and signs that may stand beside a number without a space."""
 
 
 def _last_part_with_a_digit(text: str) -> str:

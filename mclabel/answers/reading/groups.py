@@ -47,6 +47,8 @@ _MATRIX = re.compile(
 _ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
 _TRANSPOSED = re.compile(r"\^\s*+\{?+\s*+(?:T|\\top|\\intercal|t)\s*+\}?+")
 _DECIMAL_COMMA = re.compile(r"-?\d++,\d++(?! ?\d)[^\d,;=<>≤≥]{0,20}+")
+_INDIAN = re.compile(r"-?\d{1,2}(?:,\d{2}){1,5},\d{3}(?:\.\d+)?")
+"""Groups of two digits before the last three: 12,34,567."""
 _AND_SO_ON = frozenset(("...", "\\ldots", "\\dots", "\\cdots", "…"))
 _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
@@ -81,11 +83,17 @@ def read_group(text: str, part: Reader) -> Form | None:
     if any(mark in text for mark in (",", ";", " and ", " & ")):
         items = _parts(text, _AND)
         if len(items) > 1 and not _is_sentence(items):
-            decimal = part(text.replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
             if len(items) > 2 and items[-1] in _AND_SO_ON:
                 return Sequence("list", tuple(map(part, items[:-1])), ordered=True)
-            return Sequence("list", tuple(part(item) for item in items), decimal)
+            return Sequence("list", tuple(part(item) for item in items), _as_one(text, part))
     return None
+
+
+def _as_one(text: str, part: Reader) -> Form | None:
+    """Read a list as the one number that it can also be: `2,74`, `12,34,567`."""
+    if _INDIAN.fullmatch(text):
+        return part(text.replace(",", ""))
+    return part(text.replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
 
 
 def _counted_choices(text: str) -> Sequence | None:
@@ -159,7 +167,8 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
     rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
     if match["kind"] in ("cases", "aligned"):
-        lines = tuple(part("".join(row)) for row in rows)
+        is_piecewise = match["kind"] == "cases" and all(map(_is_piece, rows))
+        lines = tuple(_piece(row, part) if is_piecewise else part("".join(row)) for row in rows)
         return Sequence("list", lines) if lines and not after else None
     if not rows or len({len(row) for row in rows}) != 1 or len(rows) * len(rows[0]) > MAX_ITEMS:
         return None
@@ -173,6 +182,25 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     if before.endswith("="):
         return Equation(Opaque(before[:-1]), matrix, before[:-1].strip())
     return _scaled(before.rstrip("* "), matrix)
+
+
+def _is_piece(row: list[str]) -> bool:
+    """Whether a row of cases is a value and where it holds."""
+    if len(row) != 2 or not row[0].strip(" ,;"):
+        return False
+    condition = row[1].strip(" ,.;").lower()
+    return condition in _OTHERWISE or any(c in condition for c in "<>≤≥≠=∈")
+
+
+def _piece(row: list[str], part: Reader) -> Form:
+    condition = _IF.sub("", row[1].strip(" ,.;"))
+    if condition.lower() in _OTHERWISE:
+        condition = "otherwise"
+    return Sequence("tuple", (part(row[0].strip(" ,;")), part(condition)))
+
+
+_OTHERWISE = frozenset(("otherwise", "else", "if otherwise", "elsewhere", "其他", "其它"))
+_IF = re.compile(r"^(?:(?:if|when|for|where|当|若|si|wenn|если) ?)", re.IGNORECASE)
 
 
 def _reckoned(text: str, part: Reader) -> Form | None:

@@ -12,10 +12,15 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from mclabel.answers.reading.languages import in_english
+
 MAX_LENGTH = 1000
 """Longer answers are only compared as texts."""
 
 _PLAIN = re.compile(r"[+-]?\d+(?:[./]\d+)?")
+
+_GROUPED_OTHERWISE = re.compile(r"[+-]?\d{1,3}(?:(?:_\d{3})++|(?:'\d{3})++)(?:\.\d+)?")
+"""Groups of three in Switzerland and in programs: 1'234'567, 1_234_567."""
 
 
 def normalize(answer: str) -> str:
@@ -29,6 +34,9 @@ def normalize(answer: str) -> str:
         return text
     if len(text) > MAX_LENGTH:
         return text
+    if ("_" in text or "'" in text) and _GROUPED_OTHERWISE.fullmatch(text):
+        return text.replace("_", "").replace("'", "")
+    text = in_english(text)
     if not text.isascii():
         text = _to_ascii(text)
     text = _without_math_dollars(text)

@@ -20,7 +20,7 @@ from mclabel.answers.values.forms import (
     Sequence,
 )
 from mclabel.answers.values.literals import Literal
-from mclabel.answers.values.units import Unit, currency, read_unit
+from mclabel.answers.values.units import LETTERS, Unit, currency, read_unit
 
 _BASED = re.compile(
     r"\(?(-?[\dA-Fa-f]+(?:\.[\dA-Fa-f]+)?)\)?\s*"
@@ -217,7 +217,7 @@ def _tails(text: str) -> list[tuple[str, str]]:
     return cuts[-12:]
 
 
-_CUT = re.compile(r"(?<!\\)(?:[\d)}\]π!.](?=\s*[A-Za-z°%€£¥$])|(?<=[a-z]) (?=[a-z]))")
+_CUT = re.compile(rf"(?<!\\)(?:[\d)}}\]π!.](?=\s*[{LETTERS}°%€£¥$])|(?<=[a-z]) (?=[a-z]))")
 
 
 def read_compound(text: str) -> Quantity | None:

@@ -169,7 +169,10 @@ _MULTIPLIERS = {
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
     "dozen": 12,
 }  # fmt: skip
-_STOP = frozenset("and or to plus minus times if when not no is are".split())
+_STOP = frozenset(
+    "and or to plus minus times if when not no is are mas menos mais moins mehr weniger demi demie "
+    "medio media meio meia oder und halb".split()
+)
 _PLACES = frozenset(
     "ten tenth hundredth thousandth millionth half halve third quarter fourth fifth sixth seventh "
     "eighth ninth eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth "
@@ -177,9 +180,11 @@ _PLACES = frozenset(
 )
 """Multiples and parts of one, which are no things."""
 _POWER = r"\^\s*+(?:\{\s*+-?\d\s*+\}|-?\d)"
-_WORD = re.compile(rf"[A-Za-z]++|[°€£¥¢$%/*()]|{_POWER}")
+LETTERS = r"A-Za-z\u00c0-\u024f\u0400-\u1fff\u3040-\u9fff\uac00-\ud7af"
+"""Ranges of a pattern: the letters of words in every script but Greek, which is for formulas."""
+_WORD = re.compile(rf"[{LETTERS}]++|[°€£¥¢$%/*()]|{_POWER}")
 _DEGREES_OF = re.compile(r"°\s*+([CF])\b")
-_WHOLE = re.compile(rf"(?:[\s.A-Za-z°€£¥¢$%/*()-]|\\ |{_POWER})++")
+_WHOLE = re.compile(rf"(?:[\s.{LETTERS}°€£¥¢$%/*()-]|\\ |{_POWER})++")
 
 
 @lru_cache(maxsize=4096)
@@ -338,7 +343,7 @@ def _is_remark(word: str) -> bool:
 
 def _noun(words: list[str]) -> Unit | None:
     """Things that are counted: any plain words, compared by the last without its plural."""
-    if not all(w.isalpha() and (len(w) > 2 or w in ("of", "in")) for w in words) or len(words) > 5:
+    if not all(map(_may_be_noun, words)) or len(words) > 5:
         return None
     if any(w.lower() in _STOP for w in words) or _singular(words[0].lower()) in _PLACES:
         return None
@@ -348,6 +353,21 @@ def _noun(words: list[str]) -> Unit | None:
             break
         stem = word.lower()
     return Unit(frozenset(((f"noun {_singular(stem)}", 1),)), Fraction(1))
+
+
+def _may_be_noun(word: str) -> bool:
+    """Whether a word may name things; `18多` and `18以上` are other numbers than 18."""
+    if not word.isascii():
+        return word.isalpha() and not _OTHER_NUMBER.search(word)
+    return (word.isalpha() and len(word) > 2) or word in ("of", "in")
+
+
+_OTHER_NUMBER = re.compile(
+    "[半多余餘超几幾数數]|以[上下内內外]|未[満满]|左右|程度|前後|くらい|ぐらい|分[之の]|又|不足|至少|"
+    "이상|이하|미만|초과|정도|больше|меньше|более|менее|половин|más|menos|أكثر|أقل|ونصف|"
+    "अधिक|कम|ज़्यादा|বেশি|কম|กว่า|ครึ่ง|อย่างน้อย|ఎక్కువ|తక్కువ"
+)
+"""Says of a number in another language that it is not exact, or that a part of one is added."""
 
 
 def _singular(word: str) -> str:
