@@ -109,7 +109,7 @@ def equation_and_value(
 def is_congruence(form: Form) -> bool:
     """Whether a form is `x ≡ 3 (mod 7)`."""
     first = form.items[0] if isinstance(form, Sequence) and form.kind == "tuple" else None
-    return isinstance(first, Words) and first.words[0].startswith(CONGRUENCE)
+    return isinstance(first, Words) and "".join(first.words[:1]).startswith(CONGRUENCE)
 
 
 def as_congruence(form: Form) -> Form:
@@ -126,8 +126,8 @@ def as_congruence(form: Form) -> Form:
         return form
     (name,) = names
     terms = dict(value.num)
-    residue = Fraction(terms.pop(frozenset(), 0))
-    size = abs(Fraction(terms.pop(frozenset(((name, 1),)), 0)))
+    residue = Fraction(terms.pop(frozenset(), Fraction(0)))
+    size = abs(Fraction(terms.pop(frozenset(((name, 1),)), Fraction(0))))
     if terms or size < 2 or size.denominator > 1 or residue.denominator > 1:
         return form
     words = Words((f"{CONGRUENCE} {size}",), "")

@@ -179,6 +179,8 @@ def announced(text: str) -> str | None:
         text: of a completion, with digits in ASCII.
     """
     text = text[-_WINDOW:]
+    if _is_english(text):
+        return None
     for match in _announcements(text):
         if _WRONG_BEFORE.search(text[max(0, match.start() - 16) : match.start()]):
             continue
@@ -191,6 +193,8 @@ def announced(text: str) -> str | None:
 
 def denies(sentence: str) -> bool:
     """Whether a sentence in another language says what the answer is not."""
+    if _is_english(sentence):
+        return False
     lower = sentence.lower()
     keywords = _ASCII_KEYWORDS if lower.isascii() else _KEYWORDS
     return any(keyword in lower for keyword in keywords) and bool(_DENIAL.search(lower))
@@ -198,7 +202,15 @@ def denies(sentence: str) -> bool:
 
 def is_inexact(sentence: str) -> bool:
     """Whether a sentence in another language bounds a number instead of giving it."""
-    return bool(_INEXACT.search(sentence.lower()))
+    return not _is_english(sentence) and bool(_INEXACT.search(sentence.lower()))
+
+
+def _is_english(text: str) -> bool:
+    """Whether a text is beyond doubt in English, so that no other language is looked for."""
+    return text.isascii() and any(word in text for word in _ENGLISH)
+
+
+_ENGLISH = (" the ", "The ", "Therefore", " are ")
 
 
 def _announcements(text: str) -> Iterator[re.Match[str]]:
@@ -335,7 +347,9 @@ _END_OF_TEXT = 600
 
 def localised(answer: str, text: str) -> str:
     """A marked answer with decimal points where the text around it is in a language with commas."""
-    if not _NAMED_MARK.search(answer) or "(" in answer:
+    if ("," not in answer and "." not in answer) or "(" in answer or _is_english(text[-_WINDOW:]):
+        return answer
+    if not _NAMED_MARK.search(answer):
         return answer
     tail = text[-_END_OF_TEXT:].lower()
     if not any("\u0430" <= c <= "\u044f" for c in tail[:200]):
