@@ -37,12 +37,14 @@ from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.workers.guard import refusal
 from mclabel.core.records import Verdict
 
-CHECKER_VERSION = "7"
+CHECKER_VERSION = "8"
 """Stored with every shard: a change of any verdict raises it."""
 
 
 GUESS = "guess"
 """Begins the reason of a verdict on a number that a completion neither marks nor asserts."""
+IN_WORDS = "in_words"
+"""The reason of a verdict on a text whose last sentence only tells a number in unclear words."""
 NO_STACK = "no_stack"
 """The caller is so deep in calls of its own that none were left: says nothing about the pair."""
 

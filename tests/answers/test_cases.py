@@ -12,7 +12,7 @@ from tests.support.judged import read_cases
 
 RIGHT, WRONG, UNKNOWN = Verdict.RIGHT, Verdict.WRONG, Verdict.UNKNOWN
 CASES = list(read_cases("cases.txt"))
-CLASSES = [case for name in ("classes.txt", "words.txt") for case in read_cases(name)]
+CLASSES = [case for name in ("classes.txt", "words.txt", "claims.txt") for case in read_cases(name)]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from mclabel.answers.extraction.doubts import DENIED_BEFORE, is_denied_behind
+from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
 
 _BOX = re.compile(
     r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
@@ -33,7 +33,7 @@ _RETRACTED_AFTER = re.compile(
 _DENIED_BEFORE = (
     " not", "isn't", "isn’t", "cannot be", "can't be", "can’t be", "anything but", "other than",
     "answer is at least", "answer is at most", "answer is less than", "answer is more than",
-    "answer is greater than", "wrong answer was", *DENIED_BEFORE,
+    "answer is greater than", "wrong answer was",
 )  # fmt: skip
 _AROUND = " \n$:：(\\*"
 _MENTIONED_BEFORE = ("instead of", "rather than", "earlier", "previously", "wrote")
@@ -91,6 +91,7 @@ def find_boxes(text: str) -> list[Box] | None:
             mentioned.insert(0, box)
         elif not (
             before.endswith(_DENIED_BEFORE)
+            or is_denied_before(before)
             or _RETRACTED_AFTER.match(text, box[1])
             or is_denied_behind(text, box[1])
         ):

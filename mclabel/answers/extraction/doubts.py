@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 
-_MAX_DOUBT = 600
+_MIN_DOUBT, _MAX_DOUBT = 12, 600
 """Characters after an answer in which a text may take it back."""
 _DOUBTING = (
-    "wrong", "incorrect", "not right", "not correct", "n't ", "n’t ", "mistake", "error", "misread",
-    "misunder", "misinter", "miscalc", "miscount", "mistook", "scratch", "ignore", "disregard",
-    "forg", "overlooked", "not the", "not true", "not possible", "cannot be", "can not be", "too ",
-    "correction", "false", "impossible", "messed up", "? no", "?no",
+    "wrong", "incorrect", "mis", "mess", "not ", "n't ", "n’t ", "error", "scratch", "gnor", "forg",
+    "disreg", "overl", "too ", "correction", "false", "? no", "?no",
 )  # fmt: skip
 """Cheap to look for; without any of them nothing is taken back."""
 _FALSE = (
@@ -70,16 +68,29 @@ _BREAKING = frozenset(
 """Words that end no sentence; `in` is left out, which may stand for inches."""
 _BREAKING_SIGNS = (",", "(", "[", "{", "+", "=", "−", "×", "÷", "·", "/", "<", ">", ":", "\\cdot")
 _LAST_WORD = re.compile(r"(?<![\w\\$'’-])([A-Za-z]{1,12})$")
+_NAMES = (
+    "theorem lemma corollary proposition definition equation eq eqn formula problem exercise "
+    "question step table figure example"
+).split()
+_LABELS = frozenset(
+    [*_NAMES, *(f"{name}s" for name in _NAMES), "eq.", "confidence", "level", "score", "sure",
+     "sure.", "confident", "confident.", "certain", "certain."]
+)  # fmt: skip
+"""Without any of these words no number is that of something else."""
+_DENYING_WORDS = frozenset(
+    "no n'est pas nicht keine si sio siyo menor mayor menos maior mais kleiner weniger mehr chini "
+    "zaidi moins plus".split()
+)
+"""Words of which one is in whatever denies a number in ASCII."""
 _OF_ANOTHER = re.compile(
-    r"(\b(?:(?:theorem|lemma|corollary|proposition|definition|equation|eqn?|formula|problem|exercise|"
-    r"question|step|table|figure|example)s?\.?(?: no\.| number)?|"
+    rf"(\b(?:(?:{'|'.join(_NAMES)})s?\.?(?: no\.| number)?|"
     r"confidence(?: level| score)?(?: is| of)?)[ :#~*$]{0,4}+)"
     r"(?:\(\d{1,6}(?:\.\d{1,6}){0,3}\)|\d{1,6}(?:[.,]\d{1,6}){0,3}%?(?![\w%.]|\*(?!\*)|[\^/+=(])|"
     r"\d{1,6}(?:\.\d{1,6}){0,3}%?(?=\.(?:\s|$)))|"
     r"(?<![\d.])\d{1,3}(?:\.\d{1,3})? ?%(?= (?:sure|confident|certain)\b)|(?<= )\[\d{1,6}\]",
     re.IGNORECASE,
 )
-_TAIL = 1_000
+_TAIL = 300
 """Characters at the end of a text that are looked at for numbers of something else."""
 
 DENIED_BEFORE = (
@@ -131,6 +142,8 @@ def called_false(rest: str) -> bool:
 
 
 def _may_doubt(rest: str) -> bool:
+    if len(rest) < _MIN_DOUBT and "?" not in rest:
+        return False
     lower = rest.lower()
     return any(word in lower for word in _DOUBTING)
 
@@ -147,9 +160,22 @@ def breaks_off(text: str) -> bool:
 def without_other_numbers(text: str) -> str:
     """A text whose end has no numbers of theorems and steps, nor those that are denied."""
     head, tail = text[:-_TAIL], text[-_TAIL:]
-    tail = _OF_ANOTHER.sub(r"\1", tail)
-    tail = _DENIED_ABROAD.sub(" ", tail)
-    return head + (tail if tail.isascii() else _DENIED_BEHIND.sub(" ", tail))
+    words = frozenset(tail.lower().replace("(", " ").replace("*", " ").replace(":", " ").split())
+    if not words.isdisjoint(_LABELS) or " [" in tail:
+        tail = _OF_ANOTHER.sub(r"\1", tail)
+    if not words.isdisjoint(_DENYING_WORDS):
+        tail = _DENIED_ABROAD.sub(" ", tail)
+    if not tail.isascii():
+        tail = _DENIED_BEHIND.sub(" ", _DENIED_ABROAD.sub(" ", tail))
+    return head + tail
+
+
+def is_denied_before(before: str) -> bool:
+    """Whether the words before a number deny or bound it, in other languages than English."""
+    return before[-2:] in _ENDS and before.endswith(DENIED_BEFORE)
+
+
+_ENDS = frozenset(words[-2:] for words in DENIED_BEFORE)
 
 
 def is_denied_behind(text: str, end: int) -> bool:

@@ -70,7 +70,6 @@ _THOUGHT = re.compile(
     r"\[(/?)THINK\]"
 )
 """Where a region of thinking begins, or ends if a group holds anything."""
-_THOUGHT_MARKS = ("hink", "hought", "<reas", "</reas", "THINK")
 _BACKSPACE = "\b"
 _MAX_RUN_ONS = 8
 """Places to look at for the start of another problem."""
@@ -118,11 +117,10 @@ def find_answer(text: str) -> Found | None:
     """The answer of a completion that was not cut by its length; None if it gives none."""
     if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape
         text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
-    if not any(mark in text for mark in _THOUGHT_MARKS):
-        return _find(_without_run_on(text))
     mark = None
-    for mark in _THOUGHT.finditer(text):
-        pass
+    if "<" in text or "◁" in text or "[THINK]" in text:
+        for mark in _THOUGHT.finditer(text):
+            pass
     if mark is None:
         return _find(_without_run_on(text))
     rest = text[mark.end() :]
@@ -164,7 +162,7 @@ def inside_box(text: str) -> str | None:
 
 
 def _find(text: str) -> Found | None:
-    ending = closing_object(text) if '":' in text else None
+    ending = closing_object(text) if text.endswith(_OBJECT_ENDS) else None
     if ending is not None:
         start, held = ending
         if held is not None:
@@ -197,6 +195,9 @@ def _find(text: str) -> Found | None:
     if answer is None:
         return Found("", is_guess=True) if tells_number(sentence) else None
     return Found("" if _tells_otherwise(sentence) else answer, is_guess=True)
+
+
+_OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
 
 
 def _is_taken_back(text: str) -> bool:
