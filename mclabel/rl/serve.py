@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, replace

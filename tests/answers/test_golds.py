@@ -56,8 +56,6 @@ GSM8K = "She sold 48/2 = <<48/2=24>>24 clips.\n48+24 = <<48+24=72>>72.\n#### 72"
         ("None of these", "None of these"),
         ("no solution", "no solution"),
         ("The statement is proved for n = 5", "The statement is proved for n = 5"),
-        (10**400, "1" + "0" * 400),
-        (-(10**5000), "-1" + "0" * 5000),
         (-1, "-1"),
     ],
 )
@@ -103,7 +101,9 @@ def test_what_is_not_understood_is_no_gold_either(value: Any) -> None:
 
 
 def test_integers_of_any_length_are_golds() -> None:
-    assert acceptable_answers(read_gold([10**5000, 1])) == ("1" + "0" * 5000, "1")
+    assert read_gold(-(10**5000)) == Gold("-1" + "0" * 5000)
+    several = read_gold([10**5000, 1])
+    assert isinstance(several, Gold) and acceptable_answers(several) == ("1" + "0" * 5000, "1")
     assert mc.grade(rf"\boxed{{1{'0' * 400}}}", 10**400).verdict == "right"
     assert _fault(10**400) is None and "characters" in str(_fault(10**300_000))
 

@@ -110,6 +110,7 @@ _RATHER = (
     "anything but", "less than", "more than", "greater than", "fewer than", "smaller than",
     "larger than", "bigger than", "higher than", "lower than",
 )  # fmt: skip
+_BOUNDING = frozenset("most least to than over under above below and".split())
 _BOUNDED = re.compile(
     r"\b(?:it|this|that|answer|result|value|number|sum|total)"
     r"(?: is| are| was|'s| must be| should be| can be| lies| will be)"
@@ -273,9 +274,9 @@ def is_denied(text: str, start: int) -> bool:
     """Whether what begins at `start` is said not to be the answer: `is not 5`, `can't be 5`."""
     before = text[max(0, start - 60) : start].lower().replace("’", "'")
     sentence = before[max(before.rfind(mark) for mark in (". ", "\n", "; ", "? ")) + 1 :]
-    if _BOUNDED.search(sentence):
-        return True
     words = sentence.replace("$", " ").replace("*", " ").replace("(", " ").split()
+    if words and words[-1] in _BOUNDING and _BOUNDED.search(sentence):
+        return True
     while words and words[-1].strip(",:") in _BETWEEN and words[-1] not in _DENIALS:
         words.pop()
     if not words:

@@ -73,15 +73,20 @@ _NAMES = (
     "question step table figure example"
 ).split()
 _LABELS = frozenset(
-    [*_NAMES, *(f"{name}s" for name in _NAMES), "eq.", "confidence", "level", "score", "sure",
-     "sure.", "confident", "confident.", "certain", "certain."]
-)  # fmt: skip
+    [
+        *(f"{sign}{name}{end}" for sign in ("", "(", "**") for name in _NAMES for end in ("", "s")),
+        *("eq.", "confidence", "confidence:", "level:", "score:", "sure", "confident", "certain"),
+        *("sure.", "confident.", "certain."),
+    ]
+)
 """Without any of these words no number is that of something else."""
 _DENYING_WORDS = frozenset(
     "no n'est pas nicht keine si sio siyo menor mayor menos maior mais kleiner weniger mehr chini "
-    "zaidi moins plus".split()
+    "zaidi moins plus não más größer höchstens mindestens máximo inférieure inférieur supérieure "
+    "supérieur".split()
 )
-"""Words of which one is in whatever denies a number in ASCII."""
+"""Words of which one is in whatever denies a number in Latin letters."""
+_OTHER_SCRIPT = re.compile("[\u0400-\u0e7f\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _OF_ANOTHER = re.compile(
     rf"(\b(?:(?:{'|'.join(_NAMES)})s?\.?(?: no\.| number)?|"
     r"confidence(?: level| score)?(?: is| of)?)[ :#~*$]{0,4}+)"
@@ -129,7 +134,7 @@ _DENIED_BEHIND = re.compile(
 def taken_back(rest: str) -> int | None:
     """Where a text takes back the answer that it stated right before; None if it does not."""
     rest = rest[:_MAX_DOUBT]
-    if not _may_doubt(rest):
+    if not may_doubt(rest):
         return None
     match = _AT_ONCE.match(rest) or _TAKEN_BACK.search(rest)
     return None if match is None else match.start()
@@ -138,10 +143,11 @@ def taken_back(rest: str) -> int | None:
 def called_false(rest: str) -> bool:
     """Whether what begins with an answer calls it false at once: `42, which is wrong`."""
     rest = rest[:_MAX_DOUBT]
-    return _may_doubt(rest) and _CALLED_FALSE.match(rest) is not None
+    return may_doubt(rest) and _CALLED_FALSE.match(rest) is not None
 
 
-def _may_doubt(rest: str) -> bool:
+def may_doubt(rest: str) -> bool:
+    """Whether what follows an answer has a word without which nothing is taken back."""
     if len(rest) < _MIN_DOUBT and "?" not in rest:
         return False
     lower = rest.lower()
@@ -160,12 +166,12 @@ def breaks_off(text: str) -> bool:
 def without_other_numbers(text: str) -> str:
     """A text whose end has no numbers of theorems and steps, nor those that are denied."""
     head, tail = text[:-_TAIL], text[-_TAIL:]
-    words = frozenset(tail.lower().replace("(", " ").replace("*", " ").replace(":", " ").split())
+    words = frozenset(tail.lower().split())
     if not words.isdisjoint(_LABELS) or " [" in tail:
         tail = _OF_ANOTHER.sub(r"\1", tail)
     if not words.isdisjoint(_DENYING_WORDS):
         tail = _DENIED_ABROAD.sub(" ", tail)
-    if not tail.isascii():
+    if not tail.isascii() and _OTHER_SCRIPT.search(tail):
         tail = _DENIED_BEHIND.sub(" ", _DENIED_ABROAD.sub(" ", tail))
     return head + tail
 

@@ -29,6 +29,7 @@ from mclabel.answers.extraction.conclusions import (
 from mclabel.answers.extraction.doubts import (
     breaks_off,
     called_false,
+    may_doubt,
     taken_back,
     without_other_numbers,
 )
@@ -202,8 +203,11 @@ _OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
 
 def _is_taken_back(text: str) -> bool:
     """Whether a text takes back what it said last in digits."""
-    last = max(map(text.rfind, "0123456789"))
-    return last >= 0 and (called_false(text[last:]) or taken_back(text[last + 1 :]) is not None)
+    tail = text[-_MAX_CORRECTION:]
+    last = max(map(tail.rfind, "0123456789"))
+    if last < 0 or not may_doubt(tail[last + 1 :]):
+        return False
+    return called_false(tail[last:]) or taken_back(tail[last + 1 :]) is not None
 
 
 def _tells_otherwise(sentence: str) -> bool:
