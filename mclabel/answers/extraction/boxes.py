@@ -76,9 +76,9 @@ def find_boxes(text: str) -> list[Box] | None:
         start = match.end()
         if text[start] == "{":
             end = _closing_brace(text, start)
-            if end is None and not (found or mentioned or last_open):
-                if _NOT_CLOSED.match(text, start) is None:
-                    return None
+            is_last = not (found or mentioned or last_open)
+            if end is None and is_last and _NOT_CLOSED.match(text, start) is None:
+                return None
             content = "" if end is None else text[start + 1 : end].strip()
             box = (match.start(), end + 1, content) if end is not None and content else None
         else:

@@ -41,7 +41,8 @@ _AT_ONCE = re.compile(
 _TAKEN_BACK = re.compile(
     r"(?:^|[.!?;:)\n—])[\s\"*$\]}]{0,6}"
     r"(?:"
-    r"(?:(?:but|oh|ah|and) )?(?:wait|hold on|hmm{1,4}|no|nope|oops|sorry|actually)\b[\s,.!:;…—–-]{1,4}"
+    r"(?:(?:but|oh|ah|and) )?"
+    r"(?:wait|hold on|hmm{1,4}|no|nope|oops|sorry|actually)\b[\s,.!:;…—–-]{1,4}"
     r"(?:(?:no|wait|actually|but|sorry|so)\b[\s,.!:;…—–-]{1,4})?"
     rf"(?:{_IT}|{_OWN}){_IS_FALSE}|"
     r"(?:(?:but|so|oh|however|wait|hold on|hmm{1,4}|oops|sorry|no|ah|actually|unfortunately)\b"
@@ -114,10 +115,13 @@ DENIED_BEFORE = (
 )  # fmt: skip
 """What denies or bounds a number that follows, in other languages than English."""
 _DENIED_AFTER = (
-    "ではありません", "ではな", "じゃな", "じゃありません", "でない", "でありません", "より小さ", "より大き",
-    "より少な", "より多", "未満", "以下", "以上", "を超え", "이 아니", "가 아니", "이 아닙", "가 아닙",
-    "은 아니", "는 아니", "은 아닙", "는 아닙", "아닙", "아니", "보다", "미만", "이하", "이상", "नहीं",
-    "से कम", "से अधिक", "से ज़्यादा", "से ज्यादा", "से बड़", "से छोट", "নয়", "নয়", "না", "এর কম",
+    "ではありません", "ではな", "じゃな", "じゃありません", "でない", "でありません", "より小さ",
+    "より大き", "より少な", "より多", "未満", "以下", "以上", "を超え",
+    "이 아니", "가 아니", "이 아닙", "가 아닙",
+    "은 아니", "는 아니", "은 아닙", "는 아닙", "아닙", "아니", "보다", "미만",
+    "이하", "이상", "नहीं",
+    "से कम", "से अधिक", "से ज़्यादा", "से ज्यादा", "से बड़", "से छोट", "নয়", "নয়", "না",
+    "এর কম",
     "এর বেশি", "এর চেয়ে", "-এর কম", "-এর বেশি", "থেকে কম", "থেকে বেশি", "కాదు", "కంటే",
 )  # fmt: skip
 """What denies or bounds a number that stands before it."""

@@ -8,6 +8,7 @@ last number is a guess, unless it is part of a formula.
 from __future__ import annotations
 
 import re
+from collections import deque
 from itertools import islice
 from typing import NamedTuple
 
@@ -118,12 +119,12 @@ def find_answer(text: str) -> Found | None:
     """The answer of a completion that was not cut by its length; None if it gives none."""
     if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape
         text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
-    mark = None
+    marks: deque[re.Match[str]] = deque(maxlen=1)
     if "<" in text or "◁" in text or "[THINK]" in text:
-        for mark in _THOUGHT.finditer(text):
-            pass
-    if mark is None:
+        marks.extend(_THOUGHT.finditer(text))
+    if not marks:
         return _find(_without_run_on(text))
+    mark = marks[0]
     rest = text[mark.end() :]
     if not any(mark.groups()):  # the thinking never ended
         tagged = _tagged(rest) if _TAG_END in rest else None
