@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from mclabel.answers.extraction.extract import Found, find_answer
 from mclabel.answers.grade import (
     GUESS,
+    IN_WORDS,
     NO_STACK,
     Grade,
     answer_key,
@@ -337,7 +338,7 @@ def _changed(rules: GradeRules) -> dict[str, object]:
 
 _NO_ANSWER = Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")
 _NOT_GRADED = Grade(verdict=Verdict.UNKNOWN, reason=GUESS, layer="extract")
-_IN_WORDS = Grade(verdict=Verdict.UNKNOWN, reason="in_words", layer="extract")
+_IN_WORDS = Grade(verdict=Verdict.UNKNOWN, reason=IN_WORDS, layer="extract")
 _TRUNCATED = Grade(verdict=Verdict.WRONG, reason="truncated", layer="extract")
 _PROVED = {
     True: Grade(verdict=Verdict.RIGHT, reason="equal", layer="sympy"),

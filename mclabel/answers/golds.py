@@ -22,13 +22,14 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import isfinite, isnan
 from typing import Any, Literal, Protocol, TypeVar
 
 from mclabel.answers.checker import default_checker
 from mclabel.answers.extraction.extract import reference_answer
+from mclabel.answers.grade import GUESS, IN_WORDS
 from mclabel.core.errors import DataError
 from mclabel.core.records import Verdict
 
@@ -36,8 +37,29 @@ SENTINELS = frozenset(
     ("", "proof", "notfound", "not found", "not_found", "none", "null", "nan", "n/a", "na", "<na>")
 )
 """Texts that stand for no gold, in lower case."""
+_NO_VALUE = re.compile(
+    r"[-?.…_–—\s]+|"
+    r"\(?(?:please )?(?:see|refer to|check) (?:the )?(?:above |below |attached |full )?"
+    r"(?:solutions?|answers?|explanations?|proofs?|work|figure|graph|text|above|below)"
+    r"(?: (?:above|below|provided|given|in the text))?\)?|"
+    r"(?:sample )?(?:answers?|responses?|solutions?)(?: (?:may|will|can|could) (?:vary|differ)|"
+    r" varies| vary)(?: .{0,60})?|"
+    r"no answer|(?:no|unknown|missing) (?:answer|solution|gold) (?:given|provided|available)|"
+    r"(?:the )?(?:answer|solution)(?: is)? "
+    r"(?:not (?:given|provided|available|found)|omitted|unknown)|"
+    r"not (?:applicable|available|provided|given)|tbd|todo|omitted|unknown|q\.?e\.?d|proved|proven|"
+    r"(?:(?:.{0,80}[.\n] ?)?(?:(?:thus|hence|so|therefore),? )?)"
+    r"(?:(?:the|this|our) (?:proof|claim|statement|theorem) is "
+    r"(?:now |thus |therefore |hence )?(?:complete|completed|finished|proved|proven|shown)|"
+    r"(?:this|which) (?:completes|concludes|finishes) (?:the|our) proof)"
+)
+"""Words that stand for no value, in lower case and without signs around them."""
+_MAX_NO_VALUE = 160
+"""Characters at the end of a text that are read so."""
 MAX_GOLDS = 1024
 """Acceptable answers of one problem."""
+_LONG = 10**4_000
+"""Integers from here on are kept as texts: Python reads at most 4,300 digits of one."""
 _MAX_LIST = 1 << 16
 """Characters of a text that is tried as a list."""
 _GROUND_TRUTH = "ground_truth"
@@ -56,6 +78,10 @@ class Graded(Protocol):
     @property
     def verdict(self) -> Verdict:
         """The verdict."""
+
+    @property
+    def reason(self) -> str:
+        """Why it was reached."""
 
 
 G = TypeVar("G", bound=Graded)
@@ -93,10 +119,10 @@ def read_gold(value: Any) -> Gold | NoGold:
         return _of_text(value)
     if isinstance(value, bool):
         return NoGold("wrong_type", "must be a text or a number, is a bool")
-    if value is None or (isinstance(value, int | float | Decimal) and isnan(value)):
+    if value is None or (isinstance(value, float | Decimal) and isnan(value)):
         return NoGold("no_gold", _MISSING[value is None])
     if isinstance(value, int | float | Decimal):
-        if isfinite(value):
+        if isinstance(value, int) or isfinite(value):
             return Gold(_digits(value))
         return NoGold("wrong_type", f"is {value}: must be finite, or a text such as '\\infty'")
     if isinstance(value, Mapping | list):
@@ -130,6 +156,17 @@ def best_grade(grades: Sequence[G]) -> G:
     return grades[0]
 
 
+def rewarded(grade: G) -> G:
+    """Return the grade as a reward counts it: an answer that is only guessed at is wrong.
+
+    If it were unknown, the completion would be masked, and a policy could avoid wrong answers by
+    stating none.
+    """
+    if not (grade.reason.startswith(GUESS) or grade.reason == IN_WORDS):
+        return grade
+    return replace(grade, verdict=Verdict.WRONG, reason=GUESS)
+
+
 _MISSING = {
     True: "is empty. Remove the row",
     False: "is NaN, which stands for a missing value. Fill it in or remove the row",
@@ -147,7 +184,10 @@ def _of_text(text: str) -> Gold | NoGold:
         return NoGold("no_gold", _MISSING[True])
     if bare == "nan":
         return NoGold("no_gold", _MISSING[False])
-    if bare in SENTINELS and (bare or not answer.strip()):
+    said = bare.rpartition("\n")[2][-_MAX_NO_VALUE:]
+    if (bare in SENTINELS and (bare or not answer.strip())) or _NO_VALUE.fullmatch(
+        said or answer.strip()
+    ):
         return NoGold("no_gold", f"is {answer.strip()[:40]!r}, which says that there is no answer")
     return Gold(answer)
 
@@ -162,6 +202,8 @@ def _named(text: str) -> str:
 
 
 def _of_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
+    if isinstance(value, list):
+        value = [_digits(item) if _is_long(item) else item for item in value]
     if not value:
         return NoGold("no_gold", "is an empty list or object. Remove the row")
     if isinstance(value, list) and all(
@@ -201,10 +243,15 @@ def _listed(text: str) -> list[Any] | None:
     return None
 
 
+def _is_long(item: Any) -> bool:
+    """Whether an entry is an integer of more digits than JSON reads."""
+    return isinstance(item, int) and abs(item) >= _LONG
+
+
 def _digits(number: int | float | Decimal) -> str:
     """A number as digits, without an exponent where that would take few more."""
     if isinstance(number, int):
-        return str(number)
+        return f"{Decimal(number):f}"  # `str` refuses integers of more than 4,300 digits
     exact = Decimal(repr(number)) if isinstance(number, float) else number
     short = str(number)
     return f"{exact:f}" if "e" in short.casefold() and abs(exact.adjusted()) < 40 else short
@@ -231,6 +278,8 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
     It is unknown, too, where the gold says that there is none, such as `proof` or None: the reward
     of such a row is no signal.
 
+    A guess, the last number of a text that states no answer, is wrong: see `rewarded`.
+
     Args:
         completion: a whole solution, or an answer alone.
         gold: the right answer in any form that data sets have (docs/answers.md), or a list of
@@ -249,4 +298,5 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
             f"{type(gold).__name__}. Give the right answer as one of these"
         )
     checker = default_checker()
-    return best_grade([checker.grade_completion(completion, one)[1] for one in answers]).verdict
+    grades = [checker.grade_completion(completion, one)[1] for one in answers]
+    return rewarded(best_grade(grades)).verdict

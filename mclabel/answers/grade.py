@@ -43,6 +43,8 @@ CHECKER_VERSION = "8"
 
 GUESS = "guess"
 """Begins the reason of a verdict on a number that a completion neither marks nor asserts."""
+IN_WORDS = "in_words"
+"""The reason of a verdict on a text whose last sentence only tells a number in unclear words."""
 NO_STACK = "no_stack"
 """The caller is so deep in calls of its own that none were left: says nothing about the pair."""
 

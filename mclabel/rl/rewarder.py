@@ -17,7 +17,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, cast
 
-from mclabel.answers.golds import Gold, NoGold, read_gold
+from mclabel.answers.golds import Gold, NoGold, read_gold, rewarded
 from mclabel.checkers import GradeItem, make_checker
 from mclabel.core.components import derived_class
 from mclabel.core.errors import BadAnswer, ConfigError, DataError
@@ -219,7 +219,7 @@ class Rewarder:
             [GradeItem(problem=_problem(one), completion=one.completion) for one in items],
             self._desk.run,
         )
-        return [graded(one).outcome for one in grades]
+        return [graded(rewarded(one)).outcome for one in grades]
 
     def _credited(
         self, items: Sequence[RewardItem | None], known: Sequence[_Known]

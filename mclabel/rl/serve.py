@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -258,11 +257,11 @@ def _fault(answer: Any) -> str | None:
         return "has no gold answer"
     if isinstance(answer, str) and not answer.strip():
         return "has no gold answer"
-    if len(json.dumps(answer)) > MAX_ANSWER:
-        return f"has a gold answer of more than {MAX_ANSWER:,} characters"
     gold = read_gold(answer)
-    if isinstance(gold, NoGold) and gold.reason != "no_gold":
-        return f"its gold answer {gold.detail}"
+    if isinstance(gold, NoGold):
+        return f"its gold answer {gold.detail}" if gold.reason != "no_gold" else None
+    if len(gold.answer) > MAX_ANSWER:
+        return f"has a gold answer of more than {MAX_ANSWER:,} characters"
     return None
 
 

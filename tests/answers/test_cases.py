@@ -12,7 +12,7 @@ from tests.support.judged import read_cases
 
 RIGHT, WRONG, UNKNOWN = Verdict.RIGHT, Verdict.WRONG, Verdict.UNKNOWN
 CASES = list(read_cases("cases.txt"))
-TABLES = ("classes.txt", "words.txt", "languages.txt", "forms.txt")
+TABLES = ("classes.txt", "words.txt", "claims.txt", "languages.txt", "forms.txt")
 CLASSES = [case for name in TABLES for case in read_cases(name)]
 
 

@@ -15,12 +15,20 @@ import pytest
 from click.testing import CliRunner
 
 import mclabel as mc
-from mclabel.answers.golds import Gold, NoGold, read_gold
+from mclabel.answers.golds import (
+    Gold,
+    NoGold,
+    acceptable_answers,
+    read_gold,
+    rewarded,
+    verdict_on,
+)
 from mclabel.checkers import GradeItem
 from mclabel.checkers.math import MathChecker
 from mclabel.cli import main
 from mclabel.core.records import Problem
 from mclabel.data.readers.problems import read_problems
+from mclabel.rl.serve import _fault
 
 GSM8K = "She sold 48/2 = <<48/2=24>>24 clips.\n48+24 = <<48+24=72>>72.\n#### 72"
 
@@ -47,6 +55,8 @@ GSM8K = "She sold 48/2 = <<48/2=24>>24 clips.\n48+24 = <<48+24=72>>72.\n#### 72"
         ("[1, 2]", "[1, 2]"),
         ("None of these", "None of these"),
         ("no solution", "no solution"),
+        ("The statement is proved for n = 5", "The statement is proved for n = 5"),
+        (-1, "-1"),
     ],
 )
 def test_golds_of_one_answer(value: Any, answer: str) -> None:
@@ -74,7 +84,9 @@ def test_golds_of_several_answers(value: Any, texts: list[Any]) -> None:
     [
         *("", " ", "proof", "Proof.", "notfound", "None", "N/A", r"\text{proof}", "null", "nan"),
         *(r"\boxed{\text{Proof}}", None, float("nan"), Decimal("NaN"), [], {}, ["proof", None]),
-        *({"ground_truth": None}, np.array([])),
+        *({"ground_truth": None}, np.array([]), "?", "...", "See solution above.", "(see above)"),
+        *("The proof is complete.", "Let n > 1.\nThis completes the proof.", "Answers may vary"),
+        *("QED", r"\boxed{\text{See solution}}", ["?", "See the solution"]),
     ],
 )
 def test_what_says_that_there_is_no_gold(value: Any) -> None:
@@ -86,6 +98,29 @@ def test_what_says_that_there_is_no_gold(value: Any) -> None:
 def test_what_is_not_understood_is_no_gold_either(value: Any) -> None:
     found = read_gold(value)
     assert isinstance(found, NoGold) and found.reason == "wrong_type"
+
+
+def test_integers_of_any_length_are_golds() -> None:
+    assert read_gold(-(10**5000)) == Gold("-1" + "0" * 5000)
+    several = read_gold([10**5000, 1])
+    assert isinstance(several, Gold) and acceptable_answers(several) == ("1" + "0" * 5000, "1")
+    assert mc.grade(rf"\boxed{{1{'0' * 400}}}", 10**400).verdict == "right"
+    assert _fault(10**400) is None and "characters" in str(_fault(10**300_000))
+
+
+@pytest.mark.parametrize(
+    ("completion", "verdict"),
+    [
+        ("There are 3 apples and 2 pears.", "wrong"),
+        ("It is one sixth of 12.", "wrong"),
+        ("There are 2 pears.", "right"),
+    ],
+)
+def test_a_guess_earns_nothing(completion: str, verdict: str) -> None:
+    assert verdict_on(completion, 2) == verdict
+    guess = mc.grade(completion, 2)
+    assert (guess.reason != "equal") == (verdict == "wrong")
+    assert rewarded(guess).reason == ("guess" if verdict == "wrong" else "equal")
 
 
 def test_a_long_line_of_blanks_is_read_at_once() -> None:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
+
 _BOX = re.compile(
     r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
     r"\\(?:boxed|fbox)(?![A-Za-z])\s*+(?=[-\dA-Za-z\\(])"
@@ -18,19 +20,23 @@ _WITHOUT_BRACES = re.compile(
     r"-?(?:\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\})|"
     r"[A-Za-z](?![A-Za-z])"
 )
-_NOT_CLOSED = re.compile(r"\{([^\n$]{1,60}?)(?:\$|\\[\])]|\n|\Z)")
+_NOT_CLOSED = re.compile(r"\{([^\n$]{1,60}?)(?:\$|\\[\])]|\n(?=\s*\S))")
 _MAX_AFTER_OPEN = 100
 """Characters that may follow a box that was never closed."""
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _RETRACTED_AFTER = re.compile(
     r"[\s$.\])]*+(?:,? ?(?:which )?(?:is|was|that is|that was|that's|this is)) "
-    r"(?:wrong|incorrect|not right|not correct|a mistake|an error)",
+    r"(?:wrong|incorrect|false|not right|not correct|not the (?:right |correct )?answer|a mistake|"
+    r"an error)|[\s$\])]*+, (?:but (?:that|this|it)|which) (?:is|was) (?:wrong|incorrect|false)",
     re.IGNORECASE,
 )
-_RETRACTED_BEFORE = (
-    "not", "instead of", "rather than", "earlier", "previously", "wrote", "wrong answer was",
-    "isn't", "cannot be", "can't be",
+_DENIED_BEFORE = (
+    " not", "isn't", "isn’t", "cannot be", "can't be", "can’t be", "anything but", "other than",
+    "answer is at least", "answer is at most", "answer is less than", "answer is more than",
+    "answer is greater than", "wrong answer was",
 )  # fmt: skip
+_AROUND = " \n$:：(\\*"
+_MENTIONED_BEFORE = ("instead of", "rather than", "earlier", "previously", "wrote")
 _MAX_BOX = 5_000
 """Characters in one; a longer one counts as never closed."""
 _MAX_BOXES = 40
@@ -56,13 +62,13 @@ Box = tuple[int, int, str]
 """Start, end and content."""
 
 
-def find_boxes(text: str) -> list[Box]:
-    """The last boxes that were not retracted, in order.
+def find_boxes(text: str) -> list[Box] | None:
+    """The last boxes that were not retracted, in order; None if the text breaks off in its last.
 
     Only of those that can matter: the last one, and those that stand in one list with it.
     """
     found: list[Box] = []
-    retracted: list[Box] = []
+    mentioned: list[Box] = []
     last_open = None
     for match in islice(_starts(text), _MAX_BOXES):
         if found and found[0][0] - match.start() > _MAX_DISTANCE:
@@ -70,6 +76,9 @@ def find_boxes(text: str) -> list[Box]:
         start = match.end()
         if text[start] == "{":
             end = _closing_brace(text, start)
+            is_last = not (found or mentioned or last_open)
+            if end is None and is_last and _NOT_CLOSED.match(text, start) is None:
+                return None
             content = "" if end is None else text[start + 1 : end].strip()
             box = (match.start(), end + 1, content) if end is not None and content else None
         else:
@@ -77,13 +86,18 @@ def find_boxes(text: str) -> list[Box]:
         if box is None:
             last_open = last_open or match
             continue
-        before = text[max(0, match.start() - 40) : match.start()].rstrip(" \n$:").lower()
-        if before.endswith(_RETRACTED_BEFORE) or _RETRACTED_AFTER.match(text, box[1]):
-            retracted.insert(0, box)
-        else:
+        before = " " + text[max(0, match.start() - 40) : match.start()].rstrip(_AROUND).lower()
+        if before.endswith(_MENTIONED_BEFORE):
+            mentioned.insert(0, box)
+        elif not (
+            before.endswith(_DENIED_BEFORE)
+            or is_denied_before(before)
+            or _RETRACTED_AFTER.match(text, box[1])
+            or is_denied_behind(text, box[1])
+        ):
             found.insert(0, box)
-    if found or retracted:
-        return found or retracted
+    if found or mentioned:
+        return found or mentioned
     if last_open is not None:
         box = _open_box(text, last_open)
         return [] if box is None else [box]

@@ -44,12 +44,22 @@ _REFUSAL = re.compile(
     r"(?:solve|answer|determine|provide|help|complete|say|proceed)\b|"
     r"\b(?:not enough|insufficient) information\b|\bunable to (?:determine|solve|find|answer)\b|"
     r"\b(?:cannot|can not|can't) be (?:determined|solved|answered|found)\b|"
-    r"\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
+    r"\b(?:i|we) (?:cannot|can't|could not|couldn't|can not|was unable to|were unable to|"
+    r"am unable to|was not able to|were not able to|did not|didn't|failed to|never) (?:manage to )?"
+    r"(?:find|reach|arrive at|get|obtain|come up with|give|derive)(?: to)? "
+    r"(?:an?|the|any|this|its|one)? ?(?:final |correct |exact |single |definite |valid )?"
+    r"(?:answer|solution|result|value)\b|"
+    r"\bno (?:final |clear |correct |conclusive |definite |definitive |valid )?"
+    r"(?:answer|solution|result|value)s? (?:could|can|was|were|has been|have been)\b|"
+    r"\bno (?:final|conclusive|definite|definitive) (?:answer|result|conclusion)\b|"
+    r"\bran out of (?:time|space|tokens)\b|\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
     re.IGNORECASE,
 )
 _REFUSING = (
     "cannot", "can't", "can not", "could not", "couldn't", "know", "give up", "no idea", "not sure",
-    "unable", "not able", "information", "as an ai", "sorry", "apolog",
+    "unable", "not able", "information", "did not", "didn't", "failed to", "never", "ran out",
+    "no final", "no conclusive", "no defini", "no answer", "no solution", "no result", "no value",
+    "no clear", "no correct", "no valid", "as an ai", "sorry", "apolog",
 )  # fmt: skip
 """Cheap to look for; without any of them nothing is refused."""
 _PAIR = re.compile(
@@ -94,10 +104,21 @@ _DENIALS = frozenset(
 )
 _BETWEEN = frozenset(
     "be equal equals to the a an exactly just simply actually option choice answer number value "
-    "have it is as by x n y z".split()
+    "have it is as by x n y z going".split()
 )
 """Words that may stand between a denial and what it denies."""
-_RATHER = ("instead of", "rather than", "other than", "different from", "no longer", "far from")
+_RATHER = (
+    "instead of", "rather than", "other than", "different from", "no longer", "far from",
+    "anything but", "less than", "more than", "greater than", "fewer than", "smaller than",
+    "larger than", "bigger than", "higher than", "lower than",
+)  # fmt: skip
+_BOUNDING = frozenset("most least to than over under above below and".split())
+_BOUNDED = re.compile(
+    r"\b(?:it|this|that|answer|result|value|number|sum|total)"
+    r"(?: is| are| was|'s| must be| should be| can be| lies| will be)"
+    r"(?: (?:at (?:most|least)|up to|no (?:more|less) than|over|under|above|below)|"
+    r" between \S{1,12} and) ?\$?$"
+)
 
 
 def whole_answer(text: str) -> str | None:
@@ -224,17 +245,17 @@ def closing_pair(text: str) -> str | None:
 
 _CORRECTION = re.compile(
     r"\b(?:wait|actually|no,|correction|sorry|apolog|oops|scratch that|second thought|mistake|"
-    r"incorrect|is wrong|was wrong|not right|let me re)",
+    r"incorrect|is wrong|was wrong|not right|misread|forgot|let me re)",
     re.IGNORECASE,
 )
 _CORRECTING = (
     "wait", "actually", "no,", "correction", "sorry", "apolog", "oops", "scratch", "thought",
-    "mistake", "wrong", "right", "incorrect", "let me re",
+    "mistake", "wrong", "right", "incorrect", "let me re", "misread", "forgot",
 )  # fmt: skip
 _RESTATED = re.compile(
     r"(?i:\b(?:it|that|this|answer|value|result|number|total|one)"
     r"(?:'s| is| was| should be| must be| would be| equals)|"
-    r"\b(?:i mean|i meant|make that|make it|rather))"
+    r"\b(?:i mean|i meant|make that|make it|rather|correction))"
     r"(?i: actually| really| in fact| instead| then)?+[: ]{0,3}+"
     r"(\$[^$\n]{1,80}+\$|[$(-]{0,2}+\d[\d,./]{0,20}+%?|\([A-J]\)|[A-J](?![\w'’])|"
     r"\\\((?:[^\n\\]|\\(?![()])){1,80}+\\\))"
@@ -273,6 +294,8 @@ def is_denied(text: str, start: int) -> bool:
     before = text[max(0, start - 60) : start].lower().replace("’", "'")
     sentence = before[max(before.rfind(mark) for mark in (". ", "\n", "; ", "? ")) + 1 :]
     words = sentence.replace("$", " ").replace("*", " ").replace("(", " ").split()
+    if words and words[-1] in _BOUNDING and _BOUNDED.search(sentence):
+        return True
     while words and words[-1].strip(",:") in _BETWEEN and words[-1] not in _DENIALS:
         words.pop()
     if not words:

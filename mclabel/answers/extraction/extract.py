@@ -8,6 +8,7 @@ last number is a guess, unless it is part of a formula.
 from __future__ import annotations
 
 import re
+from collections import deque
 from itertools import islice
 from typing import NamedTuple
 
@@ -32,6 +33,14 @@ from mclabel.answers.extraction.conclusions import (
     restated,
     whole_answer,
 )
+from mclabel.answers.extraction.doubts import (
+    breaks_off,
+    called_false,
+    may_doubt,
+    taken_back,
+    without_other_numbers,
+)
+from mclabel.answers.extraction.fields import closing_object
 from mclabel.answers.extraction.phrases import (
     after_phrase,
     clean,
@@ -60,14 +69,18 @@ _CORRECTIONS = (
     "wait", "actually", "correction", "sorry", "apologi", "mistake", "incorrect", "wrong",
     "not right", "scratch that", "let me re", "oops", "second thought", "no,",
 )  # fmt: skip
-_MIN_LATER, _MIN_CORRECTION = 8, 20
+_MIN_DOUBT, _MIN_LATER, _MIN_CORRECTION = 4, 8, 20
 """Characters that say more than the end of a formula and of a sentence."""
 _MAX_CORRECTION = 600
 """Characters after a box in which it may be corrected."""
 _GLM_BOX = re.compile(r"<\|begin_of_box\|>([^<]*+)<\|end_of_box\|>")
 """How the models GLM mark their final answer."""
-_TAG = "<answer>"
-_THOUGHT_END = "</think>"
+_TAG, _TAG_END = "<answer>", "</answer>"
+_THOUGHT = re.compile(
+    r"<(/?)(?:think|thinking|thought|reasoning)>|<\|(?:begin|(end))_of_thought\|>|◁(/?)think▷|"
+    r"\[(/?)THINK\]"
+)
+"""Where a region of thinking begins, or ends if a group holds anything."""
 _BACKSPACE = "\b"
 _MAX_RUN_ONS = 8
 """Places to look at for the start of another problem."""
@@ -119,14 +132,20 @@ def find_answer(text: str) -> Found | None:
         text = _GLM_BOX.sub(r"\\boxed{\1}", text)
     if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape
         text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
-    thought, end, rest = text.rpartition(_THOUGHT_END) if "<" in text else ("", "", "")
-    if not end:
+    marks: deque[re.Match[str]] = deque(maxlen=1)
+    if "<" in text or "◁" in text or "[THINK]" in text:
+        marks.extend(_THOUGHT.finditer(text))
+    if not marks:
         return _find(_without_run_on(text))
-    found = _find(_without_run_on(rest)) if rest.strip() else None
-    if found is not None and found.answer:
-        return found
-    answer = _marked(thought)
-    return found if answer is None else Found(answer)
+    mark = marks[0]
+    rest = text[mark.end() :]
+    if not any(mark.groups()):  # the thinking never ended
+        tagged = _tagged(rest) if _TAG_END in rest else None
+        return None if tagged is None else Found(tagged[1])
+    if rest.strip():
+        return _find(_without_run_on(rest))
+    answer = _marked(text[: mark.start()])
+    return Found(answer) if answer else None
 
 
 def _own_turn(text: str) -> str:
@@ -145,7 +164,7 @@ def reference_answer(text: str) -> str:
     itself.
     """
     hashes = _hash_answer(text) if "####" in text else None
-    boxes = find_boxes(text) if "box" in text else []
+    boxes = find_boxes(text) if "box" in text else None
     if hashes is not None and (not boxes or hashes[0] > boxes[-1][1]):
         return hashes[1]
     return join_boxes(text, boxes) if boxes else text.strip()
@@ -158,18 +177,28 @@ def inside_box(text: str) -> str | None:
 
 
 def _find(text: str) -> Found | None:
+    ending = closing_object(text) if text.endswith(_OBJECT_ENDS) else None
+    if ending is not None:
+        start, held = ending
+        if held is not None:
+            found = _find(held)
+            return found and Found(found.answer or held)
+        text = text[:start].rstrip("` \n").removesuffix("```json")
     answer = _marked(text)
     if answer is not None:
-        return Found(answer)
-    if "\\boxed" in text and not text.rstrip().endswith("}"):
+        return Found(answer) if answer else None
+    if "\\boxed" in text:
         return None  # the box was never closed or never filled: no number of it is an answer
     text = _own_turn(text)
-    if refuses(text):
+    if refuses(text) or _is_taken_back(text):
         return None
     for look in (chosen_letter, whole_answer):
         answer = look(text)
         if answer is not None:
             return Found(answer)
+    if breaks_off(text):
+        return None
+    text = without_other_numbers(text)
     sentence = last_sentence(text)
     answer = closing_assignments(sentence) or closing_formula(text) or closing_pair(text)
     answer = (
@@ -186,6 +215,18 @@ def _find(text: str) -> Found | None:
     return Found("" if unclear else answer, is_guess=True)
 
 
+_OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
+
+
+def _is_taken_back(text: str) -> bool:
+    """Whether a text takes back what it said last in digits."""
+    tail = text[-_MAX_CORRECTION:]
+    last = max(map(tail.rfind, "0123456789"))
+    if last < 0 or not may_doubt(tail[last + 1 :]):
+        return False
+    return called_false(tail[last:]) or taken_back(tail[last + 1 :]) is not None
+
+
 def _tells_otherwise(sentence: str) -> bool:
     """Whether the last sentence tells a number in words, so that the last in digits is no guess."""
     if tells_fraction(sentence):  # one sixth of 12
@@ -194,27 +235,56 @@ def _tells_otherwise(sentence: str) -> bool:
 
 
 def _marked(text: str) -> str | None:
-    """The last answer that the text marks as such."""
+    """The last answer that the text marks as such; empty if it takes that back or breaks off."""
     boxes = find_boxes(text) if "\\" in text or "boxed{" in text else []
+    if boxes is None:
+        return ""
     hashes = _hash_answer(text) if "#" in text and "####" in text else None
     tagged = _tagged(text) if "<" in text else None
     end = boxes[-1][1] if boxes else -1
     if tagged is not None and tagged[0] > end:
-        return tagged[1]
-    if boxes:
-        if hashes is not None and hashes[0] > end:
-            return hashes[1]
-        rest = text[end:]
-        if len(rest) > _MIN_LATER:
-            later = _corrected(rest[:_MAX_CORRECTION]) if len(rest) > _MIN_CORRECTION else None
-            if later is None and "nswer" in rest:
-                later = _announced_later(rest)
-            if later is not None:
-                return later
-        return localised(join_boxes(text, boxes), text)
-    if hashes is not None:
-        return hashes[1]
-    return after_phrase(text) or announced(text)
+        return _unless_taken_back(tagged[1], text[tagged[0] :].partition(">")[2])
+    if hashes is not None and hashes[0] > end:
+        return _unless_taken_back(hashes[1], text[hashes[0] :].partition("\n")[2])
+    if not boxes:
+        return _announced(text)
+    rest = text[end:]
+    if len(rest) > _MIN_LATER:
+        later = _corrected(rest[:_MAX_CORRECTION]) if len(rest) > _MIN_CORRECTION else None
+        if later is None and "nswer" in rest:
+            later = _announced_later(rest)
+        if later:
+            return later
+    return _unless_taken_back(localised(join_boxes(text, boxes), text), rest)
+
+
+def _announced(text: str) -> str | None:
+    """The last answer that a text announces in words; empty if it takes that back."""
+    answer = after_phrase(text)
+    if answer is None:
+        return announced(text)
+    if answer:
+        return answer if "\\boxed" not in answer else ""
+    sentence = last_sentence(text)
+    if "nswer" in sentence or taken_back(sentence) is not None:
+        return ""
+    return asserted(prose_of(sentence)) or announced(text) or ""
+
+
+def _unless_taken_back(answer: str, rest: str) -> str:
+    """An answer, or what the rest of the text states instead if it takes the answer back."""
+    place = taken_back(rest) if len(rest) > _MIN_DOUBT else None
+    if place is None:
+        return answer
+    restatement = restated(rest)
+    if restatement is not None:
+        return restatement
+    end = _CLAUSE_END.search(rest, place + _MIN_LATER)
+    found = _find(rest[end.end() :]) if end else None
+    return "" if found is None or found.is_guess else found.answer
+
+
+_CLAUSE_END = re.compile(r"[.!?:;\n]|, so\b")
 
 
 def _corrected(rest: str) -> str | None:

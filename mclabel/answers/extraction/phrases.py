@@ -6,6 +6,11 @@ import re
 from collections.abc import Iterator
 
 from mclabel.answers.extraction.conclusions import is_denied, outer_sides, restated
+from mclabel.answers.extraction.doubts import (
+    called_false,
+    taken_back,
+    without_other_numbers,
+)
 
 _KEYWORDS = ("ans", "correct ", "right ", "best ", "final ", "# ")
 """An announcement begins with one of these; finding them first is what makes this fast."""
@@ -45,7 +50,7 @@ _WINDOW = 4000
 
 
 def after_phrase(text: str) -> str | None:
-    """What follows the last "the answer is" or one of its variants."""
+    """What follows the last "the answer is" or one of its variants; empty if that is taken back."""
     text = text[-_WINDOW:]
     lower = text.lower()
     lower = lower if len(lower) == len(text) else text
@@ -54,7 +59,10 @@ def after_phrase(text: str) -> str | None:
         if match is None or _SKIP_AFTER.match(text, match.end()):
             continue
         rest = text[match.end() :]
-        answer = restated(rest) or _first_sentence(rest)
+        answer = restated(rest)
+        if answer is None and (called_false(rest) or taken_back(rest) is not None):
+            return ""
+        answer = answer or _first_sentence(rest)
         if answer:
             return answer
     return None
@@ -253,7 +261,7 @@ def _first_part(rest: str) -> str:
 
 def _essence(sentence: str) -> str | None:
     """A short phrase as it is; of a longer one its bold text, its last formula, or its number."""
-    sentence = clean(sentence)
+    sentence = clean(without_other_numbers(sentence))
     if not sentence:
         return None
     letter = _CHOICE_FIRST.match(sentence) if " " in sentence else None

@@ -31,7 +31,7 @@ CASES = [
     (r"\boxed{9^{9^{9^{9}}}}", "7", "unknown"),
     (r"\boxed{(2^{9999999})! \bmod 7}", "1", "unknown"),
     (r"\boxed{__import__('os').system('touch pwned')}", "7", "unknown"),
-    ("1" * 100_000, "7", "unknown"),
+    ("1" * 100_000, "7", "wrong"),
     ("so 3 and " * 12_000 + r"\boxed{7}", "7", "right"),
     (r"\boxed{" * 5_000 + "7" + "}" * 5_000, "7", "right"),
     (r"\boxed{" + "{" * 20_000, "7", "wrong"),

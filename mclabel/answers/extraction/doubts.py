@@ -1,0 +1,194 @@
+"""What keeps a number from being the answer of a text.
+
+The text breaks off, takes its answer back, denies or only bounds the number, or the number is that
+of a theorem or a step. Every pattern looks at a bounded part of a text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MIN_DOUBT, _MAX_DOUBT = 12, 600
+"""Characters after an answer in which a text may take it back."""
+_DOUBTING = (
+    "wrong", "incorrect", "mis", "mess", "not ", "n't ", "n’t ", "error", "scratch", "gnor", "forg",
+    "disreg", "overl", "too ", "correction", "false", "? no", "?no",
+)  # fmt: skip
+"""Cheap to look for; without any of them nothing is taken back."""
+_FALSE = (
+    r"(?:also |clearly |obviously |actually |still |definitely )?"
+    r"(?:wrong|incorrect|false|mistaken|impossible|an? (?:mistake|error)|"
+    r"not (?:right|correct|true|possible|the (?:right |correct |final )?answer)|"
+    r"too (?:small|large|big|low|high|few|many|much))\b"
+)
+_IT = r"(?:that|this|it)"
+_OWN = (
+    r"(?:my|the|this|that) (?:above |final |previous |last |first )?(?:answer|result|calculation)"
+    r"(?: above| i gave)?"
+)
+_IS_FALSE = (
+    rf"(?:(?: is| was| seems| looks|[’']s| must be) {_FALSE}|"
+    r"(?: can[’']t| couldn[’']t| isn[’']t| wasn[’']t| cannot| can not)(?: be)? "
+    r"(?:right|correct|true|the (?:right |correct |final )?answer)\b)"
+)
+_AT_ONCE = re.compile(
+    r"[\s\"*$\]})\\.,!?;—–-]{0,8}(?:(?:but|however|and|so|unfortunately)\b,? ?)?"
+    rf"(?:{_IT}|which|{_OWN}){_IS_FALSE}|"
+    r"[\s\"*$\]})\\.]{0,6}\? ?(?:no|nope|wrong|incorrect)\b",
+    re.IGNORECASE,
+)
+"""What calls an answer false right behind it."""
+_TAKEN_BACK = re.compile(
+    r"(?:^|[.!?;:)\n—])[\s\"*$\]}]{0,6}"
+    r"(?:"
+    r"(?:(?:but|oh|ah|and) )?"
+    r"(?:wait|hold on|hmm{1,4}|no|nope|oops|sorry|actually)\b[\s,.!:;…—–-]{1,4}"
+    r"(?:(?:no|wait|actually|but|sorry|so)\b[\s,.!:;…—–-]{1,4})?"
+    rf"(?:{_IT}|{_OWN}){_IS_FALSE}|"
+    r"(?:(?:but|so|oh|however|wait|hold on|hmm{1,4}|oops|sorry|no|ah|actually|unfortunately)\b"
+    r"[\s,.!:;…—–-]{1,4})?(?:"
+    rf"{_OWN}{_IS_FALSE}|"
+    r"i(?: have|[’']ve| think i)? (?:mis(?:read|understood|interpreted|calculated|counted|took)|"
+    r"forgot|overlooked|made an? (?:[a-z]{2,15} )?(?:mistake|error)|was wrong|messed up)\b|"
+    r"(?:please )?(?:scratch|ignore|disregard|forget) (?:that|this|it|the|my)\b|"
+    r"correction\b|wrong(?: answer)?[.!])"
+    r")",
+    re.IGNORECASE,
+)
+_CALLED_FALSE = re.compile(
+    r"[\s*_$(\[{]{0,6}\S{1,60}(?: [a-z]{1,15})?(?: [a-z]{1,15})?(?:"
+    rf",? (?:which|but {_IT}|and {_IT}){_IS_FALSE}|(?:(?<=[.!])|[.!?]) {{0,2}}(?:but |however, )?"
+    rf"(?:{_IT}|{_OWN}){_IS_FALSE}|(?:(?<=\?)|\?) ?(?:no|nope|wrong|incorrect)\b)",
+    re.IGNORECASE,
+)
+_BREAKING = frozenset(
+    "and or but because since as of the a an every per than from by with for into if when while "
+    "which who whose where therefore thus hence is are was were be equals equal gets get has he "
+    "she we they its his their our i to between would will".split()
+)
+"""Words that end no sentence; `in` is left out, which may stand for inches."""
+_BREAKING_SIGNS = (",", "(", "[", "{", "+", "=", "−", "×", "÷", "·", "/", "<", ">", ":", "\\cdot")
+_LAST_WORD = re.compile(r"(?<![\w\\$'’-])([A-Za-z]{1,12})$")
+_NAMES = (
+    "theorem lemma corollary proposition definition equation eq eqn formula problem exercise "
+    "question step table figure example"
+).split()
+_LABELS = frozenset(
+    [
+        *(f"{sign}{name}{end}" for sign in ("", "(", "**") for name in _NAMES for end in ("", "s")),
+        *("eq.", "confidence", "confidence:", "level:", "score:", "sure", "confident", "certain"),
+        *("sure.", "confident.", "certain."),
+    ]
+)
+"""Without any of these words no number is that of something else."""
+_DENYING_WORDS = frozenset(
+    "no n'est pas nicht keine si sio siyo menor mayor menos maior mais kleiner weniger mehr chini "
+    "zaidi moins plus não más größer höchstens mindestens máximo inférieure inférieur supérieure "
+    "supérieur".split()
+)
+"""Words of which one is in whatever denies a number in Latin letters."""
+_OTHER_SCRIPT = re.compile("[\u0400-\u0e7f\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+_OF_ANOTHER = re.compile(
+    rf"(\b(?:(?:{'|'.join(_NAMES)})s?\.?(?: no\.| number)?|"
+    r"confidence(?: level| score)?(?: is| of)?)[ :#~*$]{0,4}+)"
+    r"(?:\(\d{1,6}(?:\.\d{1,6}){0,3}\)|\d{1,6}(?:[.,]\d{1,6}){0,3}%?(?![\w%.]|\*(?!\*)|[\^/+=(])|"
+    r"\d{1,6}(?:\.\d{1,6}){0,3}%?(?=\.(?:\s|$)))|"
+    r"(?<![\d.])\d{1,3}(?:\.\d{1,3})? ?%(?= (?:sure|confident|certain)\b)|(?<= )\[\d{1,6}\]",
+    re.IGNORECASE,
+)
+_TAIL = 300
+"""Characters at the end of a text that are looked at for numbers of something else."""
+
+DENIED_BEFORE = (
+    "不是", "并非", "並非", "不等于", "不等於", "不会是", "不可能是", "不为", "小于", "小於", "大于",
+    "大於", "少于", "少於", "多于", "多於", "不超过", "超过", "最多", "最多是", "最多为", "至少",
+    "至少是", "至少为", "低于", "高于", " не", " не равен", " не равна", " не равно", " меньше",
+    " больше", " не более", " не менее", " no es", " no son", " no es igual a", " no puede ser",
+    " menor que", " mayor que", " menor a", " mayor a", " menos de", " más de",
+    " cualquier cosa menos", " no máximo", " como máximo", " não é", " não são", " não é igual a",
+    " não pode ser", " maior que", " maior do que", " menor do que", " mais de", " mais que",
+    " n'est pas", " n’est pas", " pas égale à", " pas égal à", " inférieure à", " inférieur à",
+    " supérieure à", " supérieur à", " moins de", " plus de", " nicht", " nicht gleich", " keine",
+    " kleiner als", " größer als", " weniger als", " mehr als", " höchstens", " mindestens",
+    "ليس", "ليست", "لا يساوي", "أقل من", "أكثر من", "أكبر من", "أصغر من", "ไม่ใช่", "ไม่เท่ากับ",
+    "น้อยกว่า", "มากกว่า", "ไม่เกิน", " si", " sio", " siyo", " chini ya", " zaidi ya",
+)  # fmt: skip
+"""What denies or bounds a number that follows, in other languages than English."""
+_DENIED_AFTER = (
+    "ではありません", "ではな", "じゃな", "じゃありません", "でない", "でありません", "より小さ",
+    "より大き", "より少な", "より多", "未満", "以下", "以上", "を超え",
+    "이 아니", "가 아니", "이 아닙", "가 아닙",
+    "은 아니", "는 아니", "은 아닙", "는 아닙", "아닙", "아니", "보다", "미만",
+    "이하", "이상", "नहीं",
+    "से कम", "से अधिक", "से ज़्यादा", "से ज्यादा", "से बड़", "से छोट", "নয়", "নয়", "না",
+    "এর কম",
+    "এর বেশি", "এর চেয়ে", "-এর কম", "-এর বেশি", "থেকে কম", "থেকে বেশি", "కాదు", "కంటే",
+)  # fmt: skip
+"""What denies or bounds a number that stands before it."""
+_DENIED_ABROAD = re.compile(
+    rf"(?:{'|'.join(map(re.escape, sorted(DENIED_BEFORE, key=len, reverse=True)))})"
+    r"[\s:：*$\\(是为為]{0,4}[-−]?\d[\d.,]{0,20}"
+)
+_DENIED_BEHIND = re.compile(
+    r"(?<![\d.,])\d[\d.,]{0,20}[\s*$\\)]{0,4}[^\W\d_]{0,2}?"
+    rf"(?:{'|'.join(map(re.escape, _DENIED_AFTER))})"
+)
+
+
+def taken_back(rest: str) -> int | None:
+    """Where a text takes back the answer that it stated right before; None if it does not."""
+    rest = rest[:_MAX_DOUBT]
+    if not may_doubt(rest):
+        return None
+    match = _AT_ONCE.match(rest) or _TAKEN_BACK.search(rest)
+    return None if match is None else match.start()
+
+
+def called_false(rest: str) -> bool:
+    """Whether what begins with an answer calls it false at once: `42, which is wrong`."""
+    rest = rest[:_MAX_DOUBT]
+    return may_doubt(rest) and _CALLED_FALSE.match(rest) is not None
+
+
+def may_doubt(rest: str) -> bool:
+    """Whether what follows an answer has a word without which nothing is taken back."""
+    if len(rest) < _MIN_DOUBT and "?" not in rest:
+        return False
+    lower = rest.lower()
+    return any(word in lower for word in _DOUBTING)
+
+
+def breaks_off(text: str) -> bool:
+    """Whether a text ends in the middle of a sentence: `each of her friends gets`."""
+    text = text[-40:].rstrip()
+    if text.endswith(_BREAKING_SIGNS):
+        return True
+    word = _LAST_WORD.search(text)
+    return word is not None and word[1].lower() in _BREAKING
+
+
+def without_other_numbers(text: str) -> str:
+    """A text whose end has no numbers of theorems and steps, nor those that are denied."""
+    head, tail = text[:-_TAIL], text[-_TAIL:]
+    words = frozenset(tail.lower().split())
+    if not words.isdisjoint(_LABELS) or " [" in tail:
+        tail = _OF_ANOTHER.sub(r"\1", tail)
+    if not words.isdisjoint(_DENYING_WORDS):
+        tail = _DENIED_ABROAD.sub(" ", tail)
+    if not tail.isascii() and _OTHER_SCRIPT.search(tail):
+        tail = _DENIED_BEHIND.sub(" ", _DENIED_ABROAD.sub(" ", tail))
+    return head + tail
+
+
+def is_denied_before(before: str) -> bool:
+    """Whether the words before a number deny or bound it, in other languages than English."""
+    return before[-2:] in _ENDS and before.endswith(DENIED_BEFORE)
+
+
+_ENDS = frozenset(words[-2:] for words in DENIED_BEFORE)
+
+
+def is_denied_behind(text: str, end: int) -> bool:
+    """Whether what ends at a place is denied or bounded behind it, as in Japanese or Hindi."""
+    after = text[end : end + 24].lstrip(" $\\)]*")
+    return not after.isascii() and after.startswith(_DENIED_AFTER)
