@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import isfinite, isnan
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from mclabel.answers.checker import default_checker
 from mclabel.answers.extraction.extract import reference_answer
@@ -164,7 +164,7 @@ def rewarded(grade: G) -> G:
     """
     if not (grade.reason.startswith(GUESS) or grade.reason == IN_WORDS):
         return grade
-    return replace(grade, verdict=Verdict.WRONG, reason=GUESS)
+    return cast(G, replace(cast(Any, grade), verdict=Verdict.WRONG, reason=GUESS))
 
 
 _MISSING = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
 from mclabel.answers.reading.scripts import plain_signs
 
 _COLON = r"[*_ ]{0,3}[:：=]"
@@ -184,11 +185,33 @@ def announced(text: str) -> str | None:
     for match in _announcements(text):
         if _WRONG_BEFORE.search(text[max(0, match.start() - 16) : match.start()]):
             continue
-        answer = _value(text[match.end() :])
+        rest = text[match.end() :]
+        if _is_denied(rest[:_MAX_VALUE]):
+            continue
+        other = _ANOTHER_DENIED.search(rest, 0, _MAX_VALUE)
+        answer = _value(rest if other is None else rest[: other.start()])
         if answer:
             name = match.lastgroup or ""
             return with_points(answer, text) if name in _DECIMAL_COMMAS else answer
     return None
+
+
+def _is_denied(clause: str) -> bool:
+    """Whether the first number of what is announced is denied or bounded: `less than 42`."""
+    number = _NUMBER.search(clause)
+    if number is None:
+        return False
+    before = clause[: number.start()]
+    return (
+        is_denied_before(before) or is_denied_before(before.rstrip(" $\\(*"))
+    ) or is_denied_behind(clause, number.end())
+
+
+_NUMBER = re.compile(r"[0-9]++(?:[.,][0-9]++)*+")
+_ANOTHER_DENIED = re.compile(
+    r"[，,;；] ?(?:而不是|不是|并非|並非|nicht\b|не\b|no\b|non\b|não\b|pas\b)", re.IGNORECASE
+)
+"""Another value that is denied: `42，不是40`."""
 
 
 def denies(sentence: str) -> bool:

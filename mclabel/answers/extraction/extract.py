@@ -132,9 +132,9 @@ def find_answer(text: str) -> Found | None:
         text = _GLM_BOX.sub(r"\\boxed{\1}", text)
     if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape
         text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
-    marks: deque[re.Match[str]] = deque(maxlen=1)
+    marks = None
     if "<" in text or "◁" in text or "[THINK]" in text:
-        marks.extend(_THOUGHT.finditer(text))
+        marks = deque(_THOUGHT.finditer(text), maxlen=1)
     if not marks:
         return _find(_without_run_on(text))
     mark = marks[0]
