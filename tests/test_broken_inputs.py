@@ -507,7 +507,7 @@ VERBS: dict[str, dict[str, Slot]] = {
 HARMLESS = {
     ("regrade", "change_checker"),
     *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
-    *(("train", "look"), ("eval processbench", "rule")),
+    ("train", "look"),
     *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
     *(("export", "screening"), ("export", "filter")),
     ("eval processbench-golds", "strict"),

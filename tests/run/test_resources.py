@@ -16,7 +16,7 @@ from ray.util import placement_group_table
 from mclabel import jobs
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
-from mclabel.engines import EngineResources, PolicySettings, hub, make_engine
+from mclabel.engines import EngineResources, PolicySettings, make_engine
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.ray_cluster import Place
@@ -86,8 +86,8 @@ def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
 def test_every_label_configuration_is_planned_without_model_or_gpu(
     name: str, num_cpus: float, num_gpus: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "SMOLLM2_PACKAGE", "no_such_package")
-    monkeypatch.setenv(hub.CACHE, str(tmp_path))
+    monkeypatch.setattr(smollm2, "SMOLLM2_PACKAGE", "no_such_package")
+    monkeypatch.setenv(smollm2.CACHE, str(tmp_path))
     config = load_config(LabelConfig, CONFIGS / f"{name}.yaml", ["out=somewhere"])
     planned = jobs.plan(config)
     assert (planned.resources.num_cpus, planned.resources.num_gpus) == (num_cpus, num_gpus)
