@@ -16,6 +16,7 @@ from ray.util import placement_group_table
 from mclabel import jobs
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
+from mclabel.domains.words import smollm2
 from mclabel.engines import EngineResources, PolicySettings, make_engine
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.labeling.config import LabelConfig
