@@ -68,12 +68,16 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     calls, completion = Calls(), OpenAIEngine._completion
 
     def recording(
-        one: OpenAIEngine, answer: dict[str, Any], context: Any, stop: Sequence[str] = ()
+        one: OpenAIEngine,
+        answer: dict[str, Any],
+        context: Any,
+        room: int,
+        stop: Sequence[str] = (),
     ) -> Completion:
         choice = answer["choices"][0]
         if len(context) != len(one.prompt_ids("What is 1 + 1?")) or choice["token_ids"][1:]:
             calls.made.append((tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])))
-        return completion(one, answer, context, stop)
+        return completion(one, answer, context, room, stop)
 
     one = policy(model, url, temperature=TEMPERATURE, max_tokens=96)
     probe = asyncio.run(_probe_context(one))
