@@ -49,8 +49,8 @@ def main() -> None:
             }
         ],
         solutions=[
-            {"problem_id": "train", "steps": ["3 * 30 = 90", "The answer is 90 min"]},
-            {"problem_id": "train", "steps": ["3 + 30 = 33", "The answer is 33 min"]},
+            {"problem_id": "train", "steps": ["3 * 30 = 90\n", "The answer is 90 min"]},
+            {"problem_id": "train", "steps": ["3 + 30 = 33\n", "The answer is 33 min"]},
         ],
         policy={"model": "arith:policy", "max_tokens": 60},
         estimator="outcome",

@@ -24,9 +24,17 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.extras import explained
 from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.settings import Settings
-from mclabel.data.given import call_of, given_items, gold_of, place_of, row_of, shown, text_of
+from mclabel.data.given import (
+    call_of,
+    given_items,
+    gold_of,
+    joined_steps,
+    place_of,
+    row_of,
+    shown,
+    text_of,
+)
 from mclabel.data.readers.problem_rows import PROBLEM_COLUMNS
-from mclabel.data.readers.solutions import joined_steps
 
 if TYPE_CHECKING:
     from mclabel.checkers import Checker, Grade, GradeItem

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import Any
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
@@ -202,3 +203,23 @@ def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     """What JSON holds of a value that it does not know: an array's or a scalar's own, else text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def joined_steps(
+    steps: Sequence[str], *, separator: str | None = None, whole: object = None
+) -> list[str]:
+    """Append to each step but the last the separator that follows it, so that all join to a text.
+
+    Steps that join to the whole text, and steps that all have white space between them, are left
+    as they are. Otherwise the separator is a line break.
+
+    Args:
+        steps: texts of the steps, at least one.
+        separator: text between all steps; None follows the rule above.
+        whole: text of the solution, where it is known.
+    """
+    if separator is None:
+        boundaries = [step[-1:] + following[:1] for step, following in pairwise(steps)]
+        is_separated = all(any(map(str.isspace, boundary)) for boundary in boundaries)
+        separator = "" if "".join(steps) == whole or is_separated else "\n"
+    return [*(step + separator for step in steps[:-1]), steps[-1]]

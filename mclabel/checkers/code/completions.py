@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator
 
 from mclabel.checkers.code.golds import Gold
+from mclabel.core.python_source import parse_python
 
 MAX_CHARACTERS = 1 << 18
 """Of a program."""
@@ -151,7 +152,7 @@ def _used(source: str) -> set[str]:
 def _tree(source: str) -> ast.Module | None:
     """The syntax tree of a whole module: None if it is none, as a body that stands alone."""
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
         return None if _returns(tree) else tree
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mclabel.checkers.code.testing import SUPPORTED
+from mclabel.core.python_source import parse_python
 
 MAX_TESTS = 10_000
 MAX_SOURCE = 4 << 20
@@ -154,7 +155,7 @@ def _arguments(lines: Any) -> list[Any]:
 def _human_eval(content: Mapping[str, Any]) -> Gold:
     """Read a source of tests: with `check(candidate)`, or as pytest or unittest run it."""
     setup, entry = _text(content, "test"), _text(content, "entry_point", "")
-    tree = ast.parse(setup)
+    tree = parse_python(setup)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         rest = {key: content[key] for key in ("prompt", "test_imports") if key in content}
         rest |= {key: content[key] for key in ("inside", "task_id") if key in content}
@@ -181,9 +182,9 @@ def _solution(content: Mapping[str, Any]) -> str | None:
 def _statements(content: Mapping[str, Any], form: str, *, is_needed: str = "") -> Gold:
     found = content[form]
     if isinstance(found, str):
-        nodes = ast.parse(found).body
+        nodes = parse_python(found).body
     elif isinstance(found, Sequence) and all(isinstance(one, str) for one in found):
-        nodes = [node for one in found for node in ast.parse(one).body]
+        nodes = [node for one in found for node in parse_python(one).body]
     else:
         raise BadGold(f"{form} is neither a text nor a list of texts")
     if not any(_checks(node) for one in nodes for node in ast.walk(one)):
@@ -252,7 +253,7 @@ def _resolved(gold: Gold, content: Mapping[str, Any], *, source: str, is_needed:
     """
     if len(source) > MAX_SOURCE:
         raise BadGold("the tests are too long")
-    tree = ast.parse(source)
+    tree = parse_python(source)
     before = _whole(gold.prompt)
     free = _free(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
     free -= _defined(before) - {is_needed}
@@ -388,7 +389,7 @@ def _defined(source: str) -> set[str]:
 
 def _parses(source: str) -> bool:
     try:
-        ast.parse(source)
+        parse_python(source)
     except SyntaxError:
         return False
     return True

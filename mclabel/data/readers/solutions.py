@@ -15,7 +15,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from mclabel.core.errors import DataError, RejectReason, bounded
 from mclabel.core.records import GivenSolution, Problem, Selection
 from mclabel.core.seeds import content_id
+from mclabel.data.given import joined_steps
 from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, local_path, row_place, scan_rows
 from mclabel.run.parquet import whole_table
 from mclabel.run.shards.digest import check_parquet, parquet_with_digest
@@ -173,26 +174,6 @@ def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
     if not isinstance(text, str) or not text.strip():
         return RejectReason("bad_solution", "needs a solution (text) or steps (list of texts)")
     return GivenSolution(text=text)
-
-
-def joined_steps(
-    steps: Sequence[str], *, separator: str | None = None, whole: object = None
-) -> list[str]:
-    """Give each step but the last the separator that follows it, so that all join to a text.
-
-    Steps that join to the whole text, and steps that all have white space between them, are left
-    as they are. Between others a line break is put.
-
-    Args:
-        steps: at least one.
-        separator: put between all of them, whatever they are; None follows the rule above.
-        whole: text of the solution, where it is known.
-    """
-    if separator is None:
-        ends = [one[-1:] + other[:1] for one, other in pairwise(steps)]
-        as_given = "".join(steps) == whole or all(end != "".join(end.split()) for end in ends)
-        separator = "" if as_given else "\n"
-    return [*(step + separator for step in steps[:-1]), steps[-1]]
 
 
 def say_separated(source: str, count: int) -> None:

@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mclabel.core.python_source import parse_python
+
 State = tuple[int, ...]
 """A quantity's value on each of the inputs."""
 
@@ -284,9 +286,9 @@ def _parse(text: str) -> tuple[list[ast.stmt], bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(text).body, False
+            return parse_python(text).body, False
         except IndentationError:
-            return ast.parse(f"{text}\n pass").body, True
+            return parse_python(f"{text}\n pass").body, True
 
 
 def _parameters(statement: ast.FunctionDef) -> list[str]:
