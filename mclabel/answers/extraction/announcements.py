@@ -161,7 +161,7 @@ _MATH = re.compile(
 )
 _BOLD = re.compile(r"\*\*([^*\n]{1,100})\*\*")
 _CURRENCY = re.compile(r"^(?:R\$|US\$|Rs\.?|₹|₩|₽|€|\$|£|¥|฿)\s?(?=\d)")
-_NUMBER = re.compile(
+_SIGNED_NUMBER = re.compile(
     r"[-−]?(?<![A-Za-z\d.,/_])\d(?:[\d.,/'\u00a0\u202f]|"
     r"[ ](?=\d{3}(?!\d)))*(?:\s?%)?"
 )
@@ -298,7 +298,7 @@ def _essence(sentence: str) -> str | None:
     plain = _CURRENCY.sub("", plain_signs(bold[1] if bold else sentence)).strip()
     if "=" in plain:
         return plain if len(plain) < 60 and plain.isascii() else plain.rpartition("=")[2].strip()
-    numbers = [*_NUMBER.finditer(plain)]
+    numbers = [*_SIGNED_NUMBER.finditer(plain)]
     if not numbers:
         return plain if len(plain) <= 40 else None
     if numbers[0].start() == 0 or len(numbers) > 1:
@@ -370,9 +370,7 @@ _END_OF_TEXT = 600
 
 def localised(answer: str, text: str) -> str:
     """A marked answer with decimal points where the text around it is in a language with commas."""
-    if ("," not in answer and "." not in answer) or "(" in answer or _is_english(text[-_WINDOW:]):
-        return answer
-    if not _NAMED_MARK.search(answer):
+    if "(" in answer or not _NAMED_MARK.search(answer) or _is_english(text[-_WINDOW:]):
         return answer
     tail = text[-_END_OF_TEXT:].lower()
     if not any("\u0430" <= c <= "\u044f" for c in tail[:200]):

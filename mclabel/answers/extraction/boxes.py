@@ -23,6 +23,7 @@ _WITHOUT_BRACES = re.compile(
 _NOT_CLOSED = re.compile(r"\{([^\n$]{1,60}?)(?:\$|\\[\])]|\n(?=\s*\S))")
 _MAX_AFTER_OPEN = 100
 """Characters that may follow a box that was never closed."""
+_FLAT_GROUP = re.compile(r"\{[^{}\\]{0,200}+\}")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _RETRACTED_AFTER = re.compile(
     r"[\s$.\])]*+(?:,? ?(?:which )?(?:is|was|that is|that was|that's|this is)) "
@@ -89,12 +90,7 @@ def find_boxes(text: str) -> list[Box] | None:
         before = " " + text[max(0, match.start() - 40) : match.start()].rstrip(_AROUND).lower()
         if before.endswith(_MENTIONED_BEFORE):
             mentioned.insert(0, box)
-        elif not (
-            before.endswith(_DENIED_BEFORE)
-            or is_denied_before(before)
-            or _RETRACTED_AFTER.match(text, box[1])
-            or is_denied_behind(text, box[1])
-        ):
+        elif not _is_denied(text, before, box[1]):
             found.insert(0, box)
     if found or mentioned:
         return found or mentioned
@@ -102,6 +98,19 @@ def find_boxes(text: str) -> list[Box] | None:
         box = _open_box(text, last_open)
         return [] if box is None else [box]
     return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
+
+
+def _is_denied(text: str, before: str, end: int) -> bool:
+    """Whether the words before a box or those behind its end say that it is not the answer."""
+    if before.endswith(_DENIED_BEFORE) or is_denied_before(before):
+        return True
+    if len(text) - end > _MIN_RETRACTION and _RETRACTED_AFTER.match(text, end):
+        return True
+    return not text.isascii() and is_denied_behind(text, end)
+
+
+_MIN_RETRACTION = 8
+"""Characters that say more than the end of a formula and of a sentence."""
 
 
 def _without_braces(text: str, match: re.Match[str]) -> Box | None:
@@ -189,7 +198,7 @@ _SIGN_ENDS = ("-", "−", "m")
 
 
 def _starts(text: str) -> Iterator[re.Match[str]]:
-    """Where boxes open, from the last to the first.
+    """Yield where boxes open, from the last to the first.
 
     Searching backwards is the cheaper way by far, since answers stand at the end.
     """
@@ -207,6 +216,9 @@ _MAX_NAME = len("\\frame")
 
 def _closing_brace(text: str, start: int) -> int | None:
     """Where the brace at `start` is closed; escaped braces count among themselves."""
+    flat = _FLAT_GROUP.match(text, start)  # most boxes hold no further braces
+    if flat is not None:
+        return flat.end() - 1
     depth = 0
     for match in _BRACE.finditer(text, start, start + _MAX_BOX):
         token = match[0]

@@ -55,13 +55,11 @@ _REFUSAL = re.compile(
     r"\bran out of (?:time|space|tokens)\b|\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
     re.IGNORECASE,
 )
-_REFUSING = (
-    "cannot", "can't", "can not", "could not", "couldn't", "know", "give up", "no idea", "not sure",
-    "unable", "not able", "information", "did not", "didn't", "failed to", "never", "ran out",
-    "no final", "no conclusive", "no defini", "no answer", "no solution", "no result", "no value",
-    "no clear", "no correct", "no valid", "as an ai", "sorry", "apolog",
-)  # fmt: skip
-"""Cheap to look for; without any of them nothing is refused."""
+_REFUSING = frozenset(
+    "cannot can't not couldn't know give idea unable information didn't failed never ran no ai "
+    "sorry apologize apologise".split()
+)
+"""Words of which every refusal has one."""
 _PAIR = re.compile(
     r"(?<![\w\\)}])(\((?:[^()\n]|\([^()\n]{0,40}+\)){1,120}+\))[\s.!*$]{0,6}+$|"
     r"(?<![\w\\)}])([\[(][^\[\]()\n]{1,80}+[\])])[\s.!*$]{0,6}+$"
@@ -283,10 +281,14 @@ _CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus
 """What makes a value a part of a reckoning."""
 
 
-def refuses(text: str) -> bool:
-    """Whether the end of a text says that it gives no answer."""
-    tail = text[-_TAIL:].lower()
-    return any(word in tail for word in _REFUSING) and bool(_REFUSAL.search(tail))
+def refuses(text: str, words: frozenset[str]) -> bool:
+    """Whether the end of a text says that it gives no answer.
+
+    Args:
+        text: the text of a completion.
+        words: its `tail_words`.
+    """
+    return not words.isdisjoint(_REFUSING) and _REFUSAL.search(text[-_TAIL:].lower()) is not None
 
 
 def is_denied(text: str, start: int) -> bool:

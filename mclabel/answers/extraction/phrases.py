@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mclabel.answers.extraction.conclusions import is_denied, outer_sides, restated
 from mclabel.answers.extraction.doubts import (
     called_false,
+    tail_words,
     taken_back,
     without_other_numbers,
 )
@@ -86,7 +87,8 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
         among_others: give also a formula that is one number of several in its sentence.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
-    end = max(bare.rfind("$") + 1, bare.rfind("\\)") + 2, bare.rfind("\\]") + 2)
+    low = max(0, len(bare) - _MAX_CLOSING)
+    end = max(bare.rfind("$", low) + 1, *(bare.rfind(mark, low) + 2 for mark in ("\\)", "\\]")))
     if end < 2 or not _CLOSING.fullmatch(bare, end):
         return None
     last = None
@@ -119,6 +121,8 @@ _CLOSING = re.compile(
     r"(?:,? (?!not\b|is\b|or\b|and\b)[A-Za-z]{1,20}){0,6}"
 )
 """What may stand behind a formula that ends a text."""
+_MAX_CLOSING = 200
+"""Characters that it may have."""
 
 
 def last_number(text: str) -> str | None:
@@ -261,7 +265,7 @@ def _first_part(rest: str) -> str:
 
 def _essence(sentence: str) -> str | None:
     """A short phrase as it is; of a longer one its bold text, its last formula, or its number."""
-    sentence = clean(without_other_numbers(sentence))
+    sentence = clean(without_other_numbers(sentence, tail_words(sentence)))
     if not sentence:
         return None
     letter = _CHOICE_FIRST.match(sentence) if " " in sentence else None
