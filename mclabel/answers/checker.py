@@ -351,7 +351,6 @@ os.register_at_fork(after_in_child=_after_fork)
 
 MAX_GROUPS = 32
 """Commonest answers that the others are compared with: what many agree on matters in a vote."""
-_EXACT = GradeRules(round_to_gold=False)
 
 Grouping = list[int | None]
 _Comparisons = Generator[tuple[str, str], bool, Grouping]
@@ -385,12 +384,17 @@ def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> li
                 found[number] = end.value
             else:
                 asked.append((number, pair))
-        grades = checker.grade_many([pair for _, pair in asked], rules=_EXACT)
-        due = [
-            (number, grade.verdict is Verdict.RIGHT)
-            for (number, _), grade in zip(asked, grades, strict=True)
-        ]
+        verdicts = _equal_both_ways([pair for _, pair in asked], checker)
+        due = [(number, same) for (number, _), same in zip(asked, verdicts, strict=True)]
     return found
+
+
+def _equal_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
+    """Whether two answers are equal: one that rounds the other is wrong the other way round."""
+    equal = [grade.verdict is Verdict.RIGHT for grade in checker.grade_many(pairs)]
+    swapped = [(gold, answer) for (answer, gold), same in zip(pairs, equal, strict=True) if same]
+    also = iter(checker.grade_many(swapped))
+    return [same and next(also).verdict is Verdict.RIGHT for same in equal]
 
 
 def _grouping(answers: Sequence[str | None]) -> _Comparisons:

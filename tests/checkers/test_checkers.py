@@ -74,9 +74,9 @@ def test_the_maths_checker_says_what_it_read_and_why() -> None:
     grade = graded("math", "so it is \\boxed{24/2}.", PROBLEM)
     assert grade == Grade(verdict=Verdict.RIGHT, answer="24/2", reason="equal", layer=grade.layer)
     assert graded("math", "I cannot say.", PROBLEM).answer is None
-    lenient = {"rules": {"accept_hedged": True}}
-    assert graded("math", "\\boxed{12 \\text{ or } 13}", PROBLEM, **lenient).verdict == "right"
-    assert graded("math", "\\boxed{12 \\text{ or } 13}", PROBLEM).verdict == "wrong"
+    strict = {"rules": {"units_optional": False}}
+    assert graded("math", "\\boxed{12 cm}", PROBLEM, **strict).verdict == "wrong"
+    assert graded("math", "\\boxed{12 cm}", PROBLEM).verdict == "right"
 
 
 def test_the_maths_checker_refuses_a_gold_that_it_does_not_understand() -> None:

@@ -19,14 +19,19 @@ from mclabel.answers.comparison.equations import (
     proportional,
     same_equations,
 )
-from mclabel.answers.comparison.formulas import is_float_of, lone_letter, same_formulas, same_number
+from mclabel.answers.comparison.formulas import (
+    FULL_PRECISION,
+    is_float_of,
+    lone_letter,
+    same_formulas,
+    same_number,
+)
 from mclabel.answers.comparison.names import (
     all_same,
     same_names,
     same_options,
     same_sequences,
     says_product,
-    spread,
 )
 from mclabel.answers.effort import spend
 from mclabel.answers.reading.relations import as_interval
@@ -75,8 +80,8 @@ class Comparison:
         """Whether `answer` means what `gold` means."""
         spend(2)
         if isinstance(answer, Number) and isinstance(gold, Number):
-            if answer.literal.num_digits >= self.rules.full_precision > 0 and is_float_of(
-                answer.literal, algebra.number(gold.literal.value), self.rules
+            if answer.literal.num_digits >= FULL_PRECISION and is_float_of(
+                answer.literal, algebra.number(gold.literal.value)
             ):
                 return True
             return same_number(answer.literal.value, gold.literal, self.rules, literal=True)
@@ -95,17 +100,15 @@ class Comparison:
         if isinstance(answer, Remarked) or isinstance(gold, Remarked):
             return True, self._remarked(answer, gold)
         if isinstance(answer, Equation) and isinstance(gold, Equation):
-            return True, same_equations(answer, gold, self.rules, self.same)
+            return True, same_equations(answer, gold, self.same)
         if isinstance(gold, Equation):
-            return True, equation_and_value(gold, answer, self.rules, self.same, swap=True)
+            return True, equation_and_value(gold, answer, self.same, swap=True)
         if isinstance(answer, Equation) and not isinstance(gold, Relation):
-            return True, equation_and_value(answer, gold, self.rules, self.same, swap=False)
+            return True, equation_and_value(answer, gold, self.same, swap=False)
         if isinstance(answer, Approximated) or isinstance(gold, Approximated):
             return True, self._approximations(answer, gold)
         if isinstance(answer, Choice) or isinstance(gold, Choice):
             return True, self._choices(answer, gold)
-        if _is_hedge(answer, gold) and self.rules.accept_hedged:
-            return True, _any(self.same(item, gold) for item in spread(answer))
         return False, None
 
     def _remarked(self, answer: Form, gold: Form) -> bool | None:
@@ -141,7 +144,7 @@ class Comparison:
             return self.same(answer.stated, gold)
         assert isinstance(gold, Approximated)
         exact = self.same(answer, gold.exact)
-        if exact or not self.rules.approximation_of_gold:
+        if exact:
             return exact
         stated = self.same(answer, gold.stated)
         return stated or (exact if stated is False else None)
@@ -150,7 +153,7 @@ class Comparison:
         if isinstance(answer, Matrix) or isinstance(gold, Matrix):
             return True, self._matrices(answer, gold)
         if isinstance(answer, Sequence) and isinstance(gold, Sequence):
-            return True, same_sequences(answer, gold, self.rules, self.same)
+            return True, same_sequences(answer, gold, self.same)
         for one, other, swap in ((answer, gold, False), (gold, answer, True)):
             if not isinstance(one, Sequence) or isinstance(other, Reals | Special | Relation):
                 continue
@@ -161,7 +164,7 @@ class Comparison:
                 return True, all_same(self.same(item, gold) for item in one.items)
             if one.single is not None and one.kind == "tuple":
                 return True, self.same(other, one.single) if swap else self.same(one.single, other)
-            if one.single is not None and self.rules.decimal_comma:
+            if one.single is not None:
                 short = isinstance(one.single, Number) and one.single.literal.num_decimals == 1
                 if not short or (not swap and value_of(one.items[0]) == algebra.number(0)):
                     return True, self.same(other, one.single) if swap else self.same(
@@ -193,13 +196,13 @@ class Comparison:
 
     def _scalars(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Ratio | Clock) or isinstance(gold, Ratio | Clock):
-            return measures.same_colons(answer, gold, self.rules, self.same)
+            return measures.same_colons(answer, gold, self.same)
         if isinstance(answer, Based) or isinstance(gold, Based):
-            return measures.same_base(answer, gold, self.rules, self.same)
+            return measures.same_base(answer, gold)
         if isinstance(answer, Quantity) or isinstance(gold, Quantity):
             return measures.same_quantity(answer, gold, self.rules, self.same)
         if isinstance(answer, Words) or isinstance(gold, Words):
-            return measures.same_text(answer, gold, self.rules)
+            return measures.same_text(answer, gold)
         if isinstance(answer, Name) or isinstance(gold, Name):
             return self._names(answer, gold)
         if isinstance(answer, Relation) and isinstance(gold, Relation):
@@ -217,12 +220,8 @@ class Comparison:
 
     def _names(self, answer: Form, gold: Form) -> bool | None:
         """Letters as they are spelt, or as a product where they say so."""
-        if not self.rules.letters_are_names:
-            return self._formulas(answer, gold)
         if isinstance(answer, Name) and isinstance(gold, Name):
-            if answer.letters == gold.letters:
-                return True
-            if self.rules.ignore_case and answer.letters.lower() == gold.letters.lower():
+            if answer.letters.lower() == gold.letters.lower():
                 return True
             if not says_product(gold.letters):
                 return same_names(answer, gold)
@@ -272,7 +271,7 @@ class Comparison:
             one = Closed(value)
             return self.same(one, gold) if matrix is answer else self.same(answer, one)
         flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
-        if not flat or not self.rules.vector_as_tuple:
+        if not flat:
             return False
         flat_cells = _flat(matrix)
         items = measures.vector_entries(other, len(flat_cells))
@@ -315,14 +314,6 @@ def _opaque(answer: Form, gold: Form) -> bool:
 
 def _flat(matrix: Matrix) -> list[Form]:
     return [cell for row in matrix.rows for cell in row]
-
-
-def _is_hedge(answer: Form, gold: Form) -> bool:
-    return (
-        isinstance(answer, Sequence)
-        and answer.kind == "alternatives"
-        and not isinstance(gold, Sequence)
-    )
 
 
 def _any(verdicts: Iterable[bool | None]) -> bool | None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from mclabel.answers.comparison.names import same_but_for_a_letter
-from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
@@ -35,12 +34,12 @@ _APPLIED = re.compile(r"[a-zA-Z]\(x\)")
 Same = Callable[[Form, Form], bool | None]
 
 
-def same_equations(answer: Equation, gold: Equation, rules: GradeRules, same: Same) -> bool | None:
+def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
     """Equations that name the same thing, or that have the same solutions by being multiples."""
     if answer.label and gold.label:
         if _squeezed(answer.label) == _squeezed(gold.label):
             verdict = same(answer.right, gold.right)
-            if verdict is False and rules.any_constant and gold.label.endswith(")"):
+            if verdict is False and gold.label.endswith(")"):
                 return _same_family(answer.right, gold.right)
             return verdict
         if isinstance(answer.left, Sequence) and isinstance(gold.left, Sequence):
@@ -63,9 +62,7 @@ def same_equations(answer: Equation, gold: Equation, rules: GradeRules, same: Sa
     return False if algebra.is_canonical(first) and algebra.is_canonical(second) else None
 
 
-def equation_and_value(
-    equation: Equation, other: Form, rules: GradeRules, same: Same, *, swap: bool
-) -> bool | None:
+def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: bool) -> bool | None:
     """An equation against something that is none: its right side, which is what it claims.
 
     The left side of an equality of numbers counts too if the equality is true: 2 m = 200 cm. If it
@@ -74,11 +71,10 @@ def equation_and_value(
     Args:
         equation: one of the two.
         other: the other.
-        rules: whether a variable may be left out.
         same: compares an answer with a gold.
         swap: the equation is the gold.
     """
-    if not rules.variable_optional or isinstance(other, Relation):
+    if isinstance(other, Relation):
         return False
     if isinstance(other, Reals) and other.variable:
         return False
@@ -130,7 +126,7 @@ def as_congruence(form: Form) -> Form:
     size = abs(Fraction(terms.pop(frozenset(((name, 1),)), Fraction(0))))
     if terms or size < 2 or size.denominator > 1 or residue.denominator > 1:
         return form
-    words = Words((f"{CONGRUENCE} {size}",), "")
+    words = Words((f"{CONGRUENCE} {size}",))
     return Sequence("tuple", (words, Number(Literal(residue % size))))
 
 

@@ -21,6 +21,9 @@ from mclabel.answers.values.literals import Literal, rounds_to
 from mclabel.answers.values.monomials import UNIT, NotClosed
 from mclabel.answers.values.sampling import clearly_differ, real, size_of_difference
 
+FULL_PRECISION = 15
+"""A decimal with so many significant digits equals the number that it is rounded from."""
+
 
 def same_formulas(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
     """Whether a formula is another; None where exact arithmetic cannot tell."""
@@ -45,14 +48,12 @@ def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value, rules: Gr
     """Whether they differ only by what the rules let differ."""
     if isinstance(gold, Number) and rounds(left, gold.literal, rules):
         return True
-    if isinstance(answer, Number) and is_float_of(answer.literal, right, rules):
+    if isinstance(answer, Number) and is_float_of(answer.literal, right):
         return True
     if near(left, right, rules):
         return True
-    if rules.any_constant and (integrated(left, right) or same_but_for_constants(left, right)):
+    if integrated(left, right) or same_but_for_constants(left, right):
         return True
-    if not rules.ignore_case:
-        return False
     one, other = lone_letter(answer), lone_letter(gold)
     return bool(one and other and one.lower() == other.lower())
 
@@ -92,7 +93,7 @@ def same_number(value: Fraction, gold: Literal, rules: GradeRules, *, literal: b
     tolerance = rules.relative_tolerance
     if tolerance and abs(value - gold.value) <= abs(gold.value) * Fraction(tolerance):
         return True
-    if not rules.round_to_gold or gold.unit_in_last_place is None:
+    if gold.unit_in_last_place is None:
         return False
     precise = gold.num_decimals >= 2 or gold.num_digits >= 3
     return (precise or not literal) and rounds_to(value, gold)
@@ -100,7 +101,7 @@ def same_number(value: Fraction, gold: Literal, rules: GradeRules, *, literal: b
 
 def rounds(value: Value, gold: Literal, rules: GradeRules) -> bool:
     """Whether a formula rounds to a decimal gold."""
-    if not rules.round_to_gold or gold.unit_in_last_place is None:
+    if gold.unit_in_last_place is None:
         return False
     exact = value.rational
     if exact is not None:
@@ -111,16 +112,15 @@ def rounds(value: Value, gold: Literal, rules: GradeRules) -> bool:
     return size is not None and rounds_to(Fraction(size), gold)
 
 
-def is_float_of(answer: Literal, gold: Value, rules: GradeRules) -> bool:
+def is_float_of(answer: Literal, gold: Value) -> bool:
     """Whether a decimal of full precision is a rounding of an exact number."""
-    digits = rules.full_precision
-    if not digits or answer.num_digits < digits or algebra.symbols(gold):
+    if answer.num_digits < FULL_PRECISION or algebra.symbols(gold):
         return False
     size = real(gold)
     if size is None:
         return False
     distance = abs(answer.value - Fraction(size))
-    return distance <= abs(answer.value) * Fraction(1, 10 ** (digits - 1))
+    return distance <= abs(answer.value) * Fraction(1, 10 ** (FULL_PRECISION - 1))
 
 
 def near(answer: Value, gold: Value, rules: GradeRules) -> bool:

@@ -45,7 +45,7 @@ _PERCENT, _DEGREE, _RADIAN = (frozenset(((name, 1),)) for name in ("percent", "d
 def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
     """Amounts of the same thing, converted; or an amount beside a bare number."""
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
-        return _same_measures(answer, gold, rules, same)
+        return _same_measures(answer, gold, same)
     quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
     assert isinstance(quantity, Quantity)
     if isinstance(other, Opaque):
@@ -60,16 +60,12 @@ def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bo
     bare = _ordered(quantity.amount, other, answer is quantity, same)
     dimension = quantity.unit.dimension
     if dimension == _PERCENT:
-        if rules.percent_sign_optional and bare:
-            return True
-        if not rules.percent_as_fraction:
-            return False
-        return _ordered(_scaled(quantity.amount, Fraction(1, 100)), other, answer is quantity, same)
+        return bare or _ordered(
+            _scaled(quantity.amount, Fraction(1, 100)), other, answer is quantity, same
+        )
     if dimension == _DEGREE:
-        if rules.degree_sign_optional and bare:
-            return True
-        if not rules.degrees_as_radians or "π" not in _constants(other):
-            return False
+        if bare or "π" not in _constants(other):
+            return bool(bare)
         return _ordered(_in_radians(quantity.amount), other, answer is quantity, same)
     return bare if rules.units_optional else False
 
@@ -86,11 +82,11 @@ def _spelt_without_space(value: Value) -> Quantity | None:
     return Quantity(_from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1])
 
 
-def _same_measures(answer: Quantity, gold: Quantity, rules: GradeRules, same: Same) -> bool | None:
+def _same_measures(answer: Quantity, gold: Quantity, same: Same) -> bool | None:
     ours, theirs = answer.unit, gold.unit
     if ours == theirs:
         return same(answer.amount, gold.amount)
-    if {ours.dimension, theirs.dimension} == {_DEGREE, _RADIAN} and rules.degrees_as_radians:
+    if {ours.dimension, theirs.dimension} == {_DEGREE, _RADIAN}:
         left, right = (
             _in_radians(one.amount) if one.unit.dimension == _DEGREE else one.amount
             for one in (answer, gold)
@@ -158,15 +154,12 @@ def _from_value(value: Value) -> Form:
     return Closed(value) if exact is None else Number(Literal(exact))
 
 
-def same_base(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+def same_base(answer: Form, gold: Form) -> bool | None:
     """Numbers in stated bases; a number without one is read by its digits."""
     if isinstance(answer, Based) and isinstance(gold, Based):
-        asked = rules.base_is_asked and answer.base != gold.base
-        return answer.value == gold.value and not asked
+        return answer.value == gold.value and answer.base == gold.base
     based, other = (answer, gold) if isinstance(answer, Based) else (gold, answer)
     assert isinstance(based, Based)
-    if not rules.base_subscript_optional:
-        return False
     match other:
         case Opaque(text):
             return True if text.upper() == based.digits else None
@@ -181,11 +174,11 @@ def same_base(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool |
     return exact == int(based.digits)
 
 
-def same_colons(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+def same_colons(answer: Form, gold: Form, same: Same) -> bool | None:
     """Times and ratios, which a:b may both be."""
     if isinstance(answer, Clock) and isinstance(gold, Clock):
-        return _same_times(answer, gold, rules, same)
-    if rules.meridiem_optional and (_is_hour(answer, gold) or _is_hour(gold, answer)):
+        return _same_times(answer, gold, same)
+    if _is_hour(answer, gold) or _is_hour(gold, answer):
         return True
     left = answer.ratio if isinstance(answer, Clock) else answer
     right = gold.ratio if isinstance(gold, Clock) else gold
@@ -198,7 +191,7 @@ def same_colons(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool
     if isinstance(other, Opaque):
         return None
     top, bottom = value_of(ratio.terms[0]), value_of(ratio.terms[1])
-    if len(ratio.terms) != 2 or not rules.ratio_as_fraction or top is None or bottom is None:
+    if len(ratio.terms) != 2 or top is None or bottom is None:
         return False
     if value_of(other) is None or isinstance(answer, Clock) or isinstance(gold, Clock):
         return False
@@ -218,14 +211,13 @@ def _is_hour(form: Form, clock: Form) -> bool:
     return hour is not None and 1 <= hour <= 12 and hour * 3600 % 43200 == clock.seconds % 43200
 
 
-def _same_times(answer: Clock, gold: Clock, rules: GradeRules, same: Same) -> bool | None:
+def _same_times(answer: Clock, gold: Clock, same: Same) -> bool | None:
     if answer.half and gold.half:
         if answer.seconds == gold.seconds:
             return True
     elif answer.half or gold.half:
         if answer.seconds % 43200 == gold.seconds % 43200:
-            other = answer.half or gold.half
-            return rules.meridiem_optional or other == "24"
+            return True
     elif answer.seconds == gold.seconds:
         return True
     if answer.ratio is None or gold.ratio is None:
@@ -255,11 +247,9 @@ def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
     return verdict
 
 
-def same_text(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
+def same_text(answer: Form, gold: Form) -> bool | None:
     """Words against words, or against anything else."""
     if isinstance(answer, Words) and isinstance(gold, Words):
-        if not rules.ignore_case and answer.case != gold.case:
-            return False
         return same_words(answer.words, gold.words)
     words, other = (answer, gold) if isinstance(answer, Words) else (gold, answer)
     assert isinstance(words, Words)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
-from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import Closed, Equation, Form, Name, Sequence, Words
@@ -175,7 +174,7 @@ def _is_truth_value(form: Form) -> bool:
 Same = Callable[[Form, Form], bool | None]
 
 
-def same_sequences(answer: Sequence, gold: Sequence, rules: GradeRules, same: Same) -> bool | None:
+def same_sequences(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
     """Whether two collections hold the same, in order where their brackets or names say so.
 
     Beside values without names, named ones count in the order of their names. If only the order in
@@ -185,34 +184,29 @@ def same_sequences(answer: Sequence, gold: Sequence, rules: GradeRules, same: Sa
         answer = replace(answer, kind="list")
     by = None if has_labels(gold) else by_name(answer)
     if by is not None:
-        verdict = _same_items(by, gold, rules, same)
-        return None if not verdict and _same_items(answer, gold, rules, same) else verdict
+        verdict = _same_items(by, gold, same)
+        return None if not verdict and _same_items(answer, gold, same) else verdict
     by = None if has_labels(answer) else by_name(gold)
     if by is not None:
-        verdict = _same_items(answer, by, rules, same)
-        return None if not verdict and _same_items(answer, gold, rules, same) else verdict
-    return _same_items(answer, gold, rules, same)
+        verdict = _same_items(answer, by, same)
+        return None if not verdict and _same_items(answer, gold, same) else verdict
+    return _same_items(answer, gold, same)
 
 
-def _same_items(answer: Sequence, gold: Sequence, rules: GradeRules, same: Same) -> bool | None:
+def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
     kinds = {answer.kind, gold.kind}
     if "tuple" in kinds and "bracket" in kinds and len(gold.items) == 2:
         return False
     if "set" in kinds and kinds & {"tuple", "bracket"}:
         return False
     loose = {"list", "alternatives"}
-    ordered = bool(kinds & {"tuple", "bracket"}) or (rules.ordered_lists and kinds <= loose)
-    if kinds == {"set"} and rules.ordered_sets:
-        ordered = True
-    told = kinds <= loose and _order_is_told(answer, gold, rules)
+    told = kinds <= loose and _order_is_told(answer, gold)
     if told and not has_labels(gold) and has_labels(answer) and not are_truth_values(gold):
         ordered_verdict = all_same(map(same, spread(answer), spread(gold)))
         if ordered_verdict or len(answer.items) != len(gold.items):
             return ordered_verdict
         return None if _matching(spread(answer), spread(gold), same) else False
-    ordered = ordered or told
-    if kinds & loose and kinds - loose and ordered and not rules.brackets_optional:
-        return False
+    ordered = told or bool(kinds & {"tuple", "bracket"})
     ours, theirs = spread(answer), spread(gold)
     if kinds == {"set"}:
         ours, theirs = _distinct(ours, same), _distinct(theirs, same)
@@ -225,12 +219,10 @@ def _same_items(answer: Sequence, gold: Sequence, rules: GradeRules, same: Same)
     return _matching(ours, theirs, same)
 
 
-def _order_is_told(answer: Sequence, gold: Sequence, rules: GradeRules) -> bool:
+def _order_is_told(answer: Sequence, gold: Sequence) -> bool:
     """Whether names, truth values or dots at the end say that the order of a list counts."""
     if answer.ordered or gold.ordered:
         return True
-    if not rules.ordered_assignments:
-        return False
     for one, other in ((answer, gold), (gold, answer)):
         if is_assigned(one) and not has_labels(other):
             return True

@@ -136,7 +136,7 @@ def _numeral(text: str, depth: int) -> Form | None:
 
 
 def _words(text: str) -> Form | None:
-    return Words(plain_words(text), text) if is_wordy(text) else None
+    return Words(plain_words(text)) if is_wordy(text) else None
 
 
 def _told(text: str, depth: int) -> Form | None:
@@ -165,7 +165,7 @@ def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kind
     """The first kind of answer that fits, from the most to the least special."""
     affirmed = _AFFIRMED.match(text)
     if affirmed:
-        return Words((affirmed[1].lower(),), affirmed[1])
+        return Words((affirmed[1].lower(),))
     text = _without_condition(text)
     if " " in text:
         remarked = read_remarked(text, part)
@@ -241,7 +241,7 @@ def _congruence(match: re.Match[str], part: Reader) -> Form | None:
         if residue is None or residue.denominator != 1:
             return None
         residues.append(Number(Literal(residue % modulus)))
-    name = Words((f"congruence modulo {modulus}",), "")
+    name = Words((f"congruence modulo {modulus}",))
     rest = residues[0] if len(residues) == 1 else Sequence("set", tuple(residues))
     return Sequence("tuple", (name, rest))
 

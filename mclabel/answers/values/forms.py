@@ -171,10 +171,9 @@ class Equation:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Plain words, lower-cased, without articles; `case` keeps them as written."""
+    """Plain words, lower-cased, without articles."""
 
     words: tuple[str, ...]
-    case: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 r"""Numbers written as such: integers, decimals, fractions, mixed, repeating and scientific.
 
-Their value is an exact rational. A decimal remembers its precision, for `round_to_gold`.
+Their value is an exact rational. A decimal remembers its precision: answers may be rounded to it.
 """
 
 from __future__ import annotations
