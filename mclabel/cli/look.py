@@ -162,13 +162,13 @@ def report(runs: tuple[str, ...], out: str) -> None:
 
     It shows settings, label quality, values and best-of-N. RUN is an output of `mclabel label`,
     `eval best-of-n`, `train` or `rl`, or a folder of such outputs, such as the quickstart's.
-    Several runs are compared. The page works without a network.
+    Several runs are compared. The page works without a network. --json prints the figures in it.
     """
     from mclabel.report.page.report import write_report
 
-    path = write_report(runs, out)
-    result({"path": str(path)})
-    console.print(f"Report: {path}", soft_wrap=True, highlight=False)
+    report = write_report(runs, out)
+    result(report)
+    console.print(f"Report: {report['path']}", soft_wrap=True, highlight=False)
 
 
 @click.command()

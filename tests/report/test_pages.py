@@ -10,7 +10,6 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from mclabel.report.page.report import write_report
 from tests.support.browser import (
     chromium,
     click,
@@ -29,6 +28,7 @@ from tests.support.shown import (
     evaluation,
     hostile_run,
     plain_run,
+    report_page,
     rollouts_of,
     solution,
     write_run,
@@ -72,7 +72,7 @@ def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
 
 
 def test_a_report_opens_from_disk_without_network(tmp_path: Path) -> None:
-    report = write_report([plain_run(tmp_path / "run")], str(tmp_path / "report.html"))
+    report = report_page([plain_run(tmp_path / "run")], str(tmp_path / "report.html"))
     with chromium(offline=True) as browser:
         count_violations(browser)
         browser.get(report.as_uri())
@@ -91,7 +91,7 @@ def test_a_report_opens_with_what_matters(tmp_path: Path, width: int) -> None:
     best = evaluation(tmp_path / "best", **SCORED)
     runs = [plain_run(tmp_path / "one"), plain_run(tmp_path / "two"), best]
     for number, places in enumerate((runs[::2], runs)):
-        report = write_report(places, str(tmp_path / f"{number}.html"))
+        report = report_page(places, str(tmp_path / f"{number}.html"))
         with chromium(width=width, dark=bool(number)) as browser:
             browser.get(report.as_uri())
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width
@@ -101,7 +101,7 @@ def test_a_report_opens_with_what_matters(tmp_path: Path, width: int) -> None:
 
 
 def test_plots_need_no_scripts_and_are_printed_on_light_paper(tmp_path: Path) -> None:
-    report = write_report([plain_run(tmp_path / "run")], str(tmp_path / "report.html"))
+    report = report_page([plain_run(tmp_path / "run")], str(tmp_path / "report.html"))
     with chromium(dark=True) as browser:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
         browser.get(report.as_uri())
@@ -207,7 +207,7 @@ def test_latex_is_typeset_or_shown_as_it_was_written(page: WebDriver) -> None:
 
 def test_nothing_that_a_model_wrote_is_executed(tmp_path: Path) -> None:
     run = hostile_run(tmp_path / "run")
-    report = write_report([run], str(tmp_path / "report.html"))
+    report = report_page([run], str(tmp_path / "report.html"))
     with ViewerProcess(run) as process, chromium() as browser:
         process.wait_for(len(HOSTILE))
         count_violations(browser)
