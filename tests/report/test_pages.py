@@ -43,16 +43,6 @@ return [...new Set(texts.map((text) => getComputedStyle(text).fill))];
 """
 """Of the plots' texts."""
 
-INJECT = """
-const { body } = document;
-const tries = [
-  () => { const s = document.createElement("script"); s.text = "executed = 0"; body.append(s) },
-  () => { body.innerHTML += "<img src=x onerror='window.executed = 0'>"; },
-  () => { body.setAttribute("onclick", "window.executed = 0"); body.click(); },
-];
-for (const attempt of tries) try { attempt(); } catch { continue; }
-"""
-
 
 @pytest.fixture(scope="module")
 def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
@@ -203,42 +193,6 @@ def test_latex_is_typeset_or_shown_as_it_was_written(page: WebDriver) -> None:
     press(page, "t")
     until(lambda: "We add $1$ and $2$.\n" in texts(page, ".steps .prose"), "as written")
     assert texts(page, ".katex") == []
-
-
-def test_nothing_that_a_model_wrote_is_executed(tmp_path: Path) -> None:
-    run = hostile_run(tmp_path / "run")
-    report = report_page([run], str(tmp_path / "report.html"))
-    with ViewerProcess(run) as process, chromium() as browser:
-        process.wait_for(len(HOSTILE))
-        count_violations(browser)
-        for number, name in enumerate(HOSTILE):
-            browser.get(f"{process.address}&id=solution-{number}&step=0")
-            until(lambda: len(texts(browser, ".rollout-list li")) == 4, f"{name}: rollouts")
-            until(lambda: len(ids(browser)) == len(HOSTILE), f"{name}: the list")
-            browser.execute_script(
-                "document.querySelectorAll('.math').forEach(e => e.scrollIntoView())"
-            )
-            shown = texts(browser, ".steps .prose")[0]
-            expected = HOSTILE[name]
-            if "LaTeX" not in name:
-                kept = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in expected)
-                assert shown.startswith(kept[:19_000]), name
-            assert browser.execute_script("return window.executed") is None, name
-            assert violations(browser) == [], name
-            assert browser.find_elements("css selector", "#solution a[href^=javascript]") == []
-            assert (
-                browser.find_elements("css selector", "#solution img, iframe, #solution style")
-                == []
-            )
-        # the counter counts, and the fence holds
-        browser.execute_script(INJECT)
-        assert until(lambda: violations(browser), "the fence")
-        assert browser.execute_script("return window.executed") is None
-        complaints(browser)
-        browser.get(report.as_uri())
-        assert browser.find_elements("css selector", ".plot svg")
-        assert browser.execute_script("return window.executed") is None
-        assert violations(browser) == [] and complaints(browser) == []
 
 
 def test_broken_latex_stays_text_and_long_lines_are_cut(tmp_path: Path) -> None:

@@ -34,12 +34,6 @@ MAX_SHOWN = 14
 _BEFORE = 8
 """Of them before the first error."""
 
-OUTCOMES = {
-    Outcome.RIGHT: "right",
-    Outcome.WRONG: "wrong",
-    Outcome.TRUNCATED: "cut",
-    Outcome.UNGRADED: "ungraded",
-}
 _WORDS = {True: "sound", False: "wrong", None: "no verdict"}
 
 
@@ -74,20 +68,15 @@ class Example:
     def fall(self) -> float | None:
         """Value of the step before the first error less the value there."""
         at = self.row.first_error
-        if not at:
-            return None
-        before, there = (shown_value(step) for step in self.row.steps[at - 1 : at + 1])
-        return None if before is None or there is None else before - there
+        values = [shown_value(step) for step in self.row.steps[at - 1 : at + 1]] if at else []
+        return None if not values or None in values else values[0] - values[1]  # type: ignore[operator]
 
 
 def more_telling(one: Example | None, other: Example) -> Example:
     """The one of two that is shown: the higher rank, then the lower id, in whatever order met."""
     if one is None:
         return other
-    ids = [example.row.solution.id for example in (one, other)]
-    if one.rank != other.rank:
-        return max(one, other, key=lambda example: example.rank)
-    return one if ids[0] <= ids[1] else other
+    return min(one, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
 
 
 def shown_value(step: StepLabel) -> float | None:
@@ -128,7 +117,7 @@ def _verdicts(example: Example) -> Iterator[tuple[str, str | None, list[Mark]]]:
     row, truth = example.row, example.truth
     outcome, prediction = row.solution.outcome, row.solution.prediction
     answer = None if prediction is None else cut(prediction)
-    yield "Answer", answer, [(outcome, OUTCOMES[outcome])]
+    yield "Answer", answer, [(outcome, outcome)]
     yield "Gold", cut(row.problem.answer), []
     is_unknown = row.first_error is None and not row.is_decided
     yield "First error, labelled", "undecided" if is_unknown else _place(row.first_error), []
@@ -207,7 +196,7 @@ MAX_LEVELS = 60
 MAX_TEXT = 300
 """Characters shown of a node, and of an answer."""
 
-RIGHT, MISSED, NONE = "the result is right", "a right one was not chosen", "none is right"
+KINDS = RIGHT, MISSED, NONE = "the result is right", "a right one was not chosen", "none is right"
 _OUTCOMES = ("right", "wrong")
 
 
@@ -223,9 +212,9 @@ def trees_data(store: Store) -> list[dict[str, Any]]:
     found: dict[str, StoredTree] = {}
     for tree in read_trees(store) if has_trees(store) else ():
         found.setdefault(_kind(tree), tree)
-        if len(found) == len((RIGHT, MISSED, NONE)):
+        if len(found) == len(KINDS):
             break
-    return [_tree(kind, found[kind]) for kind in (RIGHT, MISSED, NONE) if kind in found]
+    return [_tree(kind, found[kind]) for kind in KINDS if kind in found]
 
 
 def _kind(tree: StoredTree) -> str:

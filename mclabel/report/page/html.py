@@ -199,9 +199,8 @@ def plural(count: int, noun: str) -> str:
 
 def _decimals(estimate: Estimate) -> int:
     """One decimal where whole points would hide the interval."""
-    if estimate.low is None or estimate.high is None:
-        return 0
-    return 1 if estimate.high - estimate.low < 0.03 else 0
+    low, high = estimate.low, estimate.high
+    return int(low is not None and high is not None and high - low < 0.03)
 
 
 def _signed(value: float, decimals: int) -> str:
