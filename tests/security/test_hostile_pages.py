@@ -115,7 +115,7 @@ def test_no_markup_of_a_model_is_in_a_page(kind: str, tmp_path: Path) -> None:
         place = RUNS[kind](tmp_path / "run")
         page = report_page([place], str(tmp_path / "report.html")).read_text(encoding="utf-8")
         assert not {"\x1b", "\x00", "\u202e", "\u200b"} & set(page)
-    assert "a" * 10_000 not in page
+    assert "&lt;script&gt;window.executed=1&lt;/script&gt;" in page and "a" * 10_000 not in page
     tags = Tags(page)
     assert tags.names.count("script") == tags.names.count("style") == (kind != "notebook")
     assert not {"img", "iframe", "object", "embed", "form", "base"} & set(tags.names)

@@ -35,6 +35,7 @@ from mclabel.show.solutions import rule_name
 from mclabel.show.texts import answer_kind
 
 VERDICTS = {True: "sound", False: "wrong", None: "no verdict"}
+STEP_FIGURES = ("value", "place", "right", "sound", "drawn")
 SPENT = ("elapsed_s", "gpu_hours", "num_failures", "num_replayed")
 """Figures of each start of a job in its progress log, which are added up."""
 
@@ -60,11 +61,10 @@ class GatheredRun:
         self._problems: dict[str, Problem] = {}
         self._labels: dict[tuple[bool | None, str], StepLabel] = {}
         self._tallies: list[tuple[float, ...]] = []
-        columns: dict[str, list[float]] = {
-            name: [] for name in ("value", "place", "right", "sound", "drawn")
-        }
-        self.cost = label_cost(self._through(read_labels(run.store), columns))
-        self.steps = {name: np.array(column) for name, column in columns.items()}
+        steps: list[tuple[float, ...]] = []
+        self.cost = label_cost(self._through(read_labels(run.store), steps))
+        table = np.array(steps, dtype=np.float64).reshape(-1, len(STEP_FIGURES))
+        self.steps = dict(zip(STEP_FIGURES, table.T, strict=True))
         """One entry for each step but the last of its solution; NaN is unknown. `place` is in
         [0, 1), `right` whether the solution ends right, `sound` whether no step up to it is wrong
         in truth, `drawn` whether its outcome is a draw of the value: the policy sampled the
@@ -76,7 +76,7 @@ class GatheredRun:
         return len(self.truths) == len(self.rows)
 
     def _through(
-        self, rows: Iterator[LabeledSolution], columns: dict[str, list[float]]
+        self, rows: Iterator[LabeledSolution], steps: list[tuple[float, ...]]
     ) -> Iterator[LabeledSolution]:
         for row in rows:
             known = has_exact_truth([row])
@@ -95,15 +95,9 @@ class GatheredRun:
             drawn = row.solution.origin == "sampled" and not row.chosen_by_outcome
             values = [shown_value(step) for step in row.steps[:-1]]
             for number, value in enumerate(values):
-                entry = {
-                    "value": np.nan if value is None else value,
-                    "place": number / len(values),
-                    "right": right,
-                    "sound": float(truth is None or number < truth) if known else np.nan,
-                    "drawn": float(drawn),
-                }
-                for name, column in columns.items():
-                    column.append(entry[name])
+                sound = float(truth is None or number < truth) if known else np.nan
+                place = number / len(values)
+                steps.append((np.nan if value is None else value, place, right, sound, drawn))
             draws = [v for v in values if v is not None] if drawn and not np.isnan(right) else []
             error, is_open = row.first_error is not None, _is_open(row)
             gap = sum(draws) - len(draws) * right if draws else 0.0

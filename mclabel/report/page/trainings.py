@@ -77,10 +77,10 @@ def policy_data(run: Run) -> dict[str, Any]:
         "sampled": {
             "run": run.name,
             "steps": len(lines),
-            "tokens": totals["num_tokens"],
-            "tokens for values": totals["num_value_tokens"],
-            "minutes sampling": totals["seconds_sampling"] / 60,
-            "minutes of credit": totals["seconds_credit"] / 60,
+            "tokens": round(totals["num_tokens"]),
+            "tokens for values": round(totals["num_value_tokens"]),
+            "minutes sampling": f"{totals['seconds_sampling'] / 60:.1f}",
+            "minutes of credit": f"{totals['seconds_credit'] / 60:.1f}",
         },
         "signs": [
             {
