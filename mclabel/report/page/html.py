@@ -94,7 +94,6 @@ def breakable(name: object) -> Markup:
 
 def numbers(plot: Plot) -> list[dict[str, object]]:
     """The figures in a plot as rows of a table, a column for each series; of many rows, some."""
-    axis = "" if plot.rows else plot.x_label
     rows: dict[float, dict[str, object]] = {}
     for series in plot.series:
         for number, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
@@ -106,7 +105,7 @@ def numbers(plot: Plot) -> list[dict[str, object]]:
                 {"low": series.low[number], "high": series.high[number]} if len(series.low) else {}
             )
             cell = Estimate(value=value, **ends) if ends else value
-            rows.setdefault(place, {axis: name})[series.name or plot.x_label] = cell
+            rows.setdefault(place, {"": name})[series.name or plot.x_label] = cell
     return [rows[place] for place in sorted(rows)][:: -(-len(rows) // MAX_ROWS) or 1]
 
 
