@@ -99,7 +99,7 @@ def labels(shards: str) -> None:
     SHARDS is the folder or URL of a run of labels. Label quality compares them with true labels,
     where they are known.
     """
-    from mclabel.evaluate.grouping import by_meta, solution_meta
+    from mclabel.evaluate.grouping import groups_by_key, solution_meta
     from mclabel.evaluate.health import health_json, run_health
     from mclabel.evaluate.labels.quality import (
         described,
@@ -123,9 +123,8 @@ def labels(shards: str) -> None:
     groups = {}
     if has_exact_truth(rows):
         groups = {"all": label_quality(rows)}
-        groups |= {
-            k: label_quality(g) for k, g in by_meta(rows, "answer_type", solution_meta).items()
-        }
+        kinds = groups_by_key(rows, solution_meta, keys=["answer_type"])
+        groups |= {k: label_quality(g) for k, g in kinds.get("answer_type", {}).items()}
     content = {
         "num_blocks": len(done),
         "num_blocks_left": len(undone) if parts else None,
@@ -163,13 +162,13 @@ def report(runs: tuple[str, ...], out: str) -> None:
 
     It shows settings, label quality, values and best-of-N. RUN is an output of `mclabel label`,
     `eval best-of-n`, `train` or `rl`, or a folder of such outputs, such as the quickstart's.
-    Several runs are compared. The page works without a network.
+    Several runs are compared. The page works without a network. --json prints the figures in it.
     """
     from mclabel.report.page.report import write_report
 
-    path = write_report(runs, out)
-    result({"path": str(path)})
-    console.print(f"Report: {path}", soft_wrap=True, highlight=False)
+    report = write_report(runs, out)
+    result(report)
+    console.print(f"Report: {report['path']}", soft_wrap=True, highlight=False)
 
 
 @click.command()

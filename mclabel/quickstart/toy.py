@@ -31,7 +31,7 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
 from mclabel.evaluate.best_of_n.show import best_of_n_table
-from mclabel.evaluate.grouping import by_meta, solution_meta
+from mclabel.evaluate.grouping import groups_by_key, solution_meta
 from mclabel.evaluate.labels.quality import (
     LabelCost,
     LabelQuality,
@@ -130,7 +130,8 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         label(config, job)
     with timed(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
         rows = list(read_labels(Store(str(run))))
-        groups = {"all": rows, **by_meta(rows, "answer_type", solution_meta)}
+        kinds = groups_by_key(rows, solution_meta, keys=["answer_type"])
+        groups = {"all": rows, **kinds.get("answer_type", {})}
         quality: dict[str, LabelQuality] = {}
         for number, (name, group) in enumerate(groups.items(), 1):
             quality[name] = label_quality(group)

@@ -33,8 +33,10 @@ def _plain(content: Any) -> Any:
         return float(f"{content:.{DIGITS}g}") if math.isfinite(content) else None
     if isinstance(content, Mapping):
         return {key: _plain(item) for key, item in content.items()}
-    if isinstance(content, list | tuple):
+    if isinstance(content, list | tuple | range):
         return [_plain(item) for item in content]
+    if hasattr(content, "tolist"):  # an array
+        return _plain(content.tolist())
     return content
 
 

@@ -14,12 +14,12 @@ from mclabel.cli import main
 from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.evaluate.health import CHECKS, Figure, Health, run_health, share_text
 from mclabel.report.page.health import health_grid
-from mclabel.report.page.report import write_report
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
 from tests.support.rows import row, step
 from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.shown import report_page
 
 R, W, T, U = Outcome.RIGHT, Outcome.WRONG, Outcome.TRUNCATED, Outcome.UNGRADED
 CONFIG = {"config": {"policy": {"max_tokens": 36}}}
@@ -352,7 +352,7 @@ def test_a_job_ends_with_what_is_wrong(tmp_path: Path) -> None:
     content = json.loads(mclabel("labels", out, "--json"))["health"]
     assert content["figures"]["labels_wrong"] == {"count": 240, "total": 240, "share": 1.0}
     assert {"labels_wrong"} <= {f["check"] for f in content["findings"]}
-    page = write_report([out], str(tmp_path / "report.html")).read_text()
+    page = report_page([out], str(tmp_path / "report.html")).read_text()
     assert "Health of the run" in page and "240 of 240 step labels (100%) are wrong" in page
 
 

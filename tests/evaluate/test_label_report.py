@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from mclabel.cli import main
 from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.evaluate.labels.report import LabelReport, label_report
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth
+from tests.support.labelled import arith_rows
 from tests.support.rows import row, step
+from tests.support.shown import write_run
 
 LAST = step(source="outcome", value=0.0)
 
@@ -100,6 +106,21 @@ def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> N
 
 def _notes(report: LabelReport) -> str:
     return " ".join(grid.note for grid in label_grids(report))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "columns"),
+    [(("integer", "integer"), ["all"]), (("integer", "text"), ["all", "integer", "text"])],
+)
+def test_no_column_of_quality_repeats_another(
+    kinds: tuple[str, str], columns: list[str], tmp_path: Path
+) -> None:
+    rows = [
+        replace(one, problem=replace(one.problem, meta={**one.problem.meta, "answer_type": kind}))
+        for one, kind in zip(arith_rows(2, per_problem=1), kinds, strict=True)
+    ]
+    result = CliRunner().invoke(main, ["labels", write_run(tmp_path, rows, None), "--json"])
+    assert list(json.loads(result.stdout)["quality"]) == columns
 
 
 def test_groups() -> None:

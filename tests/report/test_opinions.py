@@ -14,9 +14,8 @@ import pytest
 from rich.console import Console
 
 from mclabel.core.records import Claim, Flag, LabeledSolution, Outcome, SourceOpinion, Step
-from mclabel.report.page.example import Example, example_part
-from mclabel.report.page.facts import run_facts
-from mclabel.report.page.report import write_report
+from mclabel.report.page.example import Example
+from mclabel.report.page.facts import GatheredRun
 from mclabel.run.kinds import find_runs
 from mclabel.show.solutions import (
     MAX_PLACES,
@@ -27,7 +26,7 @@ from mclabel.show.solutions import (
     places_by_step,
     show_solution,
 )
-from tests.support.shown import combined, solution, write_run
+from tests.support.shown import combined, example_markup, report_page, solution, write_run
 from tests.support.viewer_process import ViewerHere
 
 STEPS = ["We add.\n", "  2 + 2 = 5, so 5.\n", "So \\boxed{5}."]
@@ -50,7 +49,7 @@ def printed(row: LabeledSolution, *, styled: bool = False) -> str:
 
 
 def example_page(row: LabeledSolution) -> str:
-    return example_part(Example(row=row, has_truth=False, truth=None))
+    return example_markup(Example(row=row, has_truth=False, truth=None))
 
 
 def marks(markup: str) -> list[str]:
@@ -172,7 +171,7 @@ def test_hostile_reasons_and_names_are_text_everywhere(tmp_path: Path) -> None:
     assert "<script>window.executed=1</script> [red]x[/red] \\x1b[31m forged: line" in shown
     assert "[bold]<b>judge\\x07 same_location" in shown
     assert sum(line.startswith(("same_location", "forged")) for line in shown.splitlines()) == 1
-    page = write_report([write_run(tmp_path / "run", [row], None)], str(tmp_path / "report.html"))
+    page = report_page([write_run(tmp_path / "run", [row], None)], str(tmp_path / "report.html"))
     markup = page.read_text(encoding="utf-8")
     assert "<script>window" not in markup and "<b>judge" not in markup
     assert not {"\x1b", "\x07", "\u202e"} & set(markup)
@@ -203,15 +202,14 @@ def test_the_report_marks_places_in_its_example(flags: tuple[Flag, ...], marked:
 def test_the_report_says_how_many_are_kept_by_which_rule(tmp_path: Path) -> None:
     rows = [combined(wrong(number), START, kept=number > 0) for number in range(3)]
     run = write_run(tmp_path / "run", rows, None)
-    facts = run_facts(find_runs([run])[0])
-    assert facts.kept == "2 of 3 by same_location"
+    assert GatheredRun(find_runs([run])[0]).facts()["kept"] == "2 of 3 by same_location"
     plain = write_run(tmp_path / "plain", [wrong()], None)
-    both = write_report([run, plain], str(tmp_path / "both.html")).read_text(encoding="utf-8")
+    both = report_page([run, plain], str(tmp_path / "both.html")).read_text(encoding="utf-8")
     (line,) = re.findall(r'<th scope="row">kept</th>(.*?)</tr>', both)
     assert re.findall(r"<td[^>]*>(.*?)</td>", line) == ["2 of 3 by same_location", "-"]
-    one = write_report([run], str(tmp_path / "one.html")).read_text(encoding="utf-8")
+    one = report_page([run], str(tmp_path / "one.html")).read_text(encoding="utf-8")
     assert "<dt>kept</dt><dd>2 of 3 by same_location</dd>" in one
-    alone = write_report([plain], str(tmp_path / "alone.html")).read_text(encoding="utf-8")
+    alone = report_page([plain], str(tmp_path / "alone.html")).read_text(encoding="utf-8")
     assert ">kept<" not in alone
 
 

@@ -11,9 +11,8 @@ import pytest
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.show import curves_plot
 from mclabel.evaluate.labels.show import reliability_plot, share_points
-from mclabel.report.page.report import write_report
 from mclabel.show.figures import MAX_NAME, Plot, Series, plain, save_plot, svg
-from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run
+from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run, report_page
 
 NAMES = [
     *(text for name, text in HOSTILE.items() if name != "long line"),
@@ -76,7 +75,7 @@ def test_files_of_hostile_names_are_the_same_bytes_twice(tmp_path: Path) -> None
 
 def test_no_id_is_twice_in_a_page_and_every_reference_is_to_its_own_plot(tmp_path: Path) -> None:
     runs = [plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED)]
-    page = write_report(runs, str(tmp_path / "page.html")).read_text(encoding="utf-8")
+    page = report_page(runs, str(tmp_path / "page.html")).read_text(encoding="utf-8")
     plots = re.findall(r"<svg .*?</svg>", page, flags=re.DOTALL)
     assert len(plots) == 8
     found = re.findall(r'\sid="([^"]+)"', page)

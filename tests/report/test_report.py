@@ -8,26 +8,26 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jinja2 import UndefinedError
 
 from mclabel.core.errors import ConfigError, ShardError
 from mclabel.core.records import Outcome
-from mclabel.report.page.facts import run_facts
-from mclabel.report.page.html import Html, draw, figure, paragraph, table
-from mclabel.report.page.report import write_report
+from mclabel.report.page.facts import GatheredRun, agreement
+from mclabel.report.page.html import environment
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.digest import with_digest
 from mclabel.run.shards.shard import METADATA_KEY
 from mclabel.show.figures import Plot, Series
 from mclabel.show.texts import DESCRIBED, SELECTED, answer_kind
 from tests.support.labelled import arith_rows
-from tests.support.shown import hostile_run, plain_run, solution, write_run
+from tests.support.shown import hostile_run, plain_run, report_page, solution, write_run
 
 
 def written(tmp_path: Path, *runs: str) -> str:
-    return write_report(runs, str(tmp_path / "report.html")).read_text(encoding="utf-8")
+    return report_page(runs, str(tmp_path / "report.html")).read_text(encoding="utf-8")
 
 
 def test_a_page_says_what_was_run(tmp_path: Path) -> None:
@@ -46,9 +46,8 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
     second = write_run(tmp_path / "two", rows, None)
     page = written(tmp_path, first, second)
     assert "Agreement of runs" in page
-    facts = [run_facts(run) for run in find_runs([first, second])]
-    shared = facts[0].first_errors.keys() & facts[1].first_errors.keys()
-    assert [[f.first_errors[key] for key in shared] for f in facts] == [[None], [0]]
+    (row,) = agreement([GatheredRun(run) for run in find_runs([first, second])])
+    assert list(row.values()) == ["one, two", 1, 0.0, 0.0]
 
 
 def test_a_run_of_selected_solutions_says_what_its_figures_describe(tmp_path: Path) -> None:
@@ -74,9 +73,9 @@ def test_undecided_solutions_are_not_shown_as_free_of_errors(tmp_path: Path) -> 
     cell = r'<th scope="row">(none|undecided)</th><td class="figure">([.\d]+)'
     assert re.findall(cell, page) == [("none", "0.333"), ("undecided", "0.333")]
     assert "undecided</dt>" in page
-    facts = run_facts(find_runs([folder])[0])
-    assert facts.shares.undecided.value == pytest.approx(1 / 3)
-    assert list(facts.first_errors.values()) == [None, 0]  # what is undecided agrees with nothing
+    run = GatheredRun(find_runs([folder])[0])
+    assert run.facts()["shares"]["undecided"].value == pytest.approx(1 / 3)
+    assert list(run.first_errors.values()) == [None, 0]  # what is undecided agrees with nothing
 
 
 def test_only_the_scripts_of_the_package_may_run(tmp_path: Path) -> None:
@@ -104,10 +103,14 @@ def test_what_was_lost_and_survived_is_summed_over_starts(tmp_path: Path) -> Non
     ]
     log = "".join(json.dumps(with_digest(line)) + "\n" for line in lines) + '{"elapsed_s": 6'
     (run / "progress.jsonl").write_text(log)
-    job = run_facts(find_runs([str(run)])[0]).job
-    assert job is not None
-    assert (job.num_starts, job.elapsed_s, job.num_failures, job.num_replayed) == (2, 25.0, 2, 7)
-    assert job.gpu_hours == pytest.approx(0.6)
+    job = GatheredRun(find_runs([str(run)])[0]).facts()["job"]
+    assert job == {
+        "num_starts": 2,
+        "elapsed_s": 25.0,
+        "gpu_hours": pytest.approx(0.6),
+        "num_failures": 2,
+        "num_replayed": 7,
+    }
 
 
 def test_folders_that_are_no_runs_are_named(tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_folders_that_are_no_runs_are_named(tmp_path: Path) -> None:
     with pytest.raises(ShardError, match="is a file"):
         written(tmp_path, str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="cannot be written"):
-        write_report([plain_run(tmp_path / "run")], str(tmp_path / "file" / "report.html"))
+        report_page([plain_run(tmp_path / "run")], str(tmp_path / "file" / "report.html"))
 
 
 def test_other_versions_are_refused(tmp_path: Path) -> None:
@@ -158,14 +161,17 @@ def test_a_folder_stands_for_the_runs_in_it(tmp_path: Path) -> None:
 
 
 def test_text_is_escaped_and_bounded() -> None:
-    assert paragraph("<b>&\x00\u202e").strip() == "<p>&lt;b&gt;&amp;\\u0000\\u202e</p>"
-    assert len(paragraph("x" * 10_000)) < 2100
-    assert paragraph(Html("<i>"), '"').strip() == '<p class="&#34;"><i></p>'
-    with pytest.raises(UndefinedError, match="'words' was not provided"):
-        draw("paragraph", kind="quiet")
+    draw = environment()
+    assert (
+        draw.from_string("{{ it }}").render(it="<b>&\x00\u202e") == "&lt;b&gt;&amp;\\u0000\\u202e"
+    )
+    assert len(draw.from_string("{{ it }}").render(it="x" * 10_000)) < 2100
+    with pytest.raises(UndefinedError, match="'it' is undefined"):
+        draw.from_string("{{ it }}").render()
     line = Series(name="</script><script>", x=[0], y=[0], hue=0)
     plot = Plot(title="<b>", x_label="<b>", series=[line])
-    markup = figure("f", plot, table(["a"], [["<"]], caption="c"))
+    macros: Any = draw.get_template("macros.html").module
+    markup = macros.chart("f", plot, "<b>") + macros.table("<b>", [{"<b>": "<b>", "<b>a": "<b>"}])
     assert "<script>" not in markup and "</script>" not in markup and "<b>" not in markup
 
 
@@ -190,11 +196,11 @@ def test_answers_are_told_by_looks(answer: str, kind: str) -> None:
 
 def test_a_field_named_program_is_no_truth(tmp_path: Path) -> None:
     rows = [solution(0, ["a", "b"], [4, 4], meta={"program": "print(1)"})]
-    facts = run_facts(find_runs([write_run(tmp_path / "run", rows, None)])[0])
-    assert facts.all.quality is None and facts.all.num_solutions == 1
+    facts = GatheredRun(find_runs([write_run(tmp_path / "run", rows, None)])[0]).facts()
+    assert facts["quality"] is None and facts["num_solutions"] == 1
 
 
 def test_unlabelled_outcomes_are_counted(tmp_path: Path) -> None:
     rows = [solution(0, ["a", "b"], [0, 0], outcome=Outcome.UNGRADED)]
-    facts = run_facts(find_runs([write_run(tmp_path / "run", rows, None)])[0])
-    assert facts.all.outcomes == {"ungraded": 1} and facts.all.quality is None
+    facts = GatheredRun(find_runs([write_run(tmp_path / "run", rows, None)])[0]).facts()
+    assert facts["outcomes"] == {"ungraded": 1} and facts["quality"] is None

@@ -12,12 +12,11 @@ from pathlib import Path
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program, reference_solution
-from mclabel.report.page.report import write_report
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import ERRORS, Listing, Question, Selection, counts
 from mclabel.run.kinds import find_runs
-from tests.support.shown import solution, write_run
+from tests.support.shown import report_page, solution, write_run
 
 
 @contextmanager
@@ -116,6 +115,6 @@ def test_the_example_in_the_report_is_not_said_to_differ_from_truth(tmp_path: Pa
         ("off", labelled(0, False, True, error=0)),
     ):
         run = write_run(tmp_path / name, [row], None)
-        page = write_report([run], str(tmp_path / f"{name}.html")).read_text(encoding="utf-8")
+        page = report_page([run], str(tmp_path / f"{name}.html")).read_text(encoding="utf-8")
         said[name] = re.findall(r"First error, in truth</dt><dd>none *(?:<span[^>]*>)?(\w*)", page)
     assert said == {"open": [""], "off": ["differs"]}

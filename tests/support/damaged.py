@@ -17,8 +17,8 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.journal import read_entry, rollout_line, solution_line
-from mclabel.report.page.facts import _job_facts
 from mclabel.run.budget import read_spent
+from mclabel.run.progress_log import job_starts
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.journal import journaled_blocks, read_journal, write_journal
 from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
@@ -130,7 +130,7 @@ def readers(out: Path) -> dict[str, Callable[[Store], Any]]:
         "spent": read_spent,
         "journal": lambda store: read_journal(store, block, read_entry),
         "priors": lambda store: [read_priors(store, identity) for identity in priors],
-        "progress": _job_facts,
+        "progress": job_starts,
     }
 
 

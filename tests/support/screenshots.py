@@ -15,8 +15,8 @@ from typing import Any
 
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from mclabel.report.page.report import write_report
 from tests.support.browser import chromium, picture, texts, until
+from tests.support.shown import report_page
 from tests.support.viewer_process import ViewerProcess
 
 WIDTHS = {"wide": (1440, 940), "narrow": (390, 844)}
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    report = write_report(args.runs, str(args.out / "report.html"))
+    report = report_page(args.runs, str(args.out / "report.html"))
     with ViewerProcess(*args.runs) as viewer:
         viewer.wait_for(1)
         row = deceiving(viewer)

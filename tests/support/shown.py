@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from mclabel.core.records import (
     StepLabel,
 )
 from mclabel.core.stats.values import estimate_fixed
+from mclabel.report.page.example import Example, example_data
+from mclabel.report.page.html import environment
+from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
 from mclabel.run.shards.store import Store
@@ -153,6 +157,17 @@ def write_run(
     claim(store, MANIFEST, Semantic.of(CONFIG), {"versions": {}}, run=folder.name)
     commit_block(store, block, "test", rows, rollouts, {"config": CONFIG})
     return str(folder)
+
+
+def example_markup(example: Example, **more: Any) -> str:
+    """The part of a report that shows one solution."""
+    macros: Any = environment().get_template("macros.html").module
+    return str(macros.example(example_data(example), False, **more))
+
+
+def report_page(places: Sequence[str], out: str) -> Path:
+    """The file of a report that was written."""
+    return Path(write_report(places, out)["path"])
 
 
 def hostile_run(folder: Path) -> str:

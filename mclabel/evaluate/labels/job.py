@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,6 @@ from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_truth, judged_truth
 from mclabel.run.outputs import FIGURES, check_places, output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
-from mclabel.run.shards.manifest import PRIORS, read_priors
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import markdown, save_plot
 from mclabel.show.texts import json_text
@@ -70,7 +68,6 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         rows,
         known,
         reference,
-        learned=_learned_rates(Store(shards)),
         judge_rates=_judge_rates(Store(shards), rows),
         seed=seed,
     )
@@ -226,18 +223,6 @@ def _reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
         if row.values_of == whose
         for number, step in enumerate(row.steps)
     }
-
-
-def _learned_rates(store: Store) -> Mapping[str, Any]:
-    """Blindness and luck of each completer, as the run learned them from most solutions, if any."""
-    found: dict[str, Any] = {}
-    most = 0
-    for name in store.names(PRIORS):
-        content = read_priors(store, name.removeprefix(f"{PRIORS}/").removesuffix(".json"))
-        known = {} if content is None else json.loads(content)
-        if known.get("num_solutions", 0) > most:
-            found, most = known.get("rates", {}), known["num_solutions"]
-    return found
 
 
 def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:

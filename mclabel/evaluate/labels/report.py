@@ -33,7 +33,6 @@ from mclabel.evaluate.labels.calibration import (
     calibration,
     check_intervals,
 )
-from mclabel.evaluate.labels.completers import CompletersReport, completers_report
 from mclabel.evaluate.labels.consensus import ConsensusReport, consensus_report
 from mclabel.evaluate.labels.quality import (
     CostEstimate,
@@ -181,8 +180,6 @@ class LabelReport:
     groups: dict[str, GroupReport]
     describes: Described | None = None
     """What the shares of quality describe where the solutions were selected from a pool."""
-    completers: CompletersReport | None = None
-    """What each completer's rollouts are worth; None where the policy alone rolled out."""
     sources: ConsensusReport | None = None
     """What rollouts and judges are worth, alone and together; None without opinions."""
 
@@ -192,7 +189,6 @@ def label_report(
     truth: Truth | None,
     reference: Mapping[str, Counts] | None = None,
     *,
-    learned: Mapping[str, Mapping[str, float]] | None = None,
     judge_rates: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 0,
 ) -> LabelReport:
@@ -202,7 +198,6 @@ def label_report(
         rows: all labelled solutions; their order changes nothing.
         truth: the true first errors, if any source knows them.
         reference: another run's rollouts by prefix id, which the labels did not see.
-        learned: `blindness` and `luck` of each completer, as the run has learned them.
         judge_rates: error rates of each judge, as the run has learned them.
         seed: of the bootstrap.
     """
@@ -216,7 +211,6 @@ def label_report(
             for name, members in group_rows(rows).items()
         },
         describes=described(rows),
-        completers=completers_report(known, true_error, learned or {}, seed=seed),
         sources=consensus_report(known, true_error, judge_rates or {}, seed=seed),
     )
 

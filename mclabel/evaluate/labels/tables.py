@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mclabel.core.stats.bootstrap import FEW_PROBLEMS
-from mclabel.evaluate.labels.completers import CompletersReport
 from mclabel.evaluate.labels.consensus import SUREST, ConsensusReport, KeptQuality
 from mclabel.evaluate.labels.report import ALL, GroupReport, LabelReport
 from mclabel.judge.consensus.rules import SAME_LOCATION
@@ -33,18 +32,6 @@ STATES = {
     "F1": "recovered_f1",
     "sound, labelled wrong": "false_alarms",
 }
-RULES = FIRST_ERRORS | {"sound, labelled wrong": "false_positive_rate", "F1": "f1"}
-RULES["right by a wrong step, found"] = "lucky_found"
-RULES.pop("right by a wrong step")
-WHO = (
-    "rollouts",
-    "tokens",
-    "cost",
-    "blindness",
-    "luck",
-    "learned blindness",
-    "learned luck",
-)
 FEW = "(!)"
 """Marks a group of few problems."""
 AGAINST = {
@@ -61,7 +48,6 @@ def label_grids(report: LabelReport) -> list[Grid]:
     grids = [
         *_quality(report),
         _states(report),
-        *_completers(report.completers),
         *([] if report.sources is None else consensus_grids(report.sources)),
         _calibration(report),
         _intervals(report),
@@ -136,47 +122,6 @@ def _states(report: LabelReport) -> Grid:
         note="Precision, recall and F1: of steps labelled recovered. Sound, labelled wrong: of "
         "steps that are sound or recovered in truth, those that are labelled error or carried.",
     )
-
-
-def _completers(report: CompletersReport | None) -> list[Grid]:
-    """Who rolled out, and what labels by each alone would be."""
-    if report is None:
-        return []
-    labels = Grid(
-        title="Labels by each completer [95% interval]",
-        header=("", *RULES),
-        rows=tuple(
-            (name, *(estimate_text(getattr(quality, field)) for field in RULES.values()))
-            for name, quality in report.labels.items()
-        ),
-        note="By any: a step is right if any completer recovers from it; by all: if all do. Rows "
-        "beyond the labels need rollouts by every completer after every step.",
-    )
-    who = Grid(
-        title="Who rolled out, per solution",
-        header=("", *WHO),
-        rows=tuple(
-            (
-                name,
-                f"{one.rollouts:,.1f}",
-                f"{one.tokens:,.0f}",
-                f"{one.cost:,.0f}",
-                *(
-                    "" if value is None else estimate_text(value)
-                    for value in (one.blindness, one.luck)
-                ),
-                *(
-                    "" if value is None else f"{value:.3f}"
-                    for value in (one.learned_blindness, one.learned_luck)
-                ),
-            )
-            for name, one in report.completers.items()
-        ),
-        note="Cost: tokens, each at its completer's cost relative to the cheapest one's. "
-        "Blindness: share of rollouts that fail where the step is sound; luck: share that succeed "
-        "after an error. Learned: what the posterior took them for, without truth.",
-    )
-    return [labels, who]
 
 
 def _calibration(report: LabelReport) -> Grid:

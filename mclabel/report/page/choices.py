@@ -1,27 +1,24 @@
-"""The report's part on best-of-N: curves, differences, where more samples hurt, who was fooled."""
+"""Best-of-N evaluations in the report: what a scorer brings, curves, who was fooled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from mclabel.core.errors import ShardError
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
-from mclabel.evaluate.best_of_n.figures import Accuracy
+from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
+from mclabel.evaluate.best_of_n.figures import is_reference
 from mclabel.evaluate.best_of_n.show import curves_plot, main_methods
-from mclabel.report.page.html import Html, details, draw, figure, join, paragraph, ranged, table
 from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
 from mclabel.show.figures import WIDTH, Plot, Series, row_height
-from mclabel.show.texts import cut
 
 MAX_FOOLED_SHOWN = 5
 PROVENANCE = "provenance.json"
 _NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
 
 
-def read_evaluation(run: Run) -> Mapping[str, Any]:
+def evaluation_data(run: Run) -> dict[str, Any]:
     """What `mclabel eval best-of-n` has measured.
 
     Raises:
@@ -35,194 +32,132 @@ def read_evaluation(run: Run) -> Mapping[str, Any]:
             "what it has sampled and scored is kept"
         )
     config = (read_json(run.store, PROVENANCE) or {}).get("config", {})
-    return {**report, "is_code": is_code(config)}
-
-
-def estimates(accuracy: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Accuracy:
-    """Accuracies of an evaluation, as they were before they were written."""
+    accuracy = {
+        method: {int(n): estimate(one) for n, one in by_size.items()}
+        for method, by_size in result["accuracy"].items()
+    }
+    choice = main_choice(result)
+    head = {method: accuracy[method] for method in choice["methods"]}
+    main = {method: accuracy[method] for method in main_methods(accuracy)}
+    pairs = {k: estimate(e) for k, e in result["pair_accuracy"].items() if e["value"] is not None}
+    found = result["over_optimisation"]
+    falls = {name: estimate(one["fall"]) for name, one in found.items()}
+    size = result["num_samples"]
+    title, axis = "Does more choice help?", f"change from the best N to N={size}"
     return {
-        method: {
-            int(n): Estimate(**{end: one[end] for end in ("value", "low", "high")})
-            for n, one in by_size.items()
-        }
-        for method, by_size in accuracy.items()
+        **{key: report[key] for key in ("num_excluded", "num_unscored")},
+        **{key: result[key] for key in ("num_problems", "num_samples")},
+        "is_code": is_code(config),
+        "choice": choice,
+        "accuracy": _accuracy(result, accuracy),
+        "over_optimisation": [
+            {
+                "scorer": name,
+                "best N": str(one["best_size"]),
+                "accuracy there": one["best"],
+                f"N={size}": one["last"],
+                "change": "-" if one["best_size"] == size else difference_text(one["fall"]),
+                "problems fooled": report["num_fooled"][name],
+            }
+            for name, one in found.items()
+        ],
+        "groups": _groups(result),
+        "fooled": {
+            name: report["fooled"][name][:MAX_FOOLED_SHOWN]
+            for name in main_methods(report["fooled"])
+        },
+        "plots": {
+            "choice": curves_plot("Choosing among samples", head, size=(5.2, 3.8)),
+            "curves": curves_plot("Accuracy by N", main),
+            "falls": _rows_plot(title, axis, falls),
+            "pairs": _rows_plot("Pairs ranked right", "share of pairs", pairs, (0, 1.02)),
+        },
     }
 
 
-def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
-    """Everything about one evaluation.
+def main_choice(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of an evaluation that stand at the head, at the largest N.
 
-    Args:
-        report: as `read_evaluation` gives it.
-        identity: begins the ids of its plots.
+    None of its references is among them. The scorer is the first that the evaluation names, by its
+    first aggregation: taking the one that did best here would overstate it. The likelihood is the
+    best one, which understates what the scorer brings against it.
     """
-    result = report["result"]
-    size = str(result["num_samples"])
-    left_out = (
-        f" {report['num_excluded']} problems were left out, since scorers were trained on them."
-    )
-    intro = paragraph(
-        f"{result['num_problems']:,} problems, {size} sampled solutions of each. Accuracy at N is "
-        "the mean over all subsets of N samples; bands: 95% intervals by bootstrap over problems."
-        + (left_out if report["num_excluded"] else "")
-        + (
-            f" {report['num_unscored']} samples could not be scored."
-            if report["num_unscored"]
-            else ""
-        )
-    )
-    return join(
-        intro,
-        _curves(result, f"{identity}-curves"),
-        _falls(result, report["num_fooled"], f"{identity}-falls"),
-        _pairs(result, f"{identity}-pairs"),
-        _groups(result, size),
-        _fooled(report["fooled"], is_code=report["is_code"]),
-    )
+    accuracy, size = result["accuracy"], str(result["num_samples"])
+    methods = [m for m in accuracy if not is_reference(m, result.get("references", ()))]
+    likelihoods = [method for method in methods if method.startswith("likelihood:")]
+    others = (MAJORITY, RANDOM, PASS, *likelihoods)
+    scorers = [m for m in methods if m not in others and not m.startswith("vote:")]
+    scorer = next(iter(scorers), None)
+    likelihood = max(likelihoods, key=lambda m: accuracy[m][size]["value"], default=None)
+    less = {} if scorer is None else result["differences"][size][scorer]
+    named = (scorer, likelihood, MAJORITY, PASS)
+    return {
+        "scorer": scorer,
+        "likelihood": likelihood,
+        "methods": [m for m in (scorer, likelihood, MAJORITY, RANDOM) if m is not None],
+        "solved": {m: estimate(accuracy[m][size]) for m in named if m is not None},
+        "gains": {m: estimate(less[m]) for m in (MAJORITY, likelihood) if m in less},
+    }
 
 
-def _curves(result: Mapping[str, Any], identity: str) -> Html:
-    accuracy, differences = result["accuracy"], result["differences"]
-    sizes = list(accuracy[MAJORITY])
-    named = estimates(accuracy)
-    plot = curves_plot("Accuracy by N", {name: named[name] for name in main_methods(named)})
-    last = sizes[-1]
+def _accuracy(
+    result: Mapping[str, Any], accuracy: Mapping[str, Mapping[int, Estimate]]
+) -> list[dict[str, Any]]:
+    """Accuracy of every method by N, and its difference from majority vote at the largest."""
     rows = []
-    for method in accuracy:
-        less = differences[last][method].get(MAJORITY)
+    for method, by_size in accuracy.items():
+        last = max(by_size)
+        less = None if method == PASS else result["differences"][str(last)][method].get(MAJORITY)
         rows.append(
-            [
-                method,
-                *(_interval(accuracy[method][n]) for n in sizes),
-                "" if less is None or method == PASS else _interval(less, "+.3f"),
-                "" if less is None or method == PASS else f"{less['p_value']:.3f}",
-            ]
+            {
+                "method": method,
+                **{f"N={n}": one for n, one in by_size.items()},
+                f"N={last}: less majority": "" if less is None else difference_text(less),
+                "p-value": "" if less is None else f"{less['p_value']:.3f}",
+            }
         )
-    head = ["method", *(f"N={n}" for n in sizes), f"N={last}: less majority", "p-value"]
-    numbers = table(head, rows, caption="Accuracy by method and N, 95% intervals")
-    return figure(
-        identity,
-        plot,
-        numbers,
-        "The first aggregation of each scorer; bands of the first scorer and of majority alone. "
-        "pass: some sample is right. The numbers hold all methods, also vote: majority weighted by "
-        "the scorer, which the plot leaves out.",
-    )
+    return rows
 
 
-def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: str) -> Html:
-    """Over-optimisation: what choosing from all samples loses against the best N."""
-    found = result["over_optimisation"]
+def _groups(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Accuracy at the largest N by field of the problems' metadata and its value."""
+    methods = [RANDOM, MAJORITY, *main_methods(result["pair_accuracy"]), PASS]
     size = str(result["num_samples"])
-    names = sorted(found, key=lambda name: -found[name]["fall"]["value"])
-    falls = [found[name]["fall"] for name in names]
-    plot = _rows_plot("Does more choice help?", f"change from the best N to N={size}", names, falls)
-    rows = [
-        [
-            name,
-            str(one["best_size"]),
-            f"{one['best']:.3f}",
-            f"{one['last']:.3f}",
-            "-" if str(one["best_size"]) == size else _interval(one["fall"], "+.3f"),
-            num_fooled[name],
+    return {
+        kind.replace("_", " "): [
+            {"": name, "problems": group["num_problems"]}
+            | {method: group["accuracy"][method][size]["value"] for method in methods}
+            for name, group in groups.items()
         ]
-        for name, one in found.items()
-    ]
-    numbers = table(
-        ["scorer", "best N", "accuracy there", f"N={size}", "change", "problems fooled"],
-        rows,
-        caption="Over-optimisation",
-        marked=[one["fall"]["high"] < 0 for one in found.values()],
-    )
-    return figure(
-        identity,
-        plot,
-        numbers,
-        "Left of zero a scorer chooses worse among more samples: it is over-optimised. A dash: "
-        f"N={size} is its best. Fooled: problems with a right sample of which a wrong one scores "
-        "higher.",
-    )
-
-
-def _pairs(result: Mapping[str, Any], identity: str) -> Html:
-    found = {k: e for k, e in result["pair_accuracy"].items() if e["value"] is not None}
-    names = sorted(found, key=lambda name: -found[name]["value"])
-    plot = _rows_plot(
-        "Pairs ranked right", "share of pairs", names, [found[name] for name in names]
-    )
-    plot = replace(plot, x_range=(0, 1.02))
-    rows = [[name, _interval(found[name])] for name in names]
-    numbers = table(
-        ["scorer", "share"],
-        rows,
-        caption="Pairs whose right sample scores higher than the wrong one",
-    )
-    return figure(
-        identity,
-        plot,
-        numbers,
-        "Of a right and a wrong sample of one problem, how often the right one scores higher; half "
-        "is chance.",
-    )
+        for kind, groups in result["groups"].items()
+    }
 
 
 def _rows_plot(
-    title: str, label: str, names: Sequence[str], found: Sequence[Mapping[str, Any]]
+    title: str,
+    label: str,
+    found: Mapping[str, Estimate],
+    x_range: tuple[float, float] | None = None,
 ) -> Plot:
     """A figure with its interval in each row, the highest first, and a line at zero."""
-    value, low, high = ([one[end] for one in found] for end in ("value", "low", "high"))
-    places = range(len(names))
+    names = sorted(found, key=lambda name: -(found[name].value or 0.0))
+    value, low, high = (
+        [getattr(found[name], end) for name in names] for end in ("value", "low", "high")
+    )
     zero = Series(name="", x=[0, 0], y=[-0.6, len(names) - 0.4], dash=":", is_thin=True)
+    places = range(len(names))
     points = Series(name="", x=value, y=places, low=low, high=high, kind="points", hue=0)
+    size = (WIDTH, row_height(len(names)))
     return Plot(
-        title=title,
-        x_label=label,
-        series=[zero, points],
-        rows=names,
-        size=(WIDTH, row_height(len(names))),
+        title=title, x_label=label, series=[zero, points], rows=names, size=size, x_range=x_range
     )
 
 
-def _groups(result: Mapping[str, Any], size: str) -> Html:
-    first: dict[str, str] = {}
-    for method in result["pair_accuracy"]:
-        first.setdefault(scorer_of(method), method)
-    methods = [RANDOM, MAJORITY, *first.values(), PASS]
-    parts = []
-    for kind, groups in result["groups"].items():
-        rows = []
-        for name, group in groups.items():
-            cells = [group["accuracy"][method][size] for method in methods]
-            values = [_share(cell["value"]) for cell in cells]
-            rows.append([name, group["num_problems"], *values])
-        head = [kind.replace("_", " "), "problems", *methods]
-        parts.append(table(head, rows, caption=f"Accuracy at N={size} by {kind.replace('_', ' ')}"))
-    return join(*parts) if parts else Html("")
+def estimate(content: Mapping[str, Any]) -> Estimate:
+    """An estimate as it was before it was written."""
+    return Estimate(**{end: content[end] for end in ("value", "low", "high")})
 
 
-def _fooled(fooled: Mapping[str, list[Mapping[str, Any]]], *, is_code: bool) -> Html:
-    solution = "quoted code" if is_code else "quoted"
-    parts = []
-    first: dict[str, str] = {}
-    for name in fooled:
-        first.setdefault(scorer_of(name), name)
-    for name in first.values():
-        cases = fooled[name]
-        if not cases:
-            continue
-        shown = [
-            draw("fooled", case=case, gold=cut(case["answer"]), kind=solution)
-            for case in cases[:MAX_FOOLED_SHOWN]
-        ]
-        parts.append(
-            details(f"What fooled {name}: {len(shown)} examples with the widest gaps", *shown)
-        )
-    return join(Html("<h3>What fooled the scorers</h3>"), *parts) if parts else Html("")
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _interval(estimate: Mapping[str, Any], form: str = ".3f") -> Html:
-    return ranged(estimate["value"], estimate["low"], estimate["high"], form)
+def difference_text(content: Mapping[str, float]) -> str:
+    """`+0.120 [+0.050, +0.190]`."""
+    return f"{content['value']:+.3f} [{content['low']:+.3f}, {content['high']:+.3f}]"

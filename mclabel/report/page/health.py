@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 from rich.text import Text
 
@@ -12,15 +13,16 @@ from mclabel.evaluate.health import (
     Figure,
     Finding,
     Health,
+    health_json,
     run_health,
     share_text,
 )
 from mclabel.evaluate.health_counts import SOMETIMES
-from mclabel.report.page.html import Html, details, join, paragraph, table
-from mclabel.run.kinds import Run
+from mclabel.run.shards.store import Store
 from mclabel.show.figures import Grid
 
 STYLES = {"error": "bold red", "warning": "yellow"}
+HEADER = ("", "share", "of", "warning from", "error from", "")
 NOTE = (
     f"Shares of fewer than {MIN_SEEN} are not judged. Problems count if they have at least four "
     "completions. docs/evaluation.md has the reasons for the thresholds."
@@ -41,43 +43,23 @@ def health_grid(health: Health) -> Grid:
     """Every figure, and from where on it is a finding."""
     return Grid(
         title="Health of the run",
-        header=("", "share", "of", "warning from", "error from", ""),
+        header=HEADER,
         rows=tuple(_rows(health)),
         note=NOTE,
     )
 
 
-def health_part(runs: Sequence[Run]) -> Html:
-    """The section of the report: findings with their remedies, then every figure.
-
-    Args:
-        runs: of labels.
-
-    Raises:
-        ShardError: shards of one cannot be read.
-    """
-    parts = []
-    for run in runs:
-        if (health := run_health(run.store)) is None:
-            continue
-        title = f"Health of {run.name}" if len(runs) > 1 else "Health"
-        parts.append(_findings(run.name, health))
-        parts.append(
-            details(
-                f"{title}: every figure",
-                table(health_grid(health).header, list(_rows(health)), caption=title),
-                paragraph(NOTE, "quiet"),
-            )
-        )
-    return join(*parts)
-
-
-def _findings(name: str, health: Health) -> Html:
-    if not health.findings:
-        return paragraph(f"{name}: no check speaks against training on these labels.")
-    rows = [[f.severity, f.text, f.remedy, f.why] for f in health.findings]
-    errors = [finding.severity == "error" for finding in health.findings]
-    return table(["", "what", "what to change", "why"], rows, caption=name, marked=errors)
+def health_data(store: Store) -> dict[str, Any] | None:
+    """Findings and figures of a run, and the figures as rows; None of a run without any block."""
+    if (health := run_health(store)) is None:
+        return None
+    header = ("figure", *HEADER[1:-1], "finding")
+    rows = [dict(zip(header, row, strict=True)) for row in _rows(health)]
+    problems = [
+        {"": f.severity, "what": f.text, "what to change": f.remedy, "why": f.why}
+        for f in health.findings
+    ]
+    return {**health_json(health), "problems": problems, "table": rows}
 
 
 def _rows(health: Health) -> Iterator[tuple[str, ...]]:

@@ -1,113 +1,35 @@
-"""What the report's parts are drawn with: the macros of report.html, and figures as texts."""
+"""The template environment of the report's page: escaping, figures as texts, plots."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from itertools import pairwise, zip_longest
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from jinja2.environment import TemplateModule
 from markupsafe import Markup, escape
 
-from mclabel.core.stats.bootstrap import Estimate
+from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
+from mclabel.report.page.health import NOTE
 from mclabel.show.figures import Plot, svg
-from mclabel.show.texts import STATIC
+from mclabel.show.texts import DESCRIBED, SELECTED, STATIC, cut
 
 MAX_CELL = 2000
 """Characters of a text."""
+MAX_ROWS = 40
+"""Rows of a table of the figures in a plot."""
+REACH = 0.3
+"""Largest difference that a signed bar can show; what is beyond lies at its end."""
 
 
-Html = Markup
-"""Markup that is safe to put in a page as it stands."""
-
-
-def draw(macro: str, **values: object) -> Html:
-    """A macro of report.html; texts among its values are bounded and escaped."""
-    drawn: Html = getattr(_TEMPLATE, macro)(**values)
-    return drawn
-
-
-def bounded(content: object) -> object:
-    """Any text, cut, and with what would hide or reorder it as codes; markup as it stands."""
-    if isinstance(content, Html):
-        return content
-    whole = str(content)
-    shown = (c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in whole[:MAX_CELL])
-    return "".join(shown) + left_out(whole)
-
-
-def left_out(whole: str) -> str:
-    """How much of a text is left out where it is bounded; empty if nothing is."""
-    return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
-
-
-def ranged(value: float | None, low: float | None, high: float | None, form: str = ".2f") -> Html:
-    """A figure and its interval, `-` without any."""
-    if value is None or low is None or high is None:
-        return Html("-")
-    return draw("ranged", value=f"{value:{form}}", low=f"{low:{form}}", high=f"{high:{form}}")
-
-
-def join(*parts: Html) -> Html:
-    """One after the other."""
-    return Html("\n").join(parts)
-
-
-def paragraph(words: object, kind: str = "") -> Html:
-    """A paragraph; of kind `quiet` what is only to be looked up."""
-    return draw("paragraph", words=words, kind=kind)
-
-
-def details(summary: str, *parts: Html) -> Html:
-    """What opens when it is asked for."""
-    return draw("details", summary=summary, parts=parts)
-
-
-def table(
-    head: Sequence[object],
-    rows: Sequence[Sequence[object]],
-    *,
-    caption: str,
-    marked: Sequence[bool] = (),
-) -> Html:
-    """A table whose first column names its rows; figures are aligned to the right.
+def page(data: Mapping[str, Any]) -> str:
+    """Draw a whole page that needs nothing but itself; only the package's own script runs in it.
 
     Args:
-        head: of the columns.
-        rows: cells, the first naming the row.
-        caption: what it is.
-        marked: rows to be stressed.
-    """
-    columns = list(zip(*rows, strict=True)) if rows else [[None]] * len(head)
-    figures = ["figure" if sum(map(_is_figure, c)) * 2 > len(c) else "word" for c in columns[1:]]
-    lines = list(zip_longest(rows, marked, fillvalue=False))
-    return draw("table", head=head, kinds=["word", *figures], rows=lines, caption=caption)
-
-
-def figure(identity: str, plot: Plot, numbers: Html, note: str = "") -> Html:
-    """A plot with the numbers in it as a table.
-
-    Args:
-        identity: unique in the page.
-        plot: with a title.
-        numbers: the same as a table.
-        note: how to read it.
-    """
-    drawing = Html(svg(plot, identity))
-    return draw("figure", id=identity, plot=plot, drawing=drawing, numbers=numbers, note=note)
-
-
-def page(title: str, names: str, sections: Sequence[tuple[str, str, Html]]) -> str:
-    """A whole page that needs nothing but itself; only this package's own scripts run in it.
-
-    Args:
-        title: of its window.
-        names: of what it shows.
-        sections: id, title and content.
+        data: as `report_data` gives it.
     """
     script = (STATIC / "theme.js").read_text(encoding="utf-8")
     styles = "".join(
@@ -118,103 +40,112 @@ def page(title: str, names: str, sections: Sequence[tuple[str, str, Html]]) -> s
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(styles)}'; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    own = {"policy": Html(policy), "styles": Html(styles), "script": Html(script)}
-    return draw("page", title=title, names=names, sections=sections, **own)
+    own = {"policy": Markup(policy), "styles": Markup(styles), "script": Markup(script)}
+    return environment().get_template("report.html").render(data, **own)
 
 
-def _breakable(name: object) -> Html:
-    """A name that may go on in the next line after a colon, as scorers' names do."""
-    return Html(re.sub(r":(?=\S)", ":<wbr>", escape(bounded(name))))
-
-
-def _is_figure(cell: object) -> bool:
-    if isinstance(cell, str):
-        return cell == "" or cell[0] in "0123456789+-.["
-    return isinstance(cell, int | float)
-
-
-def _hash(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-
-
-def _template() -> TemplateModule:
-    """The macros that draw the page."""
-    environment = Environment(
+def environment() -> Environment:
+    """The templates with their filters; every text is bounded, made visible and escaped."""
+    made = Environment(
         loader=FileSystemLoader(STATIC / "report"),
+        extensions=["jinja2.ext.do"],
         autoescape=True,
         finalize=bounded,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["breakable"] = _breakable
-    environment.tests["figure"] = _is_figure
-    return environment.get_template("report.html").module
+    texts = (percent, percent_range, points, points_range, amount, duration, plural)
+    filters = (*texts, shown, cut, differing, numbers, column_kinds, breakable, scaled)
+    made.filters |= {one.__name__: one for one in filters}
+    made.tests |= {
+        "estimate": lambda content: isinstance(content, Estimate),
+        "unclear": lambda e: e.low is not None and e.low <= 0 <= e.high,
+        "figure": is_figure,
+    }
+    made.globals |= {
+        "svg": lambda plot, identity: Markup(svg(plot, identity)),
+        "NOTE": NOTE,
+        "DESCRIBED": DESCRIBED,
+        "SELECTED": SELECTED,
+        "FEW_PROBLEMS": FEW_PROBLEMS,
+    }
+    return made
 
 
-_TEMPLATE = _template()
-_REACH = 0.3
-"""Largest difference that a signed bar can show; what is beyond lies at its end."""
+def bounded(content: object) -> object:
+    """Any text, cut, and with what would hide or reorder it as codes; markup as it stands."""
+    if isinstance(content, Markup):
+        return content
+    whole = str(content)
+    safe = (c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in whole[:MAX_CELL])
+    return "".join(safe) + left_out(whole)
 
 
-class Fact(NamedTuple):
-    """A line of a card."""
-
-    name: str
-    figure: object
-    more: str = ""
-    """The figure's interval, or a remark."""
+def left_out(whole: str) -> str:
+    """How much of a text is left out where it is bounded; empty if nothing is."""
+    return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
 
 
-def card(
-    title: str,
-    figure: object,
-    words: object = "",
-    facts: Iterable[Fact] = (),
-    *,
-    bar: object = "",
-    note: object = "",
-    quiet: bool = False,
-) -> Html:
-    """One card.
-
-    Args:
-        title: what it is about.
-        figure: the one to remember.
-        words: what the figure is, with its interval.
-        facts: further figures.
-        bar: of the interval.
-        note: how far to trust it.
-        quiet: whether there is nothing to remember, only why.
-    """
-    values = {"bar": bar, "note": note, "quiet": quiet}
-    return draw("card", title=title, figure=figure, words=words, facts=list(facts), **values)
+def breakable(name: object) -> Markup:
+    """A name that may go on in the next line after a colon, as scorers' names do."""
+    return Markup(re.sub(r":(?=\S)", ":<wbr>", escape(bounded(name))))
 
 
-def range_bar(estimate: Estimate, *, signed: bool = False) -> Html:
-    """A scale with the interval and the figure on it; the text beside it has the same content.
+def numbers(plot: Plot) -> list[dict[str, object]]:
+    """The figures in a plot as rows of a table, a column for each series; of many rows, some."""
+    rows: dict[float, dict[str, object]] = {}
+    for series in plot.series:
+        for number, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
+            if series.is_thin or x is None or y is None:
+                continue
+            place, value = (round(y), x) if plot.rows else (x, y)
+            name = plot.rows[round(y)] if plot.rows else plot.ticks.get(place, place)
+            ends = (
+                {"low": series.low[number], "high": series.high[number]} if len(series.low) else {}
+            )
+            cell = Estimate(value=value, **ends) if ends else value
+            rows.setdefault(place, {"": name})[series.name or plot.x_label] = cell
+    return [rows[place] for place in sorted(rows)][:: -(-len(rows) // MAX_ROWS) or 1]
 
-    Args:
-        estimate: a share in [0, 1], or a difference between shares.
-        signed: it is a difference: the scale has zero in its middle.
-    """
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return Html("")
-    at, low, high = (
-        min(1.0, max(0.0, 0.5 + end / (2 * _REACH) if signed else end))
-        for end in (estimate.value, estimate.low, estimate.high)
-    )
-    return draw("range_bar", at=f"{at:.4f}", low=f"{low:.4f}", high=f"{high:.4f}", signed=signed)
+
+def differing(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """Rows that compare runs in which the runs differ."""
+    return [row for row in rows if len({str(cell) for cell in list(row.values())[1:]}) > 1]
 
 
-_AMOUNTS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand"))
+def column_kinds(rows: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    """`figure` or `word` for each column: figures are aligned to the right."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        name: "figure" if 2 * sum(is_figure(r.get(name)) for r in rows) > len(rows) else "word"
+        for name in names
+    }
+
+
+def is_figure(cell: object) -> bool:
+    """Whether a cell holds a number, or a text that begins as one."""
+    if isinstance(cell, str):
+        return cell == "" or cell[0] in "0123456789+-.["
+    return cell is None or isinstance(cell, int | float | Estimate)
+
+
+def shown(cell: object) -> str:
+    """A cell of a table as text; `-` for what is not known."""
+    if isinstance(cell, float):
+        small = 0 < abs(cell) < 0.001
+        return f"{cell:.2g}" if small else f"{cell:,.{0 if abs(cell) >= 1000 else 3}f}"
+    return "-" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def scaled(value: float, *, signed: bool = False) -> str:
+    """The place of a share, or of a difference between shares, on a bar from 0 to 1."""
+    return f"{min(1.0, max(0.0, 0.5 + value / (2 * REACH) if signed else value)):.4f}"
 
 
 def percent(estimate: Estimate) -> str:
     """`61%`; with a decimal where the interval is narrow; `-` without a figure."""
-    if estimate.value is None:
-        return "-"
-    return f"{estimate.value:.{_decimals(estimate)}%}"
+    return "-" if estimate.value is None else f"{estimate.value:.{_decimals(estimate)}%}"
 
 
 def percent_range(estimate: Estimate) -> str:
@@ -229,24 +160,23 @@ def points(estimate: Estimate) -> str:
     """`+12 points`, of a difference between shares."""
     if estimate.value is None:
         return "-"
-    shown = _signed(estimate.value, _decimals(estimate))
-    return f"{shown} point{'' if shown in ('+1', '-1') else 's'}"
+    difference = _signed(estimate.value, _decimals(estimate))
+    return f"{difference} point{'' if difference in ('+1', '-1') else 's'}"
 
 
 def points_range(estimate: Estimate) -> str:
     """`+8 to +16`."""
     if estimate.low is None or estimate.high is None:
         return "-"
-    decimals = _decimals(estimate)
-    return f"{_signed(estimate.low, decimals)} to {_signed(estimate.high, decimals)}"
+    return " to ".join(_signed(end, _decimals(estimate)) for end in (estimate.low, estimate.high))
 
 
 def amount(count: float) -> str:
     """`8,214`, `52 thousand`, `1.3 million`."""
-    for size, name in _AMOUNTS:
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand")):
         if count >= size:
-            scaled = count / size * (10 if name == "thousand" else 1)
-            return f"{scaled:.{1 if scaled < 10 else 0}f} {name}"
+            scale = count / size * (10 if name == "thousand" else 1)
+            return f"{scale:.{1 if scale < 10 else 0}f} {name}"
     return f"{count:,.0f}"
 
 
@@ -268,12 +198,15 @@ def plural(count: int, noun: str) -> str:
 
 def _decimals(estimate: Estimate) -> int:
     """One decimal where whole points would hide the interval."""
-    if estimate.low is None or estimate.high is None:
-        return 0
-    return 1 if estimate.high - estimate.low < 0.03 else 0
+    low, high = estimate.low, estimate.high
+    return int(low is not None and high is not None and high - low < 0.03)
 
 
 def _signed(value: float, decimals: int) -> str:
     """Never `-0`."""
-    shown = f"{value * 100:+.{decimals}f}"
-    return f"{0:.{decimals}f}" if float(shown) == 0 else shown
+    text = f"{value * 100:+.{decimals}f}"
+    return f"{0:.{decimals}f}" if float(text) == 0 else text
+
+
+def _hash(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -1,0 +1,150 @@
+"""The plots of labelling runs in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mclabel.evaluate.labels.show import QUALITY_ROWS, reliability_plot, share_points
+from mclabel.report.page.facts import GatheredRun
+from mclabel.show.figures import WIDTH, Plot, Series, row_height
+
+NUM_BINS = 10
+FIFTHS = ("first fifth", "second", "third", "fourth", "last fifth")
+
+
+def label_plots(
+    runs: Sequence[GatheredRun], facts: Sequence[dict[str, Any]]
+) -> dict[str, Plot | None]:
+    """The plots by name; None for one that has nothing to show."""
+    made = {
+        "quality": _quality(facts),
+        "errors": _errors([run for run in runs if run.rows]),
+        "values": _values(runs),
+        "reliability": _reliability(runs),
+        "places": _places(runs),
+    }
+    return {name: plot if plot.series else None for name, plot in made.items()}
+
+
+def _quality(facts: Sequence[dict[str, Any]]) -> Plot:
+    """Label quality with intervals, a colour a run."""
+    known = {run["name"]: run["quality"] for run in facts if run["quality"] is not None}
+    titles = [title.strip() for title in QUALITY_ROWS]
+    series = []
+    for hue, (name, quality) in enumerate(known.items()):
+        beside = (hue - (len(known) - 1) / 2) * 0.6 / len(known)
+        found = [getattr(quality, key) for key in QUALITY_ROWS.values()]
+        value, low, high = ([getattr(e, end) for e in found] for end in ("value", "low", "high"))
+        rows = [place + beside for place in range(len(found))]
+        series.append(
+            Series(name=name, x=value, y=rows, low=low, high=high, kind="points", hue=hue)
+        )
+    return Plot(
+        title="Labels against exact truth",
+        x_label="share",
+        series=series,
+        x_range=(0, 1.02),
+        rows=titles,
+        size=(WIDTH, row_height(len(titles), len(known))),
+    )
+
+
+def _errors(runs: Sequence[GatheredRun]) -> Plot:
+    """Where the first errors are, by label and in truth, and what is not decided."""
+    columns = {
+        f"{_prefix(run, runs)}{name}": shares
+        for run in runs
+        for name, shares in run.errors().items()
+    }
+    places = sorted({at for shares in columns.values() for at in shares if isinstance(at, int)})
+    ticks: list[int | str] = [*places, "none", "undecided"]
+    return Plot(
+        title="First errors",
+        x_label="step, counted from 0",
+        y_label="share of solutions",
+        series=_bars(
+            range(len(ticks)), {k: [c.get(t, 0.0) for t in ticks] for k, c in columns.items()}
+        ),
+        ticks=dict(enumerate(map(str, ticks))),
+    )
+
+
+def _values(runs: Sequence[GatheredRun]) -> Plot:
+    """How values are distributed; of one run with truth, of sound and of wrong steps."""
+    parts = {run.run.name: run.steps["value"] for run in runs}
+    if len(runs) == 1 and runs[0].has_truth:
+        steps = runs[0].steps
+        names = {"sound in truth": 1.0, "wrong in truth": 0.0}
+        parts = {name: steps["value"][steps["sound"] == flag] for name, flag in names.items()}
+    parts = {name: values[~np.isnan(values)] for name, values in parts.items()}
+    total = sum(map(len, parts.values()))
+    edges = np.linspace(0, 1, NUM_BINS + 1)
+    shares = {
+        name: np.histogram(values, edges)[0] / (total if len(runs) == 1 else max(1, len(values)))
+        for name, values in parts.items()
+        if total
+    }
+    return Plot(
+        title="Distribution",
+        x_label="value",
+        y_label="share of steps",
+        series=_bars([(low + high) / 2 for low, high in pairwise(edges)], shares),
+        is_stacked=len(runs) == 1,
+        ticks={float(edge): f"{edge:.1f}" for edge in edges},
+    )
+
+
+def _reliability(runs: Sequence[GatheredRun]) -> Plot:
+    """Values against what became of the solution, and against truth."""
+    curves = {}
+    for run in runs:
+        steps, drawn = run.steps, run.steps["drawn"] == 1
+        curves[f"{_prefix(run, runs)}solution ends right"] = share_points(
+            steps["value"][drawn], steps["right"][drawn]
+        )
+        curves[f"{_prefix(run, runs)}step sound in truth"] = share_points(
+            steps["value"], steps["sound"]
+        )
+    shown = {name: points for name, points in curves.items() if points}
+    title = "Do the values hold?"
+    return reliability_plot(title, shown) if shown else Plot(title=title, x_label="", series=[])
+
+
+def _places(runs: Sequence[GatheredRun]) -> Plot:
+    """Values along solutions that end right and wrong."""
+    series: list[Series] = []
+    for run in runs:
+        steps = run.steps
+        fifths = np.minimum((steps["place"] * 5).astype(int), 4)
+        for name, flag in (("ends right", 1.0), ("ends wrong", 0.0)):
+            inside = (steps["right"] == flag) & ~np.isnan(steps["value"])
+            parts = {fifth: steps["value"][inside & (fifths == fifth)] for fifth in range(5)}
+            means = {fifth: float(part.mean()) for fifth, part in parts.items() if len(part)}
+            title = f"{_prefix(run, runs)}{name}"
+            if means:
+                series.append(
+                    Series(name=title, x=list(means), y=list(means.values()), hue=len(series))
+                )
+    return Plot(
+        title="Values along solutions",
+        x_label="part of the solution",
+        y_label="mean value",
+        series=series,
+        y_range=(0, 1.02),
+        ticks=dict(enumerate(FIFTHS)),
+    )
+
+
+def _bars(places: Sequence[float], columns: dict[str, Any]) -> list[Series]:
+    return [
+        Series(name=name, x=places, y=list(column), kind="bars", hue=hue)
+        for hue, (name, column) in enumerate(columns.items())
+    ]
+
+
+def _prefix(run: GatheredRun, runs: Sequence[GatheredRun]) -> str:
+    return f"{run.run.name}: " if len(runs) > 1 else ""

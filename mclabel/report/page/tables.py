@@ -1,0 +1,123 @@
+"""The tables of labelling runs and of trained scorers in the report, as rows by column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mclabel.core.records import Outcome
+from mclabel.evaluate.labels.show import QUALITY_ROWS
+from mclabel.report.page.html import duration
+
+Rows = list[dict[str, Any]]
+"""Rows of a table; the first column names them."""
+_GROUP_FIGURES = {
+    "first error found": "first_error_accuracy",
+    "where there is one": "first_error_accuracy_wrong",
+    "precision": "precision",
+    "recall": "recall",
+    "false positives": "false_positive_rate",
+    "lucky answers": "right_through_wrong",
+}
+
+
+def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The tables of labelling runs, with a column or a row for each.
+
+    Args:
+        runs: as `GatheredRun.facts` gives them.
+    """
+    known = {run["name"]: run["quality"] for run in runs if run["quality"] is not None}
+    return {
+        "short": [
+            {
+                "run": run["name"],
+                "solutions": run["num_solutions"],
+                "end right": run["shares"]["right"],
+                "with an error": run["shares"]["with_error"],
+                "rollout tokens a solution": round(run["cost"].tokens_per_solution),
+                "first errors found": getattr(run["quality"], "first_error_accuracy", None),
+                "where there is one": getattr(run["quality"], "first_error_accuracy_wrong", None),
+            }
+            for run in runs
+        ],
+        "counts": side_by_side({run["name"]: _counts(run) for run in runs}),
+        "configuration": configurations({run["name"]: run["config"] for run in runs}),
+        "versions": side_by_side({run["name"]: run["versions"] for run in runs}),
+        "quality": side_by_side(
+            {
+                name: {"problems": quality.num_problems, "solutions": quality.num_solutions}
+                | {title.strip(): getattr(quality, key) for title, key in QUALITY_ROWS.items()}
+                for name, quality in known.items()
+            }
+        ),
+        "kinds": {
+            f"{run['name']}: by {kind}" if len(runs) > 1 else f"By {kind}": _kinds(kind, groups)
+            for run in runs
+            for key, groups in run["groups"].items()
+            for kind in [key.replace("_", " ")]
+        },
+    }
+
+
+def side_by_side(columns: Mapping[str, Mapping[str, object]]) -> Rows:
+    """Rows that compare runs, from a column for each; what no run has is left out."""
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    rows = [{"": name} | {run: one.get(name) for run, one in columns.items()} for name in names]
+    return [row for row in rows if any(row[run] is not None for run in columns)]
+
+
+def configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
+    """Settings of runs side by side, in alphabetical order."""
+    texts = {
+        run: {
+            key: value if isinstance(value, str | int) else json.dumps(value)
+            for key, value in sorted(config.items())
+        }
+        for run, config in configs.items()
+    }
+    return sorted(side_by_side(texts), key=lambda row: str(row[""]))
+
+
+def _counts(run: Mapping[str, Any]) -> dict[str, object]:
+    """What a run holds, and what its rollouts and its job cost."""
+    shared, job = run["cost"].tokens_per_solution, run["job"]
+    spent = {"time, GPU-hours, faults": "not recorded"}
+    if job is not None:
+        spent = {
+            "starts of the job": job["num_starts"],
+            "time": duration(job["elapsed_s"]),
+            "GPU-hours": f"{job['gpu_hours']:,.2f}" if job["gpu_hours"] else "none",
+            "engines lost and survived": job["num_failures"],
+            "completions taken over after a kill": job["num_replayed"],
+        }
+    return {
+        "problems": run["num_problems"],
+        "solutions": run["num_solutions"],
+        **{f"of them {name}": run["outcomes"][name] for name in Outcome},
+        **{f"steps: {name}": count for name, count in run["steps"].items()},
+        "kept": run["kept"] or None,
+        "rollouts": run["num_rollouts"],
+        "rollout tokens": f"{shared * run['num_solutions']:,.0f}",
+        "rollout tokens a solution": f"{shared:,.0f}",
+        "the same if no prefix were shared": f"{run['cost'].tokens_per_solution_unshared:,.0f}",
+        "label sources": ", ".join(f"{name} {n:,}" for name, n in run["sources"].items()),
+        **spent,
+    }
+
+
+def _kinds(key: str, groups: Mapping[str, Mapping[str, Any]]) -> Rows:
+    has_truth = any(group["quality"] for group in groups.values())
+    figures = _GROUP_FIGURES if has_truth else {}
+    return [
+        {
+            key: name,
+            "problems": group["num_problems"],
+            "solutions": group["num_solutions"],
+            "right": group["outcomes"]["right"] / group["num_solutions"],
+            "labelled with an error": group["num_with_error"] / group["num_solutions"],
+            **{title: getattr(group["quality"], field, None) for title, field in figures.items()},
+        }
+        for name, group in groups.items()
+    ]
