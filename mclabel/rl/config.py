@@ -116,8 +116,6 @@ class RLSettings(SampledSettings, CreditedSettings):
     )
     """Estimator that rolls out from the current policy, for credits that need step values, or first
     errors without a `prm`. `outcome` samples none: values come from the group."""
-    free_rollouts: bool = True
-    """Whether other solutions of a group count as rollouts from the prefixes that they share."""
     prover: PolicySettings | None = None
     """Another policy under which progress is measured (arXiv 2410.08146), with the keys of
     `policy`. Required by credits such as prm_progress, and for them only."""

@@ -23,15 +23,15 @@ import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from mclabel.core.settings import MAX_AMOUNT, at_most, rule
+from mclabel.core.settings import MAX_AMOUNT, rule
 from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, SearchMethod
 
 _EXPANSIONS_EACH = 4
-"""Number of expansions for each of the `n` solutions where no limit is set."""
+"""Most leaves expanded for each of the `n` solutions."""
 
 
 @dataclass(eq=False)
@@ -91,7 +91,7 @@ class Growth:
 
 
 class MctsSearch(SearchMethod):
-    """At most `expansions` times `width` samples, and as many rollouts where these give values."""
+    """At most 4 times `n` times `width` samples, and as many rollouts where these give values."""
 
     class Settings(MethodSettings):
         """Grows a tree of steps, by value and by what was little tried, to `n` solutions."""
@@ -108,10 +108,6 @@ class MctsSearch(SearchMethod):
         """Value of a continuation: its score (`prm`), that of a solution sampled from it
         (`rollout`; 0 if truncated), or their mean (`both`). Rollouts count towards `n`: take
         several times `width`."""
-        expansions: Annotated[
-            int | None, at_most(100_000, "each adds nodes that are held in memory")
-        ] = Field(None, ge=1)
-        """Most leaves expanded for a problem, finished or not; null is 4 times `n`."""
 
         @rule
         def _not_too_much_is_under_way(self) -> str | None:
@@ -127,7 +123,7 @@ class MctsSearch(SearchMethod):
         """Begin with a problem; see `SearchMethod`."""
         super().__init__(settings, root, seed=seed)
         self.tree = TreeNode(root, None, 1.0, num_leaves=int(root.is_open))
-        self._expansions_left = settings.expansions or _EXPANSIONS_EACH * settings.n
+        self._expansions_left = _EXPANSIONS_EACH * settings.n
         self._growing: deque[Growth] = deque()
         """Expansions under way, in the order in which they began."""
         self._growing_at: dict[str, Growth] = {}

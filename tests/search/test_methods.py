@@ -50,7 +50,6 @@ def methods(draw: st.DrawFn) -> Callable[[int], SearchMethod]:
             "c": draw(st.sampled_from([0.0, 1.25, 100.0])),
             "parallel": draw(st.integers(1, 5)),
             "value": draw(st.sampled_from(["prm", "rollout", "both"])),
-            "expansions": draw(st.sampled_from([None, 1, 7])),
         }
     return lambda seed: begin(kind, seed=seed, **settings)
 
@@ -65,7 +64,7 @@ def test_every_method_ends_within_its_bound(
     kind = method.settings.kind
     if kind == "mcts":
         each = method.settings.width * (1 if method.settings.value == "prm" else 2)
-        assert run.num_samples <= each * (method.settings.expansions or 4 * n)
+        assert run.num_samples <= each * 4 * n
         assert run.most <= method.settings.width * method.settings.parallel
     else:
         assert run.most <= n

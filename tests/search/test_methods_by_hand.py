@@ -342,9 +342,9 @@ def test_mcts_values_by_rollouts(value: str, best: str) -> None:
 
 
 def test_mcts_stops_after_its_expansions() -> None:
-    method = begin("mcts", n=8, width=2, expansions=3)
+    method = begin("mcts", n=2, width=2)
     run = search(method, World(0, stop=0.0, max_depth=50, num_choices=9), Random(0))
-    assert run.num_samples == 6
+    assert run.num_samples == 16
 
 
 @pytest.mark.parametrize("kind", ["beam", "dvts"])
@@ -369,7 +369,6 @@ def test_no_more_is_under_way_than_a_problem_may_have() -> None:
         ("particle", {"least_ess": 1.5}),
         ("mcts", {"c": -1}),
         ("mcts", {"value": "guess"}),
-        ("mcts", {"expansions": 0}),
         ("best_of_n", {"n": 0}),
     ],
 )

@@ -27,7 +27,7 @@ METHODS: dict[str, dict[str, list[Any]]] = {
 }
 for _kind in ("beam", "dvts", "mcts"):
     METHODS[_kind]["width"] = near(1, 4, 4_096)
-METHODS["mcts"] |= {"c": near(0, MAX), "parallel": near(1, 4_096), "expansions": near(1, 10**5)}
+METHODS["mcts"] |= {"c": near(0, MAX), "parallel": near(1, 4_096)}
 METHODS["rebase"]["temperature"] = near(0, MAX)
 METHODS["particle"]["least_ess"] = near(0, 1)
 KEYS: dict[str, list[Any]] = {

@@ -65,10 +65,6 @@ class CodeChecker(Checker):
         input. Waiting for a core does not count."""
         memory_mib: int = Field(512, ge=64, le=1 << 20)
         """Memory of each process of a program, in MiB."""
-        disk_mib: int = Field(16, ge=1, le=1 << 16)
-        """Size in MiB of the only folder that a program can write to, which is in memory."""
-        output_kib: int = Field(1_024, ge=1, le=1 << 18)
-        """Largest result of a function and largest output of a program, in KiB."""
         tolerance: float = Field(1e-6, ge=0, lt=1)
         """Largest difference, absolute or relative, of a number that is no integer from the one
         in a list of outputs."""
@@ -93,8 +89,6 @@ class CodeChecker(Checker):
         self._limits = Limits(
             time_s=settings.time_s,
             memory_mib=settings.memory_mib,
-            disk_mib=settings.disk_mib,
-            output_kib=settings.output_kib,
             tolerance=settings.tolerance,
         )
         self._num = settings.processes or _num_cores()

@@ -77,7 +77,7 @@ class Peer:
     def _unsendable(self, what: str) -> NoReturn:
         if not self._is_tests:
             end_with(b"O", what)
-        remedy = "set inside: true, or a larger checker.output_kib"
+        remedy = "set inside: true"
         end_with(b"U", f"the tests pass a value that cannot be sent ({what}): {remedy}")
 
     def _answered(self, operation: str, parts: tuple[Any, ...], kind: bytes, content: bytes) -> Any:

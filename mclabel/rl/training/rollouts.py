@@ -256,7 +256,6 @@ class LiveEngine:
         values = LiveValues(
             self.live,
             settings,
-            free_rollouts=self._settings.free_rollouts,
             outcomes=outcomes,
             prover=self._prover,
         )

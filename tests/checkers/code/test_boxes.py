@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.checkers.code import boxes
+from mclabel.checkers.code import boxes, trials
 from mclabel.checkers.code.fence import UnknownMachine, program_filter
 from mclabel.core.errors import CheckerError
 from mclabel.core.records import Verdict
@@ -169,7 +169,8 @@ def test_without_a_sandbox_it_refuses_with_the_remedy(
         code_checker()
 
 
-def test_a_program_that_cannot_be_started_is_not_wrong() -> None:
+def test_a_program_that_cannot_be_started_is_not_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "MAX_FILES", 1 << 20)
     gold = {"inputs": ["x" * (3 << 20)], "outputs": ["1"]}  # more than the box's folder holds
-    (found,) = grades(code_checker(disk_mib=1, processes=1), gold, ["print(1)"])
+    (found,) = grades(code_checker(processes=1), gold, ["print(1)"])
     assert (found.verdict, found.reason.partition(":")[0]) == (Verdict.UNKNOWN, "sandbox")

@@ -74,8 +74,7 @@ CASES: list[tuple[Any, str, Verdict, str, str]] = [
     ({"tests": ["assert f(1) == 2"], "inside": True}, "def f(x): return x", WRONG, "test_failed:0",
      "inside"),
     ("import sys\nassert f(sys) == 1", "def f(x): return 1", UNKNOWN,
-     "gold: the tests pass a value that cannot be sent (module): set inside: true, or a larger "
-     "checker.output_kib", "none"),
+     "gold: the tests pass a value that cannot be sent (module): set inside: true", "none"),
     ("x = 1 / 0\nassert f(x) == 1", "def f(x): return 1", UNKNOWN,
      "gold: the tests raise ZeroDivisionError before they call the program", "none"),
     ({"inputs": [[1, [2]]], "outputs": [[1, 2]], "fn_name": "f"},
