@@ -29,8 +29,6 @@ from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.sequential import SequentialEstimator
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.tree import TreeEstimator
-from mclabel.labeling.simulation.measure import Measurement, SimulatedRun, measure
-from mclabel.labeling.simulation.replay import Case, Replay
 from tests.benchmarks.estimators_common import (
     POSTERIORS,
     Point,
@@ -44,6 +42,8 @@ from tests.benchmarks.estimators_common import (
 )
 from tests.benchmarks.estimators_values import real_intervals, simulate_intervals, soft_values
 from tests.benchmarks.figures import finish
+from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
+from tests.benchmarks.simulation.replay import Case, Replay
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))

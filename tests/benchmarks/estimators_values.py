@@ -29,10 +29,10 @@ from mclabel.labeling.estimators.fixed import FirstErrorEstimator, FixedEstimato
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.sequential import SequentialEstimator
 from mclabel.labeling.estimators.tree import TreeEstimator
-from mclabel.labeling.simulation.measure import SourceTally, distinct_labels, measure
-from mclabel.labeling.simulation.profiles import PROFILES, resampled_cases, simulated_cases
-from mclabel.labeling.simulation.replay import Case
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted
+from tests.benchmarks.simulation.measure import SourceTally, distinct_labels, measure
+from tests.benchmarks.simulation.profiles import PROFILES, resampled_cases, simulated_cases
+from tests.benchmarks.simulation.replay import Case
 from tests.benchmarks.sizes import BenchmarkSize
 
 CASES = {

@@ -13,9 +13,9 @@ are known in advance: values are unbiased by path counting and intervals exact o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -63,8 +63,6 @@ class SequentialEstimator(Estimator):
         """A step is wrong when its value is at most this fraction of the bare problem's."""
         width: float = Field(0.25, gt=0, le=1)
         """Rollouts from a prefix stop once the 95% interval of its value is at most this wide."""
-
-    simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64}
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""
