@@ -16,7 +16,6 @@ from mclabel.checkers import make_checker
 from mclabel.core.boundary import Boundary
 from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
-from mclabel.engines.gate import GatedPolicy
 from mclabel.labeling.completers import naming
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Lessons
@@ -33,7 +32,6 @@ from mclabel.run.shards.manifest import PRIORS, making_use_of, priors_name, read
 from mclabel.run.shards.rejects import Reject, set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
-from mclabel.run.worker import repeat
 
 
 class LabelOutputs:
@@ -143,10 +141,6 @@ class LabelTask:
         return read_entry(line)
 
 
-ADJUST_S = 0.5
-"""Between two looks at the engine's memory."""
-
-
 class LabelRunner:
     """Labels problems on one policy. A `Runner` (`mclabel.run.task`)."""
 
@@ -181,7 +175,7 @@ class LabelRunner:
         self._forces = forces or {}
         self._settings, self._store = settings, store
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
-        self._policies: dict[str, GatedPolicy] = {}
+        self._policies: dict[str, Policy] = {}
         """Started, by name."""
         self._shared: Shared | None = None
         self._learner = run_learner(settings)
@@ -190,13 +184,12 @@ class LabelRunner:
         self._desk = Desk()
         self._lessons = None if self._learner is None else Lessons(self._learner, self._desk)
         self._adopted: set[str] = set()
-        self._adjusting: list[asyncio.Task[None]] = []
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Load the engines, one after the other."""
         for name, make in self._makers.items():
-            policy = GatedPolicy(make())
+            policy = make()
             with naming(name):
                 await policy.start()
             self._policies[name] = policy
@@ -217,10 +210,6 @@ class LabelRunner:
             learner=self._learner,
             source=self._source,
         )
-        loop = asyncio.get_running_loop()
-        self._adjusting = [
-            loop.create_task(repeat(ADJUST_S, policy.adjust)) for policy in self._policies.values()
-        ]
 
     async def begin(self, attempt: Attempt) -> None:
         """Take what was learned elsewhere in the run."""
@@ -309,8 +298,6 @@ class LabelRunner:
 
     async def close(self) -> None:
         """Free the engines."""
-        for task in self._adjusting:
-            task.cancel()
         self._desk.close()
         for policy in self._policies.values():
             await policy.close()
