@@ -230,9 +230,6 @@ class CompleterCounts:
     name: str
     cost: float
     """Of one of its tokens, relative to the cheapest completer's."""
-    forced_tokens: int | None = None
-    """Number of tokens that it answers in, where it was made to answer at once; None where it went
-    on with the solution."""
     root: Counts
     """From the bare problem."""
     steps: tuple[Counts, ...]

@@ -107,8 +107,6 @@ class LabelTask:
     """What rolls out."""
     make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     """By name, the same as `make_policy` of each completer that is not the policy itself."""
-    forces: Mapping[str, str] = field(default_factory=dict)
-    """By name, the text after which a completer answers at once."""
     settings: LabelSettings
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
@@ -128,7 +126,6 @@ class LabelTask:
             policy=self.make_policy,
             completers=self.completers,
             make_completers=self.make_completers,
-            forces=self.forces,
             source=self.source,
             settings=self.settings,
             store=store,
@@ -150,7 +147,6 @@ class LabelRunner:
         policy: Callable[[], Policy],
         completers: Sequence[Completer] = (Completer(),),
         make_completers: Mapping[str, Callable[[], Policy]] | None = None,
-        forces: Mapping[str, str] | None = None,
         source: SourceRun | None = None,
         settings: LabelSettings,
         store: Store,
@@ -163,7 +159,6 @@ class LabelRunner:
             policy: makes the policy; called by `start`.
             completers: what rolls out.
             make_completers: by name, make those that are not the policy itself.
-            forces: by name, texts after which completers answer at once.
             source: a run whose solutions are labelled.
             settings: how problems are labelled.
             store: of the run.
@@ -172,7 +167,6 @@ class LabelRunner:
         """
         self._makers = {AUTHOR: policy, **(make_completers or {})}
         self._completers, self._source = completers, source
-        self._forces = forces or {}
         self._settings, self._store = settings, store
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
         self._policies: dict[str, Policy] = {}
@@ -199,7 +193,6 @@ class LabelRunner:
                 Rolling(
                     completer=one,
                     policy=self._policies.get(one.name, self._policies[AUTHOR]),
-                    force=self._forces.get(one.name),
                 )
                 for one in self._completers
             ],
