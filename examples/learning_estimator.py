@@ -1,9 +1,11 @@
-"""Estimators that decide in batches, and that learn over a run, on the simulator.
+r"""Estimators that decide in batches, and that learn over a run.
 
-    python examples/learning_estimator.py
+    PYTHONPATH=examples python -m tests.benchmarks.simulate learning_estimator:Batched \
+        learning_estimator:Rationed tokens_per_solution=300 --problems 50 --profile sharp
 
-Both change the built-in `fixed`. `Batched` makes its first decision together with the estimators
-of other problems. `Rationed` lowers the number of rollouts until it meets a budget of tokens.
+This command compares them on simulated problems. Both change the built-in `fixed`. `Batched` makes
+its first decision together with the estimators of other problems. `Rationed` lowers the number of
+rollouts until it meets a budget of tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from mclabel.cli import main
 from mclabel.labeling.estimators import Knowledge, ProblemPaths, RunLearner
 from mclabel.labeling.estimators.fixed import FixedEstimator
 
@@ -121,8 +122,3 @@ class Rationed(FixedEstimator):
     def read_knowledge(cls, content: str) -> Ration:
         """What `to_json` wrote."""
         return Ration(**json.loads(content))
-
-
-if __name__ == "__main__":
-    names = ("learning_estimator:Batched", "learning_estimator:Rationed", "tokens_per_solution=300")
-    main(["simulate", *names, "--problems", "50", "--profile", "sharp"])

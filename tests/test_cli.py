@@ -194,8 +194,6 @@ NUMBERS = [
 
 def test_every_numeric_option_of_every_verb_is_known_here() -> None:
     assert {(*path, option.opts[0]) for path, option in NUMBERS} == {
-        ("simulate", "--problems"),
-        ("simulate", "--seed"),
         ("label", "--pilot"),
         ("compact", "--rows"),
         ("select", "--budget"),
@@ -232,7 +230,7 @@ def test_every_numeric_option_of_every_verb_is_known_here() -> None:
 )
 def test_numbers_out_of_range_are_refused(path: tuple[str, ...], option: click.Option) -> None:
     """Before anything is read: the arguments name nothing."""
-    arguments = ["nowhere"] * (path[-1] not in ("simulate",))
+    arguments = ["nowhere"]
     arguments += ["-o", "nothing"] * (path[-1] == "annotate")
     for value in ("-3", "-1", "nan", "-inf", "1e9", "9" * 30 + "x"):
         result = mclabel(*path, *arguments, f"{option.opts[0]}={value}")

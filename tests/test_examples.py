@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.judge.verifier_chains import export_chains
+from tests.benchmarks import simulate
 from tests.support.forked import Forked
 from tests.support.labelled import arith_rows, tiny_model, write_run
 from tests.support.verifier_chains import answer, chain, write_critic
@@ -23,15 +24,16 @@ PRINTED = {
     "select_and_train.py": r"turn 0:\n.*\n.*24 drawn(.*\n)+turn 1:\n(.*\n)+.*in \d+% of pairs",
     "own_checker.py": r"1\.5 h\. +right\n.+wrong\n.+unknown\n.+90 min -> right\n.+33 min -> wrong",
     "own_estimator.py": r"fixed.+0\.\d\d of first .+\nuntil both.+0\.\d\d of first errors found",
-    "learning_estimator.py": r"Batched +│ +\d,\d{3} │(.*\n)+.*Rationed tokens\S+ +│ +[12]?\d\d │",
 }
 """What each script's output must hold."""
 VERIFIER = "train_verifier.py"
 """A script that needs arguments, and has a test of its own."""
+LEARNING = "learning_estimator.py"
+"""A module of estimators, which has a test of its own."""
 
 
 def test_every_script_is_run_here() -> None:
-    assert {*PRINTED, VERIFIER} == {path.name for path in EXAMPLES.glob("*.py")}
+    assert {*PRINTED, VERIFIER, LEARNING} == {path.name for path in EXAMPLES.glob("*.py")}
 
 
 @pytest.mark.slow
@@ -42,6 +44,19 @@ def test_scripts_run(name: str, tmp_path: Path) -> None:
     output, _ = script.communicate()
     assert script.returncode == 0, output
     assert re.search(PRINTED[name], output), output
+
+
+def test_learning_estimators_are_simulated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    names = ["learning_estimator:Batched", "learning_estimator:Rationed"]
+    words = [*names, "tokens_per_solution=300", "--problems=50", "--profile=sharp"]
+    monkeypatch.setattr(sys, "argv", ["simulate", *words])
+    simulate.main()
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sharp"]
+    batched, rationed = (one["tokens"] for one in figures.values())
+    assert batched > 1_000 and rationed < 300
 
 
 LAST_CELL = """

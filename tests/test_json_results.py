@@ -54,7 +54,6 @@ RL = (
 )
 
 COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
-    "simulate": lambda w, out: ["simulate", "fixed", "--problems", "2", "--profile", "sharp"],
     "label": lambda w, out: ["label", w["label.yaml"], f"out={out}"],
     "label --dry-run": lambda w, out: [
         *("label", w["label.yaml"], f"out={out}", "--dry-run", "--pilot", "2")

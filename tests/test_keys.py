@@ -106,7 +106,7 @@ def test_words_are_sought_in_names_then_in_sentences() -> None:
     keys = configuration_keys(Outer)
     assert [key.name for key in find_keys(keys, "COUNT")] == ["count"]
     assert [key.name for key in find_keys(keys, "either")] == ["inner.how"]
-    assert {k.name for k in find_keys(keys, "sequential")} > {"estimator.width"}
+    assert {k.name for k in find_keys(keys, "bisect")} > {"estimator.batch"}
     with pytest.raises(ConfigError, match=r"--keys cuont: no key .*did you mean count\?"):
         find_keys(keys, "cuont")
 

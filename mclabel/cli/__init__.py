@@ -10,7 +10,6 @@ from click.shell_completion import get_completion_class
 from mclabel.cli import check, judge, label, look, rl, search, train
 from mclabel.cli.doctor import doctor
 from mclabel.cli.evaluate import evaluate
-from mclabel.cli.label import simulate
 from mclabel.cli.options import settings
 from mclabel.cli.output import clear_exits, console, json_option, result, show_tracebacks
 from mclabel.cli.select import select
@@ -113,7 +112,7 @@ for _command in (
     *(search.search, search.serve_search),
     *(rl.rl, rl.serve_rewards),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
-    *(evaluate, check.check, look.verify, simulate, doctor),
+    *(evaluate, check.check, look.verify, doctor),
     *(look.show, look.labels, look.report, look.view, look.annotate),
 ):
     main.add_command(_command)

@@ -230,9 +230,6 @@ class CompleterCounts:
     name: str
     cost: float
     """Of one of its tokens, relative to the cheapest completer's."""
-    forced_tokens: int | None = None
-    """Number of tokens that it answers in, where it was made to answer at once; None where it went
-    on with the solution."""
     root: Counts
     """From the bare problem."""
     steps: tuple[Counts, ...]
@@ -255,8 +252,7 @@ def total_counts(parts: Iterable[Counts]) -> Counts:
 
 LabelSource = str
 """How a step came to its label. `fixed`: a fixed number of rollouts. `first_success`: rolled
-out until the first right completion or a cap, so a share would be biased. `sequential`: rolled
-out until an interval was decided or narrow; the value is unbiased under that rule. `posterior`:
+out until the first right completion or a cap, so a share would be biased. `posterior`:
 by the posterior of a Bayesian search, with or without rollouts of its own. `implied`: not rolled
 out, it follows from other steps or from the solution's outcome if hard labels do not rise along
 a solution. `outcome`: the last step, whose label is the solution's own outcome. `judge`: by a

@@ -17,13 +17,10 @@ from pydantic import Field
 from mclabel.core.errors import BadAnswer, EngineDied, EngineError
 from mclabel.core.records import AUTHOR
 from mclabel.core.settings import rule
-from mclabel.data.lengths import CONTEXT
 from mclabel.engines import Policy, PolicySettings
 from mclabel.labeling.prefixes import Prefix
 
 MAX_COMPLETERS = 8
-FORCED_TOKENS = 24
-"""Tokens of an answer that a completer is made to give, by default."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
@@ -33,29 +30,17 @@ class CompleterSettings(PolicySettings):
     model: str = Field(min_length=1)
     """Model folder or Hugging Face name, as in `policy.model`; `arith:strong` is bundled. `policy`
     is the policy itself, which then rolls out beside the others and takes no other keys."""
-    force: str | None = Field(None, min_length=1, max_length=1_000)
-    """Text that is put after each prefix, so that the model answers at once; for example, in YAML,
-    "</think>\\n\\nThe answer is \\\\boxed{". It answers in `max_tokens` tokens, 24 by default.
-    Where the thinking is over already, what stands up to the closing mark is left out. With
-    `{model: policy, force: ...}` the policy itself answers. null lets the model go on with the
-    solution."""
     name: str | None = Field(None, pattern=f"^{_NAME}$")
-    """Name of the completer in labels and tables. null takes the last part of `model`; `forced` for
-    the policy that is made to answer, and `-forced` behind another model's name."""
+    """Name of the completer in labels and tables. null takes the last part of `model`."""
     cost: float | None = Field(None, ge=1e-6, le=1e15)
     """Cost of one token of the completer, in any unit; only ratios matter. Set it for all
     completers or for none. null takes the number of the model's parameters. `posterior` spreads
     tokens by it, and the most costly completer counts as the strongest."""
 
     @property
-    def is_policy(self) -> bool:
-        """Whether it is the policy's model and engine."""
-        return self.model == AUTHOR
-
-    @property
     def is_author(self) -> bool:
         """Whether it is the policy itself, as it wrote the solutions."""
-        return self.is_policy and self.force is None
+        return self.model == AUTHOR
 
     @property
     def called(self) -> str:
@@ -63,20 +48,12 @@ class CompleterSettings(PolicySettings):
         if self.is_author:
             return AUTHOR
         last = re.split("[/:]", self.model.rstrip("/"))[-1]
-        own = re.sub(r"[^A-Za-z0-9._-]", "-", last)
-        if self.force is not None:
-            own = "forced" if self.is_policy else f"{own[:57]}-forced"
-        return self.name or own
+        return self.name or re.sub(r"[^A-Za-z0-9._-]", "-", last)
 
     @rule
     def _the_policy_has_its_own_keys(self) -> str | None:
-        own = (
-            {"model", "cost"}
-            if self.force is None
-            else {*("model", "cost", "force", "name"), "max_tokens"}
-        )
-        given = self.model_fields_set - own
-        if self.is_policy and given:
+        given = self.model_fields_set - {"model", "cost"}
+        if self.is_author and given:
             return (
                 f"model=policy is the policy itself, whose other keys are those of `policy`. "
                 f"Remove {', '.join(sorted(given))}"
@@ -96,17 +73,6 @@ class CompleterSettings(PolicySettings):
                 f"name, or write {{model: policy}} for the policy itself"
             )
         return None
-
-
-def forced_text(force: str, closing: str, *, thinks: bool) -> str:
-    """The text that makes a model answer.
-
-    Args:
-        force: of the settings.
-        closing: text that closes the thinking.
-        thinks: whether the prefix is in the thinking; else nothing is to be closed.
-    """
-    return force if thinks else force.rpartition(closing)[2]
 
 
 class Inexpressible(Exception):
@@ -131,28 +97,6 @@ def spelled(policy: Policy, prefix: Prefix) -> tuple[int, ...]:
             "Choose another completer, or remove the solution"
         )
     return ids
-
-
-def forced_ids(policy: Policy, ids: tuple[int, ...], text: str, name: str) -> tuple[int, ...]:
-    """The tokens of the text after which a completer answers.
-
-    Args:
-        policy: the completer.
-        ids: of the prefix before it.
-        text: after which it answers.
-        name: of the completer.
-
-    Raises:
-        Inexpressible: tokens cannot be put after the prefix so that they read as the text.
-    """
-    found = policy.encode(text) if text else ()
-    tail = ids[-CONTEXT:]
-    if policy.decode((*tail, *found)) != policy.decode(tail) + text:
-        raise Inexpressible(
-            f"completer {name}: its tokenizer cannot put force={text!r} after a prefix on token "
-            "boundaries. Begin force with a line break, or leave out what surrounds words"
-        )
-    return tuple(found)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mclabel.checkers.base import Checker, CheckerField, default_checker
+from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, Chosen, Seed, Settings, at_most, rule
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.data.steps import StepSplitter
@@ -72,8 +72,7 @@ class LabelConfig(LabelSettings):
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
     """Models that sample the rollouts, with the keys of `policy`: `[{model: policy}, {model:
     arith:strong}]`; `max_tokens` defaults to the policy's. Values are those under the most costly
-    one. `{model: policy, force: "..."}` makes the policy answer at once. Empty: the policy
-    alone."""
+    one. Empty: the policy alone."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
@@ -94,8 +93,6 @@ class LabelConfig(LabelSettings):
         for number, one in enumerate(keys):
             if not self.completers[number].is_author:
                 del one["name"], one["cost"]
-                if one["force"] is None:
-                    del one["force"]
             if one == own and not self.completers[number].is_author:
                 return (
                     f"completers.{number}: is the policy itself. Write {{model: policy}}, or give "
@@ -107,17 +104,6 @@ class LabelConfig(LabelSettings):
                     "would count twice. Remove one of the two"
                 )
         return None
-
-    @rule
-    def _an_answer_at_once_can_be_read(self) -> str | None:
-        forced = next((n for n, one in enumerate(self.completers) if one.force is not None), None)
-        reads = self.checker.component.states_answer is not Checker.states_answer
-        if forced is None or reads:
-            return None
-        return (
-            f"completers.{forced}.force: needs a checker that reads answers in a text (one with "
-            f"states_answer, such as math), and checker={self.checker.kind} does not. Remove force"
-        )
 
     @rule
     def _all_completers_have_a_cost_or_none(self) -> str | None:

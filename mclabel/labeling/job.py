@@ -73,7 +73,6 @@ def label(
         make_policy=models.author.maker(config.seed),
         completers=models.rolling,
         make_completers=models.makers(config.seed),
-        forces=models.forces,
         source=source,
         settings=config,
         provenance=run.stamp(versions=versions(models.packages), input=input_config(config)),
@@ -134,7 +133,7 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
         ("policy", "model"): models.author.engine.model_identity(),
     }
     for number, one in enumerate(models.completers):
-        if not one.settings.is_policy:
+        if not one.settings.is_author:
             known["completers", str(number), "model"] = one.policy.engine.model_identity()
     if config.solutions.run is not None:
         known["solutions", "run"] = source_identity(config.solutions.run)

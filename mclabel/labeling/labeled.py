@@ -118,7 +118,6 @@ def labeled_solutions(
                     CompleterCounts(
                         name=one.name,
                         cost=one.cost,
-                        forced_tokens=one.forced_tokens,
                         root=roots[one.name],
                         steps=own,
                     )
@@ -132,10 +131,7 @@ def labeled_solutions(
 
 def completers_of(row: LabeledSolution) -> list[Completer]:
     """Who rolled out; the author alone in rows that do not say."""
-    return [
-        Completer(name=one.name, cost=one.cost, forced_tokens=one.forced_tokens)
-        for one in row.completers
-    ] or [Completer()]
+    return [Completer(name=one.name, cost=one.cost) for one in row.completers] or [Completer()]
 
 
 def _counts_by_completer(

@@ -12,7 +12,7 @@ from mclabel.core.records import AUTHOR
 from mclabel.data.readers.rows import file_rows
 from mclabel.engines import Engine, EngineResources, Example, Policy, PolicySettings, make_engine
 from mclabel.engines.settings import MAX_EXAMPLES
-from mclabel.labeling.completers import FORCED_TOKENS, CompleterSettings
+from mclabel.labeling.completers import CompleterSettings
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import Completer
 from mclabel.run.settings import RayConfig
@@ -99,11 +99,11 @@ class PreparedModels:
         completers = []
         for number, settings in enumerate(config.completers):
             if "max_tokens" not in settings.model_fields_set:
-                longest = config.policy.max_tokens if settings.force is None else FORCED_TOKENS
-                settings = settings.model_copy(update={"max_tokens": longest})
-            policy = author if settings.is_policy else prepare(settings)
+                longest = {"max_tokens": config.policy.max_tokens}
+                settings = settings.model_copy(update=longest)
+            policy = author if settings.is_author else prepare(settings)
             found: dict[str, Any] = {"name": settings.called}
-            if settings.cost is None and not all(one.is_policy for one in config.completers):
+            if settings.cost is None and not all(one.is_author for one in config.completers):
                 found["cost"] = _parameters(policy.engine, number)
             own = policy.settings if isinstance(policy.settings, CompleterSettings) else settings
             named = own.model_copy(update=found)
@@ -114,7 +114,7 @@ class PreparedModels:
     def all(self) -> dict[str, PreparedPolicy]:
         """Every model by its name among the completers, the author first."""
         others = {
-            one.settings.called: one.policy for one in self.completers if not one.settings.is_policy
+            one.settings.called: one.policy for one in self.completers if not one.settings.is_author
         }
         return {AUTHOR: self.author, **others}
 
@@ -126,19 +126,9 @@ class PreparedModels:
             Completer(
                 name=one.settings.called,
                 cost=cost / min(costs),
-                forced_tokens=None if one.settings.force is None else one.settings.max_tokens,
             )
             for one, cost in zip(self.completers, costs, strict=True)
         ) or (Completer(),)
-
-    @property
-    def forces(self) -> dict[str, str]:
-        """By name, the text after which a completer answers at once."""
-        return {
-            one.settings.called: one.settings.force
-            for one in self.completers
-            if one.settings.force is not None
-        }
 
     def makers(self, seed: int) -> dict[str, Callable[[], Policy]]:
         """By name, make the engines of the completers that are not the author.

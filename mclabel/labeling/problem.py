@@ -43,7 +43,7 @@ from mclabel.labeling.inputs import SourceRun
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, Forced, NoRoom, Sampler, roll_out
+from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.solutions import given_solution, prompts_for, sampled_solution
 from mclabel.run.desk import Desk
@@ -89,8 +89,6 @@ class Rolling:
     completer: Completer
     policy: Policy
     """Started."""
-    force: str | None = None
-    """Text after which it answers at once; None where it goes on with the solution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,14 +200,6 @@ async def label_problem(
             name=one.completer.name,
             number=number,
             writes=one.policy is policy,
-            forced=None
-            if one.force is None or one.completer.forced_tokens is None
-            else Forced(
-                text=one.force,
-                max_tokens=one.completer.forced_tokens,
-                splitter=settings.split,
-                opened=settings.split.begins_in(one.policy.decode(ids)),
-            ),
             recorded={} if known is None else known.rollouts,
         )
         for number, (one, ids) in enumerate(zip(shared.rolling_out, their_prompts, strict=True))
@@ -367,7 +357,7 @@ async def _estimate(
             knowledge=knowledge,
             min_gain_per_token=min_gain,
         )
-        follows = [one.policy if one.forced is None else None for one in samplers]
+        follows = [one.policy for one in samplers]
         return paths, EstimatorRun(estimator, table, follows)
 
     with_steps = [solution for solution in solutions if solution.steps]

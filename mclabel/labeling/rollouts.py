@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,16 +13,13 @@ from mclabel.core.records import (
     AUTHOR,
     NO_ROOM,
     Completion,
-    FinishReason,
     Outcome,
     Problem,
     Rollout,
 )
 from mclabel.core.seeds import sampling_seed
-from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
-from mclabel.engines.base import limited
-from mclabel.labeling.completers import forced_ids, forced_text, naming, spelled
+from mclabel.labeling.completers import naming, spelled
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.estimators import Judgement, Probe, ProblemEstimator
 from mclabel.labeling.grading import CUT, Graded, graded, not_sampled
@@ -32,7 +28,6 @@ from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.run.desk import Desk
 
-_LAST_WORD = re.compile(r"\s\S{0,1000}\Z")
 _NOTHING = Completion(ids=(), text="", finish_reason="failed")
 MAX_RUNNING = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""
@@ -44,25 +39,6 @@ MAX_SPELLED_TOKENS = 2_000_000
 
 class NoRoom(Exception):
     """A rollout is wanted from a prefix that fills all that the policy may write."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Forced:
-    """How a completer is made to answer at once."""
-
-    text: str
-    """After which it answers."""
-    max_tokens: int
-    """Of its answer."""
-    splitter: StepSplitter
-    """Knows where thinking ends."""
-    opened: bool
-    """Whether the thinking begins in its prompt."""
-
-    def after(self, prefix: str) -> str:
-        """The text after a prefix."""
-        thinks = self.splitter.thinks_after(prefix, opened=self.opened)
-        return forced_text(self.text, self.splitter.think[1], thinks=thinks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,26 +67,21 @@ class Sampler:
     """Its index among them."""
     writes: bool = True
     """Whether its model and engine are the policy's, so that prefixes are in its tokens."""
-    forced: Forced | None = None
-    """How it is made to answer; None where it goes on with the solution."""
     recorded: Mapping[Place, Rollout] = field(default_factory=dict)
     """Rollouts of the source run, which are not sampled again."""
     _spelled: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
     _lengths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def ids(self, prefix: Prefix) -> tuple[int, ...]:
-        """What the policy is to continue, in its tokens: a prefix, and the text after which it
-        answers if it is made to.
+        """The tokens of a prefix as the policy reads them.
 
         Raises:
             Inexpressible: the policy did not write it, and its tokenizer does not give it back.
         """
-        if self.writes and self.forced is None:
+        if self.writes:
             return prefix.ids
         if prefix.id not in self._spelled:
-            ids = prefix.ids if self.writes else spelled(self.policy, prefix)
-            if self.forced is not None:
-                ids += forced_ids(self.policy, ids, self.forced.after(prefix.text), self.name)
+            ids = spelled(self.policy, prefix)
             self._spelled[prefix.id], self._lengths[prefix.id] = ids, len(ids)
             while len(self._spelled) > max(1, MAX_SPELLED_TOKENS // max(1, len(ids))):
                 del self._spelled[next(iter(self._spelled))]
@@ -119,7 +90,7 @@ class Sampler:
 
     def num_tokens(self, prefix: Prefix) -> int:
         """Number of `ids`, which are not put together for it where the policy wrote them."""
-        if self.writes and self.forced is None:
+        if self.writes:
             return prefix.num_tokens
         if prefix.id not in self._lengths:
             self.ids(prefix)
@@ -139,12 +110,7 @@ class Sampler:
             key = f"max_tokens of the completer {self.name}"
         for prefix in prefixes:
             length = self.num_tokens(prefix)
-            if self.forced is not None:
-                key = "max_model_len"
-                room = self.policy.max_context - len(self.prompt) - length
-            else:
-                room = self.policy.room(len(self.prompt), length)
-            if room < 1:
+            if self.policy.room(len(self.prompt), length) < 1:
                 raise NoRoom(
                     f"a step of one of its solutions ends after {length:,} tokens, which leaves "
                     f"no room for a completion. Raise {key}, up to the limit of the model"
@@ -159,7 +125,7 @@ class Sampler:
         Raises:
             Inexpressible: as `ids`.
         """
-        if not prefix.need or self.forced is not None:
+        if not prefix.need:
             return False
         length = self.num_tokens(prefix)
         need = prefix.need * length / prefix.num_tokens  # in the tokens of this policy
@@ -190,12 +156,7 @@ class Sampler:
             completion, why = _NOTHING, NO_ROOM
         else:
             completion, why = await self.sample(self.ids(prefix), seed=seed)
-        text = completion.text
-        if self.forced is not None and known is None and why is None:
-            text = self.forced.after(prefix.text) + text
-            completion = replace(completion, finish_reason=self._answered(text, completion))
-        whole = replace(completion, text=text)
-        grade = await self.grade(whole, prefix.text) if why is None else not_sampled(why)
+        grade = await self.grade(completion, prefix.text) if why is None else not_sampled(why)
         if known is None and not withheld:
             self.on_completion(grade.outcome)
         rollout = Rollout(
@@ -203,7 +164,7 @@ class Sampler:
             prefix_id=prefix.id,
             index=index,
             seed=seed,
-            text=text,
+            text=completion.text,
             num_tokens=len(completion.ids),
             finish_reason=completion.finish_reason,
             prediction=grade.prediction,
@@ -215,15 +176,6 @@ class Sampler:
             self.journal.add_rollout(rollout, completion, failed=grade.failed)
         return completion, rollout
 
-    def _answered(self, text: str, completion: Completion) -> FinishReason:
-        """How a forced answer ended: it was cut if the checker reads none, or the last word of it.
-
-        An earlier answer of the prefix would be read in its place.
-        """
-        if completion.finish_reason == "length":
-            text = _LAST_WORD.sub("", text)
-        return "stop" if self.checker.states_answer(text) else "length"
-
     async def sample(self, prefix: tuple[int, ...], *, seed: int) -> tuple[Completion, str | None]:
         """A completion, and why the engine could not give it; None if it could.
 
@@ -232,9 +184,8 @@ class Sampler:
         """
         try:
             with naming(self.name):
-                most = None if self.forced is None else len(prefix) + self.forced.max_tokens
                 found = await self.policy.sample(
-                    self.prompt, prefix, seed=seed, priority=self.priority, **limited(most)
+                    self.prompt, prefix, seed=seed, priority=self.priority
                 )
         except BadAnswer as error:
             return _NOTHING, str(error)

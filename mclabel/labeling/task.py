@@ -16,7 +16,6 @@ from mclabel.checkers import make_checker
 from mclabel.core.boundary import Boundary
 from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
-from mclabel.engines.gate import GatedPolicy
 from mclabel.labeling.completers import naming
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Lessons
@@ -33,7 +32,6 @@ from mclabel.run.shards.manifest import PRIORS, making_use_of, priors_name, read
 from mclabel.run.shards.rejects import Reject, set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
-from mclabel.run.worker import repeat
 
 
 class LabelOutputs:
@@ -109,8 +107,6 @@ class LabelTask:
     """What rolls out."""
     make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     """By name, the same as `make_policy` of each completer that is not the policy itself."""
-    forces: Mapping[str, str] = field(default_factory=dict)
-    """By name, the text after which a completer answers at once."""
     settings: LabelSettings
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
@@ -130,7 +126,6 @@ class LabelTask:
             policy=self.make_policy,
             completers=self.completers,
             make_completers=self.make_completers,
-            forces=self.forces,
             source=self.source,
             settings=self.settings,
             store=store,
@@ -143,10 +138,6 @@ class LabelTask:
         return read_entry(line)
 
 
-ADJUST_S = 0.5
-"""Between two looks at the engine's memory."""
-
-
 class LabelRunner:
     """Labels problems on one policy. A `Runner` (`mclabel.run.task`)."""
 
@@ -156,7 +147,6 @@ class LabelRunner:
         policy: Callable[[], Policy],
         completers: Sequence[Completer] = (Completer(),),
         make_completers: Mapping[str, Callable[[], Policy]] | None = None,
-        forces: Mapping[str, str] | None = None,
         source: SourceRun | None = None,
         settings: LabelSettings,
         store: Store,
@@ -169,7 +159,6 @@ class LabelRunner:
             policy: makes the policy; called by `start`.
             completers: what rolls out.
             make_completers: by name, make those that are not the policy itself.
-            forces: by name, texts after which completers answer at once.
             source: a run whose solutions are labelled.
             settings: how problems are labelled.
             store: of the run.
@@ -178,10 +167,9 @@ class LabelRunner:
         """
         self._makers = {AUTHOR: policy, **(make_completers or {})}
         self._completers, self._source = completers, source
-        self._forces = forces or {}
         self._settings, self._store = settings, store
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
-        self._policies: dict[str, GatedPolicy] = {}
+        self._policies: dict[str, Policy] = {}
         """Started, by name."""
         self._shared: Shared | None = None
         self._learner = run_learner(settings)
@@ -190,13 +178,12 @@ class LabelRunner:
         self._desk = Desk()
         self._lessons = None if self._learner is None else Lessons(self._learner, self._desk)
         self._adopted: set[str] = set()
-        self._adjusting: list[asyncio.Task[None]] = []
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Load the engines, one after the other."""
         for name, make in self._makers.items():
-            policy = GatedPolicy(make())
+            policy = make()
             with naming(name):
                 await policy.start()
             self._policies[name] = policy
@@ -206,7 +193,6 @@ class LabelRunner:
                 Rolling(
                     completer=one,
                     policy=self._policies.get(one.name, self._policies[AUTHOR]),
-                    force=self._forces.get(one.name),
                 )
                 for one in self._completers
             ],
@@ -217,10 +203,6 @@ class LabelRunner:
             learner=self._learner,
             source=self._source,
         )
-        loop = asyncio.get_running_loop()
-        self._adjusting = [
-            loop.create_task(repeat(ADJUST_S, policy.adjust)) for policy in self._policies.values()
-        ]
 
     async def begin(self, attempt: Attempt) -> None:
         """Take what was learned elsewhere in the run."""
@@ -309,8 +291,6 @@ class LabelRunner:
 
     async def close(self) -> None:
         """Free the engines."""
-        for task in self._adjusting:
-            task.cancel()
         self._desk.close()
         for policy in self._policies.values():
             await policy.close()

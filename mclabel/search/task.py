@@ -12,7 +12,6 @@ from mclabel.core.errors import BadAnswer, DataError, RejectReason
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Solution
 from mclabel.core.seeds import content_id
 from mclabel.engines import Policy
-from mclabel.engines.gate import GatedPolicy
 from mclabel.labeling.grading import graded
 from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.labeled import Sampling, unrolled_solutions
@@ -121,7 +120,7 @@ class SearchRunner:
             store: of the run.
         """
         self._task, self._store = task, store
-        self._policy = GatedPolicy(task.make_policy())
+        self._policy = task.make_policy()
         self._scorer = make_scorer(task.settings.scorer)
         self._checker = make_checker(task.settings.checker)
         self._desk = Desk()

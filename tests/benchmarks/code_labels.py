@@ -15,10 +15,10 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.bisect import BisectEstimator
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.simulation.measure import COLUMNS, measure
 from tests.benchmarks.estimators_common import Point, fitted, load_pool
 from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorers import Run
+from tests.benchmarks.simulation.measure import COLUMNS, measure
 
 PYARITH = "pyarith.yaml"
 FIXED = (4, 8, 16)

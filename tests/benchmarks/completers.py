@@ -28,11 +28,11 @@ from mclabel.labeling.estimators import (
 )
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.simulation.measure import Measurement, SimulatedRun, measure
-from mclabel.labeling.simulation.replay import Case
 from tests.benchmarks import runs
 from tests.benchmarks.estimators_common import difference, load_pool, share, shown_equal
 from tests.benchmarks.figures import finish
+from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
+from tests.benchmarks.simulation.replay import Case
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 ROLLOUTS = 16

@@ -26,11 +26,8 @@ from mclabel.labeling.estimators import EstimatorSettings, Knowledge, ProblemEst
 from mclabel.labeling.estimators.bisect import BisectEstimator
 from mclabel.labeling.estimators.fixed import FirstErrorEstimator, FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.sequential import SequentialEstimator
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.tree import TreeEstimator
-from mclabel.labeling.simulation.measure import Measurement, SimulatedRun, measure
-from mclabel.labeling.simulation.replay import Case, Replay
 from tests.benchmarks.estimators_common import (
     POSTERIORS,
     Point,
@@ -44,6 +41,8 @@ from tests.benchmarks.estimators_common import (
 )
 from tests.benchmarks.estimators_values import real_intervals, simulate_intervals, soft_values
 from tests.benchmarks.figures import finish
+from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
+from tests.benchmarks.simulation.replay import Case, Replay
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
@@ -141,8 +140,6 @@ def points(priors: dict[str, Knowledge | None], cap: int, gains: Sequence[float]
         add("first_error", f"K={k}", FirstErrorEstimator.Settings(rollouts=k))
         add("bisect", f"K={k}", BisectEstimator.Settings(rollouts=k, batch=min(k, 4)))
         add("tree", f"k={k}", TreeEstimator.Settings(rollouts=k, searches=0))
-        if k >= min(cap, 8):
-            add("sequential", f"cap={k}", SequentialEstimator.Settings(rollouts=k, width=0.3))
     for name, agreement in POSTERIORS.items():
         for gain in gains:
             add(name, f"gain={gain:g}", _posterior(cap, gain, agreement), priors[name])
@@ -237,8 +234,8 @@ def _plot(found: dict[Key, Measurement], weights: np.ndarray, path: Path) -> Non
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    names = ("fixed", "first_error", "sequential", "tree", "bisect", *POSTERIORS)
-    colours = ("#666666", "#b5651d", "#8c6bb1", "#a6761d", "#1b9e77", "#7fb3d5", "#1f4e9c")
+    names = ("fixed", "first_error", "tree", "bisect", *POSTERIORS)
+    colours = ("#666666", "#b5651d", "#a6761d", "#1b9e77", "#7fb3d5", "#1f4e9c")
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), dpi=120)
     titles = ("first error found", "first error found, where there is one")
     columns = (("hit", "solutions"), ("hit_wrong", "with_error"))

@@ -15,10 +15,10 @@ from mclabel.data.readers.rows import read_text
 from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.labeling.estimators import Estimator, EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.simulation.measure import COLUMNS, Measurement, measure
-from mclabel.labeling.simulation.replay import Case, Replay, read_pool
 from mclabel.run.shards.store import Store
 from tests.benchmarks.runs import label
+from tests.benchmarks.simulation.measure import COLUMNS, Measurement, measure
+from tests.benchmarks.simulation.replay import Case, Replay, read_pool
 
 SEED = 77
 TRUTH_SEED = 79

@@ -27,19 +27,17 @@ from mclabel.labeling.estimators import (
 from mclabel.labeling.estimators.bisect import BisectEstimator
 from mclabel.labeling.estimators.fixed import FirstErrorEstimator, FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.sequential import SequentialEstimator
 from mclabel.labeling.estimators.tree import TreeEstimator
-from mclabel.labeling.simulation.measure import SourceTally, distinct_labels, measure
-from mclabel.labeling.simulation.profiles import PROFILES, resampled_cases, simulated_cases
-from mclabel.labeling.simulation.replay import Case
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted
+from tests.benchmarks.simulation.measure import SourceTally, distinct_labels, measure
+from tests.benchmarks.simulation.profiles import PROFILES, resampled_cases, simulated_cases
+from tests.benchmarks.simulation.replay import Case
 from tests.benchmarks.sizes import BenchmarkSize
 
 CASES = {
     "fixed": 2700,
     "first_error": 9000,
     "bisect": 9500,
-    "sequential": 2700,
     "posterior": 6000,
     "tree": 9500,
 }
@@ -97,7 +95,6 @@ def _kinds(*, rollouts: int, most: int) -> list[EstimatorSettings]:
         FixedEstimator.Settings(rollouts=rollouts),
         FirstErrorEstimator.Settings(rollouts=rollouts),
         BisectEstimator.Settings(rollouts=rollouts),
-        SequentialEstimator.Settings(rollouts=most),
         PosteriorEstimator.Settings(
             min_belief=0.0, rollouts=most, min_gain_per_token=1e-4, agreement=False
         ),

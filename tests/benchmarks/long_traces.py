@@ -4,7 +4,7 @@
 
 1. The bundled policy that errs and corrects itself (`arith:reflective`) writes traces, which are
    labelled by the estimator `trace` on outcomes alone; beside them on answers on the way, on what
-   solutions agree on, on both, on answers at once, on rollouts; and on all of them. Beside these
+   solutions agree on, on both, on rollouts; and on all of them. Beside these
    stands the constant rule that does best on these traces, "a wrong trace errs at step k". All rows
    are of the same traces, and each samples for itself.
 2. Whether a PRM that learns `states` ranks traces that end right behind a repair above wrong ones,
@@ -44,8 +44,6 @@ from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorers import Run, Training, load_pool, read_scores
 from tests.benchmarks.sizes import BenchmarkSize
 
-POLICY = "{model: policy}"
-FORCED = r'{model: policy, force: "</think>\nThe answer is \\boxed{", max_tokens: 8}'
 TARGETS = ("states", "hard", "outcome")
 NOTHING = 1000.0
 """A least gain that no completion has."""
@@ -94,7 +92,6 @@ class Alone(Deaf):
 class Rule:
     """A row of the table."""
 
-    completers: Sequence[str] = (POLICY,)
     kind: str = "trace"
     gain: float | None = None
     """Least gain a token; None for that of the size."""
@@ -103,7 +100,7 @@ class Rule:
         """Labels the traces by it."""
         gain = amounts.gain if self.gain is None else self.gain
         changes = [
-            *(f"completers=[{', '.join(self.completers)}]", f"solutions.run={out / 'runs/test'}"),
+            f"solutions.run={out / 'runs/test'}",
             *("estimator.kind=" + self.kind, f"estimator.min_gain_per_token={gain}"),
         ]
         return labelling(out, _folder(name), amounts.test, *changes)
@@ -117,9 +114,8 @@ def rules(amounts: Amounts) -> dict[str, Rule]:
         "answers on the way": Rule(kind=alone, gain=NOTHING),
         "agreement": Rule(kind=agreeing, gain=NOTHING),
         "answers on the way, agreement": Rule(gain=NOTHING),
-        "answers at once": Rule(kind=deaf, completers=(FORCED,)),
         "rollouts": Rule(kind=deaf, gain=amounts.rollouts_gain),
-        "all": Rule(completers=(POLICY, FORCED)),
+        "all": Rule(),
     }
 
 
@@ -168,8 +164,7 @@ def label_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
     yield labelling(out, "test", amounts.test, "estimator.kind=outcome", "problems.split=test")
     for name, rule in rules(amounts).items():
         yield rule.piece(out, name, amounts)
-    both = f"completers=[{POLICY}, {FORCED}]"
-    yield labelling(out, "train", amounts.train, both, "problems.split=train")
+    yield labelling(out, "train", amounts.train, "problems.split=train")
 
 
 def training_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:

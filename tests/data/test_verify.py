@@ -68,7 +68,6 @@ def faults(found: Verification) -> list[str]:
         ["estimator.kind=fixed"],
         ["estimator.kind=first_error"],
         ["estimator.kind=bisect"],
-        ["estimator.kind=sequential"],
         ["estimator.kind=tree"],
         ["keep_rollouts=false"],
         ["solutions.balance=1", "solutions.max_samples=4"],

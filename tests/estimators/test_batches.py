@@ -19,7 +19,7 @@ from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.plan import PlanRequest, make_plans
 from mclabel.labeling.estimators.posterior.priors import TABLE, ClassPriors, wide_priors
 from mclabel.labeling.estimators.posterior.views import CompleterView
-from mclabel.labeling.simulation.profiles import simulated_cases
+from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.estimators.test_together import estimator_of
 
 

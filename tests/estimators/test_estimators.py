@@ -116,9 +116,7 @@ def test_bisect_says_nothing_of_steps_it_could_not_see_past() -> None:
     assert judgements[0].hard == (True, None, None, False)
 
 
-@pytest.mark.parametrize(
-    "kind", ["fixed", "first_error", "bisect", "sequential", "posterior", "tree"]
-)
+@pytest.mark.parametrize("kind", ["fixed", "first_error", "bisect", "posterior", "tree"])
 def test_impossible_numbers_of_rollouts_are_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="rollouts: must be at least 1"):
         make(kind, [path([1], WRONG)], rollouts=0)
@@ -143,7 +141,7 @@ def problems(draw: st.DrawFn) -> tuple[list[SolutionPath], int]:
 
 @given(
     problems(),
-    st.sampled_from(["fixed", "first_error", "bisect", "sequential", "posterior", "tree"]),
+    st.sampled_from(["fixed", "first_error", "bisect", "posterior", "tree"]),
     st.randoms(use_true_random=False),
     st.integers(1, 9),
     st.integers(1, 5),
@@ -189,17 +187,3 @@ def test_first_error_stops_after_the_first_wrong_step() -> None:
     assert judgements[0].estimates[0].value == 1.0
     assert judgements[0].estimates[2].value is None
     assert judgements[1].hard == (True, True, True)
-
-
-def test_sequential_decides_against_the_bare_problem_and_gives_unbiased_values() -> None:
-    paths = [path([1, 2], WRONG), path([3], RIGHT)]
-    estimator = make("sequential", paths, rollouts=64, batch=8, width=0.1)
-    judgements, counts = drive(estimator, 4, until(2))
-    assert counts[0].num_rollouts == 64  # the width is not reached
-    # Prefix 2 never recovers: the upper bound after 16 of 64 is .2512, after 24 it is .175; a
-    # quarter of the bare problem's lower bound, .8924, is .2231.
-    assert [c.num_rollouts for c in counts[1:]] == [8, 24, 24]
-    assert judgements[0].hard == (True, False, False)
-    assert judgements[0].estimates[1].value == 0.0
-    assert judgements[0].estimates[0].value == 1.0
-    assert judgements[0].root is not None and judgements[0].root.value is not None

@@ -37,7 +37,12 @@ def run(command: str, folder: Path) -> str:
     done = subprocess.run(
         ["bash", "-ec", command],
         cwd=folder,
-        env={**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "COLUMNS": "200"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(PAGE.parents[1]),
+            "PATH": f"{scripts}:{os.environ['PATH']}",
+            "COLUMNS": "200",
+        },
         capture_output=True,
         text=True,
         timeout=300,

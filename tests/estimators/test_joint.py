@@ -36,8 +36,8 @@ from mclabel.labeling.estimators.posterior.priors import (
     wide_priors,
 )
 from mclabel.labeling.estimators.posterior.views import CompleterView, plan_together
-from mclabel.labeling.simulation.measure import Measurement, SimulatedRun, measure
-from mclabel.labeling.simulation.replay import Case, Game, Replay
+from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
+from tests.benchmarks.simulation.replay import Case, Game, Replay
 from tests.estimators.test_batches import rough
 from tests.support.estimating import settings_of
 

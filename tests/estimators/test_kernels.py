@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from mclabel.labeling.simulation.profiles import simulated_cases
-from mclabel.labeling.simulation.replay import Game
+from tests.benchmarks.simulation.profiles import simulated_cases
+from tests.benchmarks.simulation.replay import Game
 from tests.estimators.test_together import estimator_of
 from tests.support.kernels import kernels
 

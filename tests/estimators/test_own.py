@@ -7,11 +7,9 @@ import hashlib
 from collections.abc import Sequence
 
 import pytest
-from click.testing import CliRunner
 from pydantic import Field
 
 from mclabel.checkers import make_checker
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ComponentError
 from mclabel.core.records import Counts, Problem
@@ -33,8 +31,9 @@ from mclabel.labeling.estimators import (
     outcome_label,
 )
 from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
-from mclabel.labeling.simulation.measure import Simulated, simulate
 from mclabel.run.desk import Desk
+from tests.benchmarks.simulate import simulate
+from tests.benchmarks.simulation.measure import Measurement
 
 
 class Thinned(Estimator):
@@ -164,9 +163,8 @@ def settings_of(name: str, **settings: object) -> EstimatorSettings:
     return load_config(LabelConfig, None, overrides).estimator
 
 
-def simulated(settings: EstimatorSettings) -> Simulated:
-    [row] = simulate(5, seed=0, profiles=["sharp"], estimators={"own": settings})
-    return row
+def simulated(settings: EstimatorSettings) -> Measurement:
+    return simulate("sharp", settings, 5)
 
 
 def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
@@ -218,14 +216,8 @@ def test_it_labels_with_its_own_settings() -> None:
 
 def test_it_is_simulated_with_its_own_settings() -> None:
     few, many = simulated(settings_of("Thinned", stride=4)), simulated(settings_of("Thinned"))
-    assert 0 < few.found.num_rollouts < many.found.num_rollouts
-    assert set(many.found.sources) == {"thinned"}
-    result = CliRunner().invoke(
-        main,
-        ["simulate", f"{__name__}:Thinned", "stride=3", "fixed", "--problems=2", "--profile=sharp"],
-    )
-    assert result.exit_code == 0, result.output
-    assert "stride=3" in result.output and "fixed" in result.output
+    assert 0 < few.num_rollouts < many.num_rollouts
+    assert set(many.sources) == {"thinned"}
 
 
 def test_its_learner_learns_over_a_run() -> None:
@@ -239,7 +231,7 @@ def test_its_learner_learns_over_a_run() -> None:
             assert {step.counts.num_rollouts for step in row.steps[:-1]} == {number + 1}
     # 100 problems come before those that are measured.
     plain = simulated(settings_of("Thinned", rollouts=1, stride=1))
-    assert simulated(settings).found.num_rollouts == 101 * plain.found.num_rollouts
+    assert simulated(settings).num_rollouts == 101 * plain.num_rollouts
 
 
 @pytest.mark.parametrize(
@@ -253,19 +245,3 @@ def test_its_learner_learns_over_a_run() -> None:
 def test_one_that_breaks_the_rules_is_named(name: str, message: str) -> None:
     with pytest.raises(ComponentError, match=rf"test_own:{name}: {message}.*docs/extending"):
         simulated(settings_of(name))
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["rollouts=3"], "settings follow the name of their estimator, e.g. fixed rollouts=3"),
-        (["fixed", "width=3"], "estimator.width: not a setting of kind=fixed"),
-        (["fixt"], "did you mean fixed?"),
-        ([f"{__name__}:Thinned", "strid=3"], "did you mean estimator.stride?"),
-        ([f"{__name__}:Thinned", "stride=0"], "must be at least 1"),
-        (["no.such:Thing"], "no.such:Thing: cannot be imported"),
-    ],
-)
-def test_what_cannot_be_simulated_is_refused(words: list[str], message: str) -> None:
-    result = CliRunner().invoke(main, ["simulate", *words])
-    assert result.exit_code == 2 and message in " ".join(result.output.split())

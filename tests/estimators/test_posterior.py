@@ -24,9 +24,9 @@ from mclabel.labeling.estimators.posterior.priors import (
     Priors,
     wide_priors,
 )
-from mclabel.labeling.simulation.measure import measure
-from mclabel.labeling.simulation.profiles import simulated_cases
-from mclabel.labeling.simulation.replay import replay
+from tests.benchmarks.simulation.measure import measure
+from tests.benchmarks.simulation.profiles import simulated_cases
+from tests.benchmarks.simulation.replay import replay
 from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG

@@ -121,7 +121,6 @@ GOLDEN = {
     "{kind: fixed, rollouts: 8, root_rollouts: 4, truncated: exclude}": "c9a01af75d00680c",
     "{kind: first_error, rollouts: 8}": "91b2af241a50b383",
     "{kind: bisect, rollouts: 32, batch: 1}": "f8ed5bfee3778a5b",
-    "{kind: sequential, width: 0.4, threshold: 0}": "64c1da111fcd5f56",
     "{kind: tree, searches: 3}": "9beaf09415d13fc0",
     "{kind: outcome}": "f04247095a394f21",
 }

@@ -25,8 +25,8 @@ from mclabel.labeling.estimators.posterior.judging import (
 )
 from mclabel.labeling.estimators.posterior.plan import DRAWS, make_plans
 from mclabel.labeling.estimators.posterior.priors import GRID, Priors, wide_priors
-from mclabel.labeling.simulation.profiles import PROFILES, simulated_cases
-from mclabel.labeling.simulation.replay import Case, Game
+from tests.benchmarks.simulation.profiles import PROFILES, simulated_cases
+from tests.benchmarks.simulation.replay import Case, Game
 from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG

@@ -31,7 +31,7 @@ from mclabel.labeling.estimators.trace.chain import (
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator, likeliest_moves
 from mclabel.labeling.estimators.trace.rates import TraceRates, wide_rates
 
-COMPLETERS = (Completer(), Completer(name="forced", forced_tokens=8))
+COMPLETERS = (Completer(), Completer(name="other"))
 RATES = wide_rates(COMPLETERS).classes[POOLED]
 
 
@@ -46,7 +46,7 @@ def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEviden
                 counts[one.name][step, :, chain] = rng.integers(0, 3, 3)
             stated[step, rng.integers(2), chain] = rng.integers(2)
         end[rng.integers(2), chain] = 0
-    root = {"policy": np.array([2.0, 0, 1]), "forced": np.zeros(3)}
+    root = {"policy": np.array([2.0, 0, 1]), "other": np.zeros(3)}
     there = np.arange(width)[:, None, None] < lengths
     steps = {
         name: rng.integers(0, 3, (width, one.shape[1], count)) * there
@@ -170,7 +170,7 @@ class World:
         draw, repairs = self.rng.random(), False
         if completer.name == "worthless":
             is_right = draw < 0.3
-        elif completer.name == "forced":
+        elif completer.name == "other":
             is_right = draw < (0.7 * self.solvable if state else LUCK)
         else:
             is_right = draw < (self.solvable if state else LUCK + 0.4)
@@ -178,7 +178,7 @@ class World:
         return RecordedRollout(
             prefix=probe.prefix,
             outcome=Outcome.RIGHT if is_right else Outcome.WRONG,
-            num_tokens=8 if completer.forced_tokens else 12 * (11 - (probe.prefix - 1) % 11),
+            num_tokens=12 * (11 - (probe.prefix - 1) % 11),
             completer=probe.completer,
             repairs=repairs,
         )
@@ -243,7 +243,7 @@ def test_errors_and_repairs_are_found_by_completions_that_go_back_on_neither() -
 
 @pytest.mark.slow
 def test_a_source_that_shows_nothing_is_hardly_asked_once_that_is_known() -> None:
-    worthless = Completer(name="worthless", forced_tokens=8)
+    worthless = Completer(name="worthless")
     found = labelled([Completer(), worthless])
     assert found["worthless"] < 0.03 * found["policy"]
 

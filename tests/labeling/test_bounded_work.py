@@ -111,11 +111,6 @@ def test_no_text_that_fits_is_refused_by_its_length() -> None:
         ),
         (LabelConfig, "solutions.per_problem=1000000000", "held in memory until its block is"),
         (LabelConfig, "block_problems=1000000000", "a block is held in memory"),
-        (
-            LabelConfig,
-            "estimator={kind: sequential, rollouts: 300}",
-            "at most 256, not 300: its decisions",
-        ),
         (LabelConfig, "estimator={kind: bisect, rollouts: 5000}", "kind=fixed takes more"),
         (
             LabelConfig,

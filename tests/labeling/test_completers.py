@@ -226,9 +226,6 @@ def test_a_run_with_a_completer_is_another_run(tmp_path: Path) -> None:
             "completers.1: has the name 'a', which completers.0 has, too",
         ),
         ("[{model: policy, temperature: 0.5}]", "Remove temperature"),
-        ("[{model: policy, force: x, top_p: 0.5}]", "Remove top_p"),
-        ("[{model: policy, force: ''}]", "completers.0.force"),
-        ("[{model: policy, force: x}, {model: policy, force: y}]", "has the name 'forced'"),
         ("[{model: arith:policy}]", "is reserved for the policy"),
         ("[{model: a, name: policy}]", "the name 'policy' is reserved"),
         ("[{model: a, name: 'a b'}]", "completers.0.name"),
@@ -247,12 +244,6 @@ def test_unusable_completers_are_refused_by_name(
 ) -> None:
     with pytest.raises((ConfigError, ValidationError), match=message):
         job(tmp_path, f"completers={completers}")
-
-
-def test_an_answer_at_once_needs_a_checker_that_reads_it(tmp_path: Path) -> None:
-    forced = "completers=[{model: policy, force: 'So it is '}]"
-    with pytest.raises(ConfigError, match=r"completers\.0\.force: needs a checker that reads"):
-        job(tmp_path, forced, "checker=code")
 
 
 def test_several_completers_have_a_cost(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from mclabel.labeling.estimators import (
     ProblemPaths,
     begin_estimator,
 )
-from mclabel.labeling.simulation.profiles import simulated_cases
 from mclabel.run.desk import Desk
+from tests.benchmarks.simulation.profiles import simulated_cases
 
 MANY = 1_000
 """Prefixes, more than any of these problems has."""

@@ -26,7 +26,6 @@ SETTINGS = {
     "fixed": "{kind: fixed, rollouts: 8, root_rollouts: 2}",
     "bisect": "{kind: bisect, rollouts: 8}",
     "first_error": "{kind: first_error, rollouts: 8}",
-    "sequential": "{kind: sequential, rollouts: 8}",
     "posterior": "{kind: posterior, rollouts: 8, pilot: 20}",
     "outcome": "{kind: outcome}",
 }

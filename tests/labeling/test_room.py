@@ -32,10 +32,10 @@ from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import ESTIMATORS, Completer
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
-from mclabel.labeling.simulation.replay import read_pool
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
+from tests.benchmarks.simulation.replay import read_pool
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted, scripted_overrides, write_problems
 

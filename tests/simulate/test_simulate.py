@@ -8,19 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.records import Outcome
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.prefixes import step_key
-from mclabel.labeling.simulation.measure import measure
-from mclabel.labeling.simulation.profiles import PROFILES, resampled_cases, simulated_cases
-from mclabel.labeling.simulation.replay import read_pool, replay
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from tests.benchmarks import simulate
+from tests.benchmarks.simulation.measure import measure
+from tests.benchmarks.simulation.profiles import PROFILES, resampled_cases, simulated_cases
+from tests.benchmarks.simulation.replay import read_pool, replay
 from tests.support.estimating import make
 from tests.support.paraphrase import paraphrase
 
@@ -41,7 +40,7 @@ def test_rollouts_follow_the_values_and_cases_repeat(profile: str) -> None:
 
 
 def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
-    kinds = ("fixed", "first_error", "bisect", "sequential", "posterior")
+    kinds = ("fixed", "first_error", "bisect", "posterior")
     for kind in kinds:
         settings = {"min_gain_per_token": 1e-3} if kind == "posterior" else {}
         found = measure(
@@ -113,15 +112,15 @@ def test_cases_side_by_side_are_measured_as_one_by_one() -> None:
     assert one[1] == [p for p in PROFILES for _ in range(6)]
 
 
-@pytest.mark.parametrize(
-    "named", [["posterior"], pytest.param([], marks=pytest.mark.slow, id="all, as by default")]
-)
-def test_simulate_prints_a_table(named: list[str]) -> None:
-    given = [*named, "--problems", "3", "--profile", "hopeless"]
-    result = CliRunner().invoke(main, ["simulate", *given])
-    assert result.exit_code == 0, result.output
-    assert "hopeless" in result.output and "posterior" in result.output
-    assert "sharp" not in result.output
+def test_the_tool_prints_figures_of_the_estimators_and_settings_that_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tests.estimators.test_own:Thinned", "stride=3", "fixed"]
+    monkeypatch.setattr("sys.argv", ["simulate", *words, "--problems=2", "--profile=hopeless"])
+    simulate.main()
+    [(profile, figures)] = json.loads(capsys.readouterr().out.splitlines()[-1]).items()
+    assert profile == "hopeless" and list(figures) == [" ".join(words[:2]), "fixed"]
+    assert 0 < figures[" ".join(words[:2])]["tokens"] < figures["fixed"]["tokens"]
 
 
 @pytest.mark.parametrize(

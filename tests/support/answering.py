@@ -7,7 +7,7 @@ import re
 
 from mclabel.engines.scripted import ScriptedEngine
 
-FORCE = "</think>\n\nThe answer is \\boxed{"
+CLOSING = "</think>\n\nThe answer is \\boxed{"
 
 
 class AnsweringEngine(ScriptedEngine):
@@ -38,7 +38,7 @@ class AnsweringEngine(ScriptedEngine):
                 text += f"So the answer is {self._stated(prefix + text, right)}.\n"
             else:
                 text += f"Line {number} goes on.\n"
-        return f"{text}{FORCE}{self._stated(prefix + text, right)}}}."
+        return f"{text}{CLOSING}{self._stated(prefix + text, right)}}}."
 
     @staticmethod
     def _is_wrong(text: str) -> bool:

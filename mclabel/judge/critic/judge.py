@@ -15,7 +15,6 @@ from mclabel.core.settings import MAX_TOKENS, OneOf, Settings, at_most, rule
 from mclabel.engines import Engine, make_engine, runs_model
 from mclabel.engines.base import never_fits
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.settings import PolicySettings, in_section, settings_of
 from mclabel.judge.base import (
     UNKNOWN_VOTE,
@@ -37,7 +36,6 @@ from mclabel.judge.critic.prompts import (
     template_hash,
 )
 from mclabel.run.task import RunnerState
-from mclabel.run.worker import repeat
 
 MAX_VOTES = 1_024
 """On one solution."""
@@ -135,8 +133,6 @@ class CriticSettings(Settings):
 
 POLICY = "judge.policy"
 """Key of the model's settings."""
-ADJUST_S = 0.5
-"""Between two looks at the engine's memory."""
 MAX_REASON = 300
 
 
@@ -158,8 +154,6 @@ class CriticJudge(Judge):
         super().__init__(settings, seed=seed)
         with settings_of(POLICY):
             self._engine: Engine = make_engine(settings.policy, seed=seed, continues=False)
-        self._policy = GatedPolicy(self._engine)
-        self._adjusting: asyncio.Task[None] | None = None
 
     @classmethod
     def settled(cls, settings: Settings, recorded: Mapping[str, Any]) -> Settings:
@@ -206,8 +200,7 @@ class CriticJudge(Judge):
     async def start(self) -> None:
         """Load the engine."""
         with settings_of(POLICY):
-            await self._policy.start()
-        self._adjusting = asyncio.create_task(repeat(ADJUST_S, self._policy.adjust))
+            await self._engine.start()
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
         """Ask until the votes have decided, several at a time."""
@@ -246,17 +239,17 @@ class CriticJudge(Judge):
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
         """One answer of the model; see `Judge`."""
         name = prompt_hash(prompt)
-        if (size := never_fits(len(prompt), self._policy)) is not None:
+        if (size := never_fits(len(prompt), self._engine)) is not None:
             why = f"the prompt has {size}, which the model takes"
             return _failed(name, number, max_tokens, why)
-        ids = self._policy.prompt_ids(prompt)
-        if len(ids) >= self._policy.max_context:
-            why = f"the prompt has {len(ids)} tokens, the model takes {self._policy.max_context:g}"
+        ids = self._engine.prompt_ids(prompt)
+        if len(ids) >= self._engine.max_context:
+            why = f"the prompt has {len(ids)} tokens, the model takes {self._engine.max_context:g}"
             return _failed(name, number, max_tokens, why)
         seed = sampling_seed(self.seed, name, str(max_tokens), number)
         try:
             with settings_of(POLICY):
-                found = await self._policy.sample(ids, (), seed=seed, max_tokens=max_tokens)
+                found = await self._engine.sample(ids, (), seed=seed, max_tokens=max_tokens)
         except EngineDied:
             raise
         except RequestFailed as error:
@@ -272,7 +265,7 @@ class CriticJudge(Judge):
 
     def state(self) -> RunnerState:
         """The state of the engine."""
-        stats = self._policy.stats()
+        stats = self._engine.stats()
         return RunnerState(
             num_live=stats.num_live,
             max_live=stats.max_live,
@@ -284,9 +277,7 @@ class CriticJudge(Judge):
 
     async def close(self) -> None:
         """Free the engine."""
-        if self._adjusting is not None:
-            self._adjusting.cancel()
-        await self._policy.close()
+        await self._engine.close()
 
     def _vote(self, answer: Answer, item: JudgedItem) -> Vote:
         if answer.finish_reason == "failed":

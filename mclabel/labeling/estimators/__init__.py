@@ -43,7 +43,6 @@ ESTIMATORS: Mapping[str, str] = {
     "fixed": "mclabel.labeling.estimators.fixed:FixedEstimator",
     "first_error": "mclabel.labeling.estimators.fixed:FirstErrorEstimator",
     "bisect": "mclabel.labeling.estimators.bisect:BisectEstimator",
-    "sequential": "mclabel.labeling.estimators.sequential:SequentialEstimator",
     "tree": "mclabel.labeling.estimators.tree:TreeEstimator",
     "outcome": "mclabel.labeling.estimators.fixed:OutcomeEstimator",
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
@@ -188,8 +188,6 @@ class Estimator(Protocol):
     joint: ClassVar[bool] = False
     """Whether one instance serves all completers of a problem. Otherwise each completer has an
     instance of its own, which knows of no other, and their judgements are combined."""
-    simulated: ClassVar[Mapping[str, Any]] = {}
-    """Non-default settings with which `mclabel simulate` compares it to other estimators."""
 
     def __init__(self, settings: Any, problem: ProblemPaths) -> None:
         """Begin with a problem.

@@ -56,9 +56,6 @@ class Completer:
     name: str = AUTHOR
     cost: float = 1.0
     """Of one of its tokens, relative to the cheapest completer's."""
-    forced_tokens: int | None = None
-    """Number of tokens that it answers in, where it is made to answer at once; None where it goes
-    on with the solution."""
 
     @property
     def is_author(self) -> bool:
@@ -117,12 +114,12 @@ class RecordedRollout:
 def strongest(completers: Sequence[Completer]) -> int:
     """Index of the strongest completer, as far as costs tell: the first of the most costly.
 
-    The author is not it if another costs as much, nor is one that is made to answer at once.
+    The author is not it if another costs as much.
     """
 
-    def order(number: int) -> tuple[bool, float, bool]:
+    def order(number: int) -> tuple[float, bool]:
         one = completers[number]
-        return one.forced_tokens is None, one.cost, not one.is_author
+        return one.cost, not one.is_author
 
     return max(range(len(completers)), key=order)
 

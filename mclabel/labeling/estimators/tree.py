@@ -19,9 +19,9 @@ whatever their outcomes, so values are unbiased and intervals exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -83,7 +83,6 @@ class TreeEstimator(Estimator):
 
     follow: ClassVar[Follow] = "all"
     replayable: ClassVar[bool] = False
-    simulated: ClassVar[Mapping[str, Any]] = {"searches": 0}
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""

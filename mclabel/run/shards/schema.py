@@ -58,7 +58,6 @@ _COMPLETER = pa.struct(
     [
         pa.field("name", pa.string(), nullable=False),
         pa.field("cost", pa.float64(), nullable=False),
-        pa.field("forced_tokens", pa.int32()),
         pa.field("root", _COUNTS, nullable=False),
         pa.field("steps", pa.list_(_COUNTS), nullable=False),
     ]
@@ -203,7 +202,6 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
             {
                 "name": one.name,
                 "cost": one.cost,
-                "forced_tokens": one.forced_tokens,
                 "root": _counts_row(one.root),
                 "steps": [_counts_row(counts) for counts in one.steps],
             }
@@ -283,7 +281,6 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
             CompleterCounts(
                 name=one["name"],
                 cost=one["cost"],
-                forced_tokens=one["forced_tokens"],
                 root=_counts(one["root"]),
                 steps=tuple(_counts(counts) for counts in one["steps"]),
             )

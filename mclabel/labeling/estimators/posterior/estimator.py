@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
@@ -99,7 +99,6 @@ class PosteriorEstimator(Estimator):
     follow: ClassVar[Follow] = "known"
     joint: ClassVar[bool] = True
     takes_all: ClassVar[bool] = True
-    simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64, "min_gain_per_token": 1e-3}
 
     def __init__(
         self,

@@ -402,7 +402,7 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
             known = table.paths[chain].step_tokens
             left += sum(known[depth:]) if known else UNKNOWN_STEP_TOKENS * to_go
             places.append((chain, to_go))
-        tokens.append(completer.forced_tokens or max(1.0, left / len(holders)))
+        tokens.append(max(1.0, left / len(holders)))
     chains, to_go_ = np.array(places, dtype=np.intp).reshape(-1, 2).T
     return Candidates(
         prefixes=tuple(prefixes),

@@ -12,10 +12,8 @@ mends an error, does not hold. What is seen depends on both, which are never see
   solutions take it, too (`mclabel.labeling.estimators.trace.agreement`). This depends on the move:
   on the states before and after the step.
 
-Every completer has shares of its own, by level, state, and number of steps still to go: how often
-an answer at once is right by luck or wrong for want of the steps that are missing is learned, not
-assumed. The solutions of a problem begin at one level. Time and memory are linear in the number of
-steps.
+Every completer has shares of its own, by level, state, and number of steps still to go. The
+solutions of a problem begin at one level. Time and memory are linear in the number of steps.
 
 Arrays have chains as their last axis, and nothing is summed along it: see
 `mclabel.labeling.estimators.posterior.arithmetic`.

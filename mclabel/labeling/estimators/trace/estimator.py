@@ -1,12 +1,10 @@
-"""Labels solutions that correct themselves by completions, answers at once, and answers on the way.
+"""Labels solutions that correct themselves by completions, and answers on the way.
 
 After each batch the chains of the problem's solutions are inferred again
 (`mclabel.labeling.estimators.trace.chain`). What the next completion of a prefix would show of a
 solution's states is its mutual information with the state there, since it depends on nothing else;
 per token, this is the gain of each prefix and completer. The highest is asked for, until none
-reaches `min_gain_per_token`. A completer that is made to answer at once costs a few tokens, a
-rollout all that is left of the solution: the gain decides which of them is worth it, and a source
-that shows nothing is not asked.
+reaches `min_gain_per_token`. A source that shows nothing is not asked.
 
 Where solutions were compared, chances of first errors are raised to the power 0.5, as of a
 coarsened posterior (arXiv 1506.06101): the same few solutions are asked again at each step whether
@@ -84,8 +82,7 @@ class TraceEstimator(Estimator):
 
     class Settings(RolloutSettings):
         """For long solutions that correct themselves: labels errors, what rests on them, and
-        repairs, from rollouts, answers at once (`completers` with `force`) and answers on the
-        way.
+        repairs, from rollouts and answers on the way.
         """
 
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
@@ -245,7 +242,7 @@ class TraceEstimator(Estimator):
         for number, completer in enumerate(self._problem.completers):
             gains = self._table.gains(self._inferred(), self._rates, number)
             for prefix, gain in gains.items():
-                cost = self._table.tokens(prefix, number) * completer.cost
+                cost = self._table.tokens(prefix) * completer.cost
                 probe = Probe(prefix, number)
                 if self._num_asked.get(probe, 0) < self._settings.rollouts:
                     options.append((round(gain / cost, 12), probe))
@@ -314,9 +311,6 @@ class _Table:
 
     def __init__(self, problem: ProblemPaths, truncated: TruncatedPolicy) -> None:
         self._completers = [one.name for one in problem.completers]
-        self._forced = [one.forced_tokens for one in problem.completers]
-        self._spent = [(0, 0)] * len(self._forced)
-        """Of each completer, sampled tokens and completions."""
         self._truncated = truncated
         names = [(path.prefixes, path.outcome) for path in problem.paths]
         chains = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -337,15 +331,12 @@ class _Table:
         self._steps = compare_solutions(self.paths, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:
-        spent, count = self._spent[rollout.completer]
-        self._spent[rollout.completer] = spent + rollout.num_tokens, count + 1
         kind = self._kind(rollout)
         if kind is not None:
             counts = self._counts.setdefault((rollout.prefix, rollout.completer), np.zeros(3))
             counts[kind] += 1
-        if self._forced[rollout.completer] is None:
-            for chain, step in self.holders[rollout.prefix]:
-                add_rollout(self._steps, self.paths[chain], chain, step + 1, rollout.step_keys)
+        for chain, step in self.holders[rollout.prefix]:
+            add_rollout(self._steps, self.paths[chain], chain, step + 1, rollout.step_keys)
 
     def _kind(self, rollout: RecordedRollout) -> int | None:
         if rollout.outcome is Outcome.RIGHT:
@@ -360,12 +351,8 @@ class _Table:
         before = [key for at, key in comparable(path) if at <= step]
         return bool(before) and leaves_its_way(before, rollout.step_keys)
 
-    def tokens(self, prefix: int, number: int) -> float:
-        """Expected tokens of a completion; an answer at once often ends before its limit."""
-        longest = self._forced[number]
-        if longest is not None:
-            spent, count = self._spent[number]
-            return (longest + spent) / (1 + count)
+    def tokens(self, prefix: int) -> float:
+        """Expected tokens of a completion."""
         held = self.holders[prefix]
         return max(1.0, sum(float(self._left[c][t + 1]) for c, t in held) / len(held))
 

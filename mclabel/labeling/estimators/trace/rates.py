@@ -2,9 +2,8 @@
 
 They are fitted without truth (`mclabel.labeling.estimators.trace.fit`), one set an answer class,
 since yes/no answers are reached by luck and free-form ones are not. Until then wide ones stand in:
-what is continued from a sound prefix ends right as often as the problem's level says, an answer at
-once less often the more steps are missing; and from an unsound prefix hardly ever, unless a
-completion goes back on a step.
+what is continued from a sound prefix ends right as often as the problem's level says, and from an
+unsound prefix hardly ever, unless a completion goes back on a step.
 """
 
 from __future__ import annotations
@@ -43,8 +42,6 @@ _SHARES = (NUM_LEVELS, 2, NUM_TO_GO, 3)
 _STEPS = {what: np.array(shares) for what, shares in SOURCES.items()}
 _LEVELS = np.array([0.03, 0.2, 0.5, 0.8, 0.96])
 """Chances that a sound prefix is completed rightly, by level, before anything is fitted."""
-_IN_SIGHT = np.array([0.95, 0.85, 0.65, 0.45, 0.3, 0.2, 0.1])
-"""Of these, what is left where the answer is given at once, by steps to go."""
 LUCK, REPAIR = 0.04, 0.3
 """Chance that an unsound prefix is completed rightly by luck; and by going back, in levels."""
 SPREAD = 8.0
@@ -181,7 +178,7 @@ def _rounded(array: Floats) -> Floats:
 
 def wide_rates(completers: Iterable[Completer]) -> TraceRates:
     """The rates before any evidence."""
-    shares = {one.name: _wide_shares(one.forced_tokens is not None) for one in completers}
+    shares = {one.name: _wide_shares() for one in completers}
     wide = ClassRates(
         level=np.full(NUM_LEVELS, 1 / NUM_LEVELS),
         moves=_wide_moves(),
@@ -210,13 +207,11 @@ def _wide_moves() -> Floats:
     return _rounded(found.reshape(NUM_STATES, NUM_STATES))
 
 
-@lru_cache(maxsize=2)
-def _wide_shares(is_forced: bool) -> Floats:
+@lru_cache(maxsize=1)
+def _wide_shares() -> Floats:
     found = np.zeros(_SHARES)
-    reached = _LEVELS[:, None] * (_IN_SIGHT if is_forced else np.ones(NUM_TO_GO))
-    repaired = (
-        np.full_like(reached, 0.001) if is_forced else REPAIR * _LEVELS[:, None] + 0 * reached
-    )
+    reached = np.tile(_LEVELS[:, None], NUM_TO_GO)
+    repaired = REPAIR * reached
     found[:, SOUND, :, 0] = reached * 0.97
     found[:, SOUND, :, 1] = repaired * 0.05
     found[:, UNSOUND, :, 0] = LUCK

@@ -71,7 +71,6 @@ export function bar(value, low, high) {
 const SOURCES = {
   fixed: "a fixed number of rollouts; sound if one ends right",
   first_success: "rolled out until one ended right, or the cap; sound if one did",
-  sequential: "rolled out until its interval was decided or narrow, or the cap",
   posterior: "by the posterior of the first error, sound before the likeliest; the expected value takes all evidence together",
   implied: "not rolled out: follows from other steps or the outcome",
   outcome: "the last step: the solution's own outcome",

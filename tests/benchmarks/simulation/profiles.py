@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.records import Outcome
 from mclabel.labeling.estimators import Probe, RecordedRollout, SolutionPath
-from mclabel.labeling.simulation.replay import Case
+from tests.benchmarks.simulation.replay import Case
 
 Profile = Literal["sharp", "decay", "recovery", "lucky", "hopeless"]
 PROFILES: tuple[Profile, ...] = ("sharp", "decay", "recovery", "lucky", "hopeless")

@@ -1,1 +1,0 @@
-"""Estimators without an engine: on pools of real rollouts, and on simulated values."""
