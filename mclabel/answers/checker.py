@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Protocol, TypeVar
 
+from mclabel.answers.extraction.boxes import listed_boxes
 from mclabel.answers.extraction.extract import Found, find_answer
 from mclabel.answers.grade import (
     GUESS,
@@ -32,6 +33,7 @@ from mclabel.answers.grade import (
 from mclabel.answers.reading.normalize import MAX_LENGTH
 from mclabel.answers.rules import DEFAULT_RULES, GradeRules
 from mclabel.answers.values.forms import Opaque, Special
+from mclabel.answers.values.forms import Sequence as ListOfForms
 from mclabel.answers.workers.attempt import MAX_STEPS
 from mclabel.answers.workers.guard import refusal
 from mclabel.answers.workers.pool import PASSING, Proof, WorkerPool
@@ -128,7 +130,7 @@ class Checker:
         self, text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
     ) -> tuple[str | None, Grade]:
         """The answer a completion gives, and its grade. No answer at all is a wrong one."""
-        found = None if truncated else find_answer(text)
+        found = None if truncated else _find_answer(text, gold)
         if found is None:
             return None, _TRUNCATED if truncated else _NO_ANSWER
         if not found.is_guess:
@@ -154,7 +156,7 @@ class Checker:
         """
 
         def begin() -> list[tuple[Found, Grade | Future[Proof]] | None]:
-            answers = [find_answer(text) for text, _ in items]
+            answers = [_find_answer(text, gold) for text, gold in items]
             return [
                 None if found is None else (found, self._begin_found(found, gold, rules))
                 for found, (_, gold) in zip(answers, items, strict=True)
@@ -315,6 +317,24 @@ def grade_completion(
         rules: where human graders differ; `GradeRules()` by default.
     """
     return _default.grade_completion(text, gold, truncated=truncated, rules=rules)
+
+
+def _find_answer(text: str, gold: str) -> Found | None:
+    """The answer of a completion: all of its boxes where the gold is a list of as many values."""
+    found = find_answer(text)
+    if found is None or text.count("boxed") < 2 or not any(joint in gold for joint in _LIST_JOINTS):
+        return found
+    form = gold_form(gold)
+    if not isinstance(form, ListOfForms) or form.single is not None:
+        return found
+    thinking = text.rfind("</think>")
+    listed = listed_boxes(text[thinking + 1 :], len(form.items))
+    if listed is None or isinstance(gold_form(found.answer), ListOfForms):
+        return found
+    return Found(listed)
+
+
+_LIST_JOINTS = (",", ";", " and ")
 
 
 def _after_fork() -> None:

@@ -15,7 +15,8 @@ from mclabel.answers.comparison.formulas import lone_letter
 from mclabel.answers.effort import TooMuchWork, allow
 from mclabel.answers.extraction.extract import inside_box
 from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, squeeze
-from mclabel.answers.reading.structure import read_form
+from mclabel.answers.reading.programs import same_programs
+from mclabel.answers.reading.structure import read_form, stated_range
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
@@ -37,7 +38,7 @@ from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.workers.guard import refusal
 from mclabel.core.records import Verdict
 
-CHECKER_VERSION = "8"
+CHECKER_VERSION = "9"
 """Stored with every shard: a change of any verdict raises it."""
 
 
@@ -78,6 +79,9 @@ def grade_here(answer: str, gold: str, rules: GradeRules) -> Grade | tuple[str, 
     """The grade, or the two normalised texts that only the worker can decide."""
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
+    written = same_programs(answer, gold)
+    if written is not None:
+        return _DECIDED[written, "form"]
     ours, theirs = read(answer), read_gold(gold)
     if ours.key == theirs.key:
         return _RIGHT_TEXT if ours.key else _EMPTY
@@ -115,6 +119,8 @@ def _compare(ours: Read, theirs: Read, gold: str, rules: GradeRules) -> tuple[bo
     allow()
     comparison = Comparison(rules, prove)
     same = comparison.same(left, right)
+    if same and {stated_range(ours.text), stated_range(theirs.text)} == {"Z", "N"}:
+        return None, False
     if (
         same is False
         and not (ours.literal and theirs.literal)

@@ -135,7 +135,11 @@ def _graded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Gr
     for first in grades:
         row, golds = waiting.popleft()
         grade = best_grade([first, *islice(grades, len(golds) - 1)])
-        if row["answer"] is None:
+        if "completion" in row:  # from memory, but for guesses, which are marked, and several boxes
             cut = bool(row.get("truncated"))
-            grade = checker.grade_completion("", golds[0], truncated=cut)[1]
+            graded = [
+                checker.grade_completion(row["completion"], gold, truncated=cut) for gold in golds
+            ]
+            grade = best_grade([one for _, one in graded])
+            row["answer"] = next(answer for answer, one in graded if one is grade)
         yield row, grade

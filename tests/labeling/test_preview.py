@@ -54,6 +54,17 @@ def test_inputs_are_counted_and_the_model_is_looked_at(tmp_path: Path) -> None:
     assert said["forecast"].startswith("none yet")
 
 
+def test_golds_without_a_value_are_counted_and_left_out(tmp_path: Path) -> None:
+    rows = [{"id": f"p{i}", "problem": f"P{i}", "answer": str(i)} for i in range(3)]
+    rows.append({"id": "above", "problem": "x", "answer": "See solution above"})
+    rows.append({"id": "vary", "problem": "y", "answer": "Answers may vary"})
+    source = tmp_path / "problems.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)))
+    said = lines(dry_run(tmp_path, f"problems.source={source}"))
+    assert said["input"] == "3 problems"
+    assert said["left out"].startswith("2 of 5 rows or problems: 2 no_gold; the first: ")
+
+
 def test_solutions_that_will_be_cut_are_announced(tmp_path: Path) -> None:
     more = ["problems.limit=20", "policy.max_tokens=1000"]
     said = lines(dry_run(tmp_path, *more))

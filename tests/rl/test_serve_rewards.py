@@ -125,6 +125,15 @@ def test_outcomes_scores_and_credits(server: Running, prm: str) -> None:
     assert right.step_rewards == right.credits
 
 
+def test_an_integer_gold_of_any_length(plain: Running) -> None:
+    completions = [rf"It is \boxed{{1{'0' * zeros}}}." for zeros in (400, 399)]
+    row = {"problem": "p", "answer": 10**400}
+    body = json.dumps({"items": [row | {"completion": one} for one in completions]})
+    status, content = plain.post("/score", body.encode())
+    assert status == 200, content
+    assert [one["outcome"] for one in content["items"]] == ["right", "wrong"]
+
+
 def test_groups_are_compared_within_themselves(plain: Running) -> None:
     two = [RewardItem(problem="p", completion=one, answer="2") for one in (RIGHT, WRONG)]
     other = [RewardItem(problem="q", completion=one, answer="2") for one in (RIGHT, RIGHT)]

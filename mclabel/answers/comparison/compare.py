@@ -28,6 +28,7 @@ from mclabel.answers.comparison.formulas import (
 )
 from mclabel.answers.comparison.names import (
     all_same,
+    option_letters,
     same_names,
     same_options,
     same_sequences,
@@ -157,6 +158,9 @@ class Comparison:
         for one, other, swap in ((answer, gold, False), (gold, answer, True)):
             if not isinstance(one, Sequence) or isinstance(other, Reals | Special | Relation):
                 continue
+            options = option_letters(other) if one.kind == "list" else ""
+            if options and option_letters(one) == options:
+                return True, True
             if isinstance(other, Name) and one.kind == "list":
                 letters = [lone_letter(item) for item in one.items]
                 return True, same_options(other, [x for x in letters if x]) and None not in letters

@@ -10,6 +10,7 @@ from mclabel.answers.comparison.names import same_but_for_a_letter
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
+    Closed,
     Equation,
     Form,
     Number,
@@ -29,6 +30,8 @@ from mclabel.answers.values.sampling import real
 CONGRUENCE = "congruence modulo"
 """Begins the word that a congruence is read as, before its modulus."""
 _ANY_INTEGER = frozenset("kmnt")
+_ARGUMENT = re.compile(r"\s*\\?([A-Za-z]{1,7}(?:_\{?\w\}?)?'{0,2})\s*\(\s*([a-z])\s*\)\s*")
+"""A function and its argument."""
 _APPLIED = re.compile(r"[a-zA-Z]\(x\)")
 
 Same = Callable[[Form, Form], bool | None]
@@ -44,6 +47,9 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
             return verdict
         if isinstance(answer.left, Sequence) and isinstance(gold.left, Sequence):
             return same(answer.right, gold.right)
+        ours, theirs = _ARGUMENT.fullmatch(answer.label), _ARGUMENT.fullmatch(gold.label)
+        if ours and theirs and ours[1] == theirs[1]:
+            return _same_function(answer.right, ours[2], gold.right, theirs[2], same)
         if _is_graph(answer.label, gold.label) or _is_graph(gold.label, answer.label):
             return same(answer.right, gold.right)
     sides = [value_of(side) for one in (answer, gold) for side in (one.left, one.right)]
@@ -195,6 +201,18 @@ def _unlike(answer: Equation, gold: Equation, same: Same) -> bool | None:
     if left and right:
         return True
     return False if right is False and left else None
+
+
+def _same_function(
+    answer: Form, argument: str, gold: Form, gold_argument: str, same: Same
+) -> bool | None:
+    """Whether functions are one that call their argument differently: f(t) = t² is f(x) = x²."""
+    value = value_of(answer)
+    if value is None or value_of(gold) is None:
+        return None
+    if gold_argument in algebra.symbols(value):
+        return False
+    return same(Closed(algebra.renamed(value, {argument: gold_argument})), gold)
 
 
 def _same_family(answer: Form, gold: Form) -> bool | None:

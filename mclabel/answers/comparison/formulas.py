@@ -50,12 +50,23 @@ def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value, rules: Gr
         return True
     if isinstance(answer, Number) and is_float_of(answer.literal, right):
         return True
-    if near(left, right, rules):
+    if near(left, right, rules) or _same_magnitude(answer, gold, rules):
         return True
     if integrated(left, right) or same_but_for_constants(left, right):
         return True
     one, other = lone_letter(answer), lone_letter(gold)
     return bool(one and other and one.lower() == other.lower())
+
+
+def _same_magnitude(answer: Form, gold: Form, rules: GradeRules) -> bool:
+    """Whether `2.6B` is 2600000000. A gold has a point, so that its letter is no variable."""
+    if isinstance(answer, Closed) and answer.magnitude is not None and isinstance(gold, Number):
+        return same_number(answer.magnitude.value, gold.literal, rules, literal=True)
+    if isinstance(gold, Closed) and gold.magnitude is not None and isinstance(answer, Number):
+        size = gold.magnitude
+        is_clear = size.num_decimals > 0 and (size.unit_in_last_place or 0) > 1000
+        return is_clear and same_number(answer.literal.value, size, rules, literal=True)
+    return False
 
 
 def lone_letter(form: Form) -> str | None:

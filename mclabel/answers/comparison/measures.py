@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+from mclabel.answers.reading.cardinals import CARDINALS
 from mclabel.answers.reading.numerals import number_in_words, tells_number
 from mclabel.answers.reading.words import is_open, same_words
 from mclabel.answers.rules import GradeRules
@@ -267,9 +268,14 @@ def same_text(answer: Form, gold: Form) -> bool | None:
     exact = None if value is None else value.rational
     if exact is None:
         return False
-    if exact in [int(w) if w.isdecimal() else number_in_words(w) for w in words.words]:
+    if exact in map(_told, words.words):
         return None if is_open(words.words) else False
     return None if tells_number(" ".join(words.words)) else False
+
+
+def _told(word: str) -> Fraction | int | None:
+    """The number that a word is, in digits or in any language."""
+    return int(word) if word.isdecimal() else CARDINALS.get(word, number_in_words(word))
 
 
 def vector_entries(form: Form, size: int) -> list[Form] | None:

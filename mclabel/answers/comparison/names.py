@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.forms import Closed, Equation, Form, Name, Sequence, Words
+from mclabel.answers.values.forms import Choice, Closed, Equation, Form, Name, Sequence, Words
 from mclabel.answers.values.monomials import UNIT
 from mclabel.answers.values.sampling import approximate
 
@@ -20,13 +20,17 @@ _OPTIONS = "ABCDEFGHIJ"
 _TRUTH_WORDS = frozenset("true false yes no t f y n".split())
 _MAX_SHIFT, _MAX_DENOMINATOR = 1_000, 100
 """Of the constant by which antiderivatives such as sin² x and -cos² x differ."""
-_MAX_RENAMED = 4
+_MAX_RENAMED, _MAX_PERMUTED = 4, 3
 _INTEGERS = frozenset("klmn")
-_ARBITRARY = frozenset(("C", "C_0", "C_1", "C_2", "C_3", "C_4", "K"))
+_ARBITRARY = frozenset(
+    ("C", "K", *(f"{letter}_{n}" for letter in ("C", "c", "K", "A") for n in range(5)))
+)
+_CALLED = _ARBITRARY | frozenset("ABCDKabcdk") | frozenset(f"k_{n}" for n in range(5))
+"""What an answer may call a constant of integration."""
 _FAMILY, _FREE = frozenset("abcdkmtABCDKM"), frozenset("cCkK")
 """Letters for any constant in a family of functions, and those that stand for nothing else."""
 _GOLD_CONSTANTS = ("C", "C_1", "C_0")
-_CONSTANTS = (*_GOLD_CONSTANTS, "c", "K", "k", "c_1", "c_0")
+_CONSTANTS = (*_GOLD_CONSTANTS, "c", "K", "k", "c_1", "c_0", "D", "A", "B")
 
 
 def says_product(letters: str) -> bool:
@@ -57,6 +61,36 @@ def same_options(name: Name, items: list[str]) -> bool:
     return letters == written
 
 
+def option_letters(form: Form) -> str:
+    """Letters of options that a form lists, in order: `A and C`, `AC`, `A/C`; empty if it is none.
+
+    Args:
+        form: a list of choices, or the formula that letters in a row or with signs were read as.
+    """
+    if isinstance(form, Sequence):
+        letters = [_option(item) for item in form.items]
+    elif isinstance(form, Closed):
+        monos = [*form.value.num.items(), *form.value.den.items()]
+        if any(n not in (1, -1) or c != 1 for mono, c in monos for _, n in mono):
+            return ""
+        letters = [x if isinstance(x, str) else "" for mono, _ in monos for x, _ in mono]
+    else:
+        return ""
+    listed = len(letters) > 1 and len(set(letters)) == len(letters)
+    is_list = listed and all(len(x) == 1 and x in _OPTIONS for x in letters)
+    return "".join(sorted(letters)) if is_list else ""
+
+
+def _option(form: Form) -> str:
+    if isinstance(form, Choice):
+        return form.letter if form.content is None else ""
+    if not isinstance(form, Closed) or len(form.value.num) != 1 or form.value.den != UNIT:
+        return ""
+    ((mono, coefficient),) = form.value.num.items()
+    names = [x for x, n in mono if n == 1 and isinstance(x, str)]
+    return names[0] if coefficient == 1 and len(names) == len(mono) == 1 else ""
+
+
 def integrated(answer: Value, gold: Value) -> bool:
     """Whether two antiderivatives differ by a constant only, whatever each calls its own."""
     theirs = _without_constant(gold, _GOLD_CONSTANTS)
@@ -82,6 +116,8 @@ def same_but_for_constants(answer: Value, gold: Value) -> bool:
     """
     ours, theirs = algebra.symbols(answer), algebra.symbols(gold)
     new, old = ours - theirs, theirs - ours
+    if _same_but_for_arbitrary(answer, gold):
+        return True
     if not new or len(new) != len(old) or len(new) > _MAX_RENAMED:
         return False
     if len(new) == 1 and new | old <= _INTEGERS and _are_turns(gold, *old):
@@ -91,6 +127,21 @@ def same_but_for_constants(answer: Value, gold: Value) -> bool:
         if set(names.values()) != old or not old <= _ARBITRARY:
             return False
     return algebra.same_form(algebra.renamed(answer, names), gold)
+
+
+def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
+    """Whether constants that the gold shows to be arbitrary have other names: A e^x for C_1 e^x."""
+    theirs = algebra.symbols(gold)
+    free = sorted(theirs & _ARBITRARY)
+    if not free or not any(name[0].islower() for name in theirs.difference(free)):
+        return False
+    called = algebra.symbols(answer) - (theirs - _ARBITRARY)
+    if len(called) != len(free) or len(free) > _MAX_PERMUTED or not called <= _CALLED:
+        return False
+    return any(
+        algebra.same_form(algebra.renamed(answer, dict(zip(names, free, strict=True))), gold)
+        for names in permutations(sorted(called))
+    )
 
 
 def same_but_for_a_letter(answer: Value, gold: Value) -> bool | None:
@@ -195,6 +246,8 @@ def same_sequences(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
 
 def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
     kinds = {answer.kind, gold.kind}
+    if kinds == {"list", "alternatives"} and option_letters(gold):
+        return False  # A or C is not A and C
     if "tuple" in kinds and "bracket" in kinds and len(gold.items) == 2:
         return False
     if "set" in kinds and kinds & {"tuple", "bracket"}:

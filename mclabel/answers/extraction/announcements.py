@@ -192,8 +192,13 @@ def announced(text: str) -> str | None:
         answer = _value(rest if other is None else rest[: other.start()])
         if answer:
             name = match.lastgroup or ""
+            answer = _MIL.sub("thousand", answer)
             return with_points(answer, text) if name in _DECIMAL_COMMAS else answer
     return None
+
+
+_MIL = re.compile(r"(?<=[0-9] )mil\b")
+"""A thousand in Spanish and Portuguese; in English it may be a million."""
 
 
 def _is_denied(clause: str) -> bool:

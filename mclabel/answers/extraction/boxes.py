@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 
 from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
 
@@ -148,6 +148,23 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
         named, one = _label(text, start), _around(text, *before)
         joined = f"{named} = {one}{joint}{joined}" if named else f"{one}{joint}{joined}"
     return joined
+
+
+def listed_boxes(text: str, count: int) -> str | None:
+    """So many boxes as one list; None if a text has more or fewer, or takes one of them back."""
+    boxes = find_boxes(text) or []
+    if len(boxes) != count or sum(1 for _ in islice(_starts(text), count + 1)) != count:
+        return None
+    gaps = [text[one[1] : other[0]] for one, other in pairwise(boxes)]
+    if any(_TAKES_BACK.search(gap) for gap in gaps):
+        return None
+    return ", ".join(_around(text, *box) for box in boxes)
+
+
+_TAKES_BACK = re.compile(
+    r"\b(?:wait|actually|no|not|wrong|instead|mistake|correction|sorry|or|but|alternatively|check)\b",
+    re.IGNORECASE,
+)
 
 
 def _joint(gap: str) -> str | None:

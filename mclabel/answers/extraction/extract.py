@@ -51,6 +51,7 @@ from mclabel.answers.extraction.phrases import (
 )
 from mclabel.answers.reading.numerals import tells_fraction, tells_number
 from mclabel.answers.reading.scripts import plain_digits
+from mclabel.answers.reading.truth import NAMES_CLAIM, read_truth
 
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _RUN_ON = re.compile(
@@ -206,6 +207,8 @@ def _find(text: str) -> Found | None:
     )
     if answer is not None:
         return Found(answer)
+    if NAMES_CLAIM.search(sentence) and read_truth(sentence) is not None:
+        return Found(sentence)
     if denies(sentence):
         return None
     answer = last_number(text) or closing_formula(text, among_others=True)

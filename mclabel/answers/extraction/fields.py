@@ -2,39 +2,100 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from mclabel.core.python_source import parse_python
+
 _MAX_OBJECT = 20_000
-_NAMES = ("final_answer", "final answer", "finalanswer", "answer", "solution", "result")
+_NAMES = (
+    "final_answer", "final answer", "finalanswer", "correct_answer", "answer", "ans", "choice",
+    "correct_option", "selected_option", "option", "solution", "result",
+)  # fmt: skip
 """Keys of an answer, in lower case, from the one that counts most."""
+_HOLDERS = ("output", "response", "data")
+"""Keys of an object that holds the answer."""
+_VALUES, _UNITS = ("value", "text", "content"), ("unit", "units")
 _COMMAND = re.compile(r"(?<!\\)\\(?=[a-mo-zA-Z][A-Za-z])")
 """A command of LaTeX whose backslash was not escaped."""
+_BEFORE = re.compile(
+    r"(?:json|answer|output|response|result)[^{}\n]{0,20}:?[ \n`*]{0,8}\Z", re.IGNORECASE
+)
+"""What announces an object in the middle of a line."""
+_MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
 def closing_object(text: str) -> tuple[int, str | None] | None:
     """Where the object that ends a text begins, and the answer that it holds; None without one."""
     bare = text.rstrip("` \n\t")
-    if not bare.endswith("}") or '"' not in bare[-_MAX_OBJECT:]:
+    if not bare.endswith("}") or (
+        '"' not in bare[-_MAX_OBJECT:] and "'" not in bare[-_MAX_OBJECT:]
+    ):
         return None
     low = max(0, len(bare) - _MAX_OBJECT)
     line = bare.rfind("\n{", low)
     start = line + 1 if line >= 0 else len(bare) - len(bare.lstrip("` \n\tjsonJSON"))
-    if bare[start : start + 1] != "{" or len(bare) - start > _MAX_OBJECT:
+    if bare[start : start + 1] != "{" and (start := _announced(bare, low)) < 0:
         return None
+    if len(bare) - start > _MAX_OBJECT:
+        return None
+    fields = _read(bare[start:])
+    return None if fields is None else (start, _answer_of(fields))
+
+
+def _announced(bare: str, low: int) -> int:
+    """Where an object opens that its line announces: `in JSON: {"answer": 42}`; -1 if none does."""
+    place = len(bare)
+    for _ in range(_MAX_OPENINGS):
+        place = bare.rfind("{", low, place)
+        if place < 0:
+            break
+        is_object = bare[place + 1 : place + 8].lstrip()[:1] in ('"', "'")
+        if is_object and _BEFORE.search(bare, max(low, place - _MAX_BEFORE), place):
+            return place
+    return -1
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    """The fields of an object as JSON or Python writes it, by their names in lower case."""
     try:
-        fields: Any = json.loads(_COMMAND.sub(r"\\\\", bare[start:]), strict=False)
+        fields: Any = json.loads(_COMMAND.sub(r"\\\\", text), strict=False)
     except (ValueError, RecursionError):
-        return None
-    return start, _answer_of({str(name).lower(): value for name, value in fields.items()})
+        if '"' in text[:3] or "'" not in text:
+            return None
+        try:
+            fields = ast.literal_eval(parse_python(text).body[0].value)  # type: ignore[attr-defined]
+        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError, AttributeError):
+            return None
+    return _lowered(fields) if isinstance(fields, dict) else None
+
+
+def _lowered(fields: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(name).lower(): value for name, value in fields.items()}
 
 
 def _answer_of(fields: dict[str, Any]) -> str | None:
     name = next((name for name in _NAMES if name in fields), None)
-    value = fields[name] if name is not None else None
+    if name is None:
+        holder = next((fields[one] for one in _HOLDERS if isinstance(fields.get(one), dict)), None)
+        return None if holder is None or fields is holder else _answer_of(_lowered(holder))
+    value = fields[name]
+    if isinstance(value, dict):
+        return _joined(_lowered(value))
     if isinstance(value, list):
         value = ", ".join(str(entry) for entry in value)
-    if value is None or isinstance(value, dict | bool):
+    return None if value is None else str(value).strip() or None
+
+
+def _joined(value: dict[str, Any]) -> str | None:
+    """An object as an answer: an amount with its unit, or named values."""
+    held = next((value[name] for name in _VALUES if name in value), None)
+    if held is not None:
+        unit = next((value[name] for name in _UNITS if name in value), "")
+        return f"{held} {unit}".strip()
+    if not value or not all(isinstance(one, str | int | float) for one in value.values()):
         return None
-    return str(value).strip() or None
+    return ", ".join(f"{name} = {one}" for name, one in value.items())

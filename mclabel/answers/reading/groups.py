@@ -166,12 +166,17 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
     determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
     rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
-    if match["kind"] in ("cases", "aligned"):
-        is_piecewise = match["kind"] == "cases" and all(map(_is_piece, rows))
+    is_braced = before.endswith("\\{") and not after
+    if match["kind"] in ("cases", "aligned") or is_braced:
+        is_piecewise = (match["kind"] == "cases" or is_braced) and all(map(_is_piece, rows))
         lines = tuple(_piece(row, part) if is_piecewise else part("".join(row)) for row in rows)
+        if len(lines) == 1 and not is_piecewise and not after:
+            return lines[0]
         return Sequence("list", lines) if lines and not after else None
     if not rows or len({len(row) for row in rows}) != 1 or len(rows) * len(rows[0]) > MAX_ITEMS:
         return None
+    if [*map(len, rows)] == [1] and match["kind"] in _PLAIN_GRIDS and not (before or after):
+        return part(rows[0][0])
     matrix = Matrix(tuple(tuple(part(cell) for cell in row) for row in rows), determinant)
     if _TRANSPOSED.fullmatch(after):
         matrix, after = Matrix(tuple(zip(*matrix.rows, strict=True)), determinant), ""
@@ -182,6 +187,10 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     if before.endswith("="):
         return Equation(Opaque(before[:-1]), matrix, before[:-1].strip())
     return _scaled(before.rstrip("* "), matrix)
+
+
+_PLAIN_GRIDS = ("array", "matrix", "smallmatrix")
+"""Grids without brackets, of which a cell alone is only set apart."""
 
 
 def _is_piece(row: list[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from mclabel.answers.reading.cardinals import CARDINALS
 from mclabel.answers.reading.scripts import plain_numerals, plain_signs
 from mclabel.answers.values.units import LETTERS
 
@@ -75,7 +76,7 @@ _SPECIAL = {
 _PHRASES = {phrase: name for name, phrases in _SPECIAL.items() for phrase in phrases.split("|")}
 _SCALES = {
     10**3: (
-        "тысяч[аиу]?|тыс\\.?|mil|mille|tausend|ألف|آلاف|हज़ार|हजार|হাজার|พัน|వేలు|వేల|వెయ్యి|elfu|nghìn|ribu"
+        "тысяч[аиу]?|тыс\\.?|mille|tausend|ألف|آلاف|हज़ार|हजार|হাজার|พัน|వేలు|వేల|వెయ్యి|elfu|nghìn|ribu"
     ),
     10**4: "หมื่น",
     10**5: "लाख|লক্ষ|লাখ|แสน|లక్షలు|లక్షల|లక్ష|lakhs?|lacs?",
@@ -188,9 +189,10 @@ _LATIN = frozenset(
     for word in re.sub(r"[\\?.]|\(\?:|\)|\[.*?\]", "", phrase).lower().split()
     if word.isascii() and len(word) > 1
 ) | frozenset(
-    "y o e litres metros horas dias stunde minute tage lakh crore lac usd eur gbp inr jpy cny rmb "
-    "rs us$".split()
+    "y o e litres metros horas dias stunde minute tage lakh crore lac usd eur gbp inr jpy cny "
+    "rmb rs us$".split()
 )
+_LATIN |= frozenset(word for phrase in CARDINALS for word in phrase.split() if word.isascii())
 _VALUE = r"[-−+]?(?:[\d(\[$\\√.]|\{)"
 _JOINT = re.compile(
     rf"(?:(?<=[\d)\]}}$])|(?<=[\d)\]}}$] ))(?:(?P<and>{_AND})|(?P<or>{_OR}))(?=\s?{_VALUE}|"
@@ -246,7 +248,10 @@ def in_english(text: str) -> str:
     if choice:
         return f"({_CHOICE_OF[choice[1]]}) {text[choice.end() :]}".strip()
     if not any(c.isdigit() for c in text):
-        return text
+        number = _in_digits(text)
+        if number is None:
+            return text
+        text = number
     if "," in text and (_CYRILLIC.search(text) or _COMMA_UNITS.search(text)):
         text = _DECIMAL_COMMA.sub(r"\1.\2", text)
     text = _CODE.sub(lambda m: f"{m[2]} {_CODES.get(m[1], m[1])}", text)
@@ -258,8 +263,27 @@ def in_english(text: str) -> str:
     return text if text.isascii() else _MARKS.sub("", text)
 
 
+def _in_digits(text: str) -> str | None:
+    """A number in words, perhaps with a scale or a unit: `cien`, `veinte mil`, `zwölf Stunden`."""
+    bare = text.strip(" .!$*").lower()
+    if (number := CARDINALS.get(bare)) is not None:
+        return str(number)
+    head, _, tail = bare.rpartition(" ")
+    number = CARDINALS.get(head)
+    if number is None:
+        return None
+    if tail == "mil":
+        return f"{1000 * number}"
+    written = f"{number} {tail}"
+    known = _SCALED.fullmatch(written) or _UNIT.fullmatch(written, len(str(number)))
+    return written if known else None
+
+
+_APART = str.maketrans(".,{}", "    ")
+
+
 def _may_be_foreign(text: str) -> bool:
-    words = text.lower().replace(".", " ").replace(",", " ").split()
+    words = text.lower().translate(_APART).split()
     return not _LATIN.isdisjoint(words)
 
 

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from mclabel.answers.reading.dates import read_date
 from mclabel.answers.reading.languages import in_english
 
 MAX_LENGTH = 1000
@@ -23,7 +24,7 @@ _GROUPED_OTHERWISE = re.compile(r"[+-]?\d{1,3}(?:(?:_\d{3})++|(?:'\d{3})++)(?:\.
 """Groups of three in Switzerland and in programs: 1'234'567, 1_234_567."""
 
 
-def normalize(answer: str) -> str:
+def normalize(answer: str) -> str:  # noqa: C901  (a list of independent rewrites)
     """The answer without typesetting; the same for answers that differ only in it.
 
     An answer that is longer than `MAX_LENGTH`, or would become so, is returned as it is, since a
@@ -36,6 +37,9 @@ def normalize(answer: str) -> str:
         return text
     if ("_" in text or "'" in text) and _GROUPED_OTHERWISE.fullmatch(text):
         return text.replace("_", "").replace("'", "")
+    date = read_date(text)
+    if date is not None:
+        return " ".join((*date.words[:1], *date.words[2:], date.words[1]))
     text = in_english(text)
     if not text.isascii():
         text = _to_ascii(text)
@@ -86,14 +90,15 @@ _SIGNS = {
     "≡": "\\equiv ", "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ",
     "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
     "✓": "", "✔": "", "✅": "", "■": "", "∎": "", "□": "", "\ufe0f": "",
-    "℃": "°C", "℉": "°F", "￥": "¥", "＄": "$", "％": "%", "ℝ": "ℝ", "\u00a0": " ",
+    "℃": "°C", "℉": "°F", "￥": "¥", "＄": "$", "％": "%", "ℝ": "ℝ", "ℤ": "\\mathbb{Z}",
+    "ℕ": "\\mathbb{N}", "ℚ": "\\mathbb{Q}", "ℂ": "\\mathbb{C}", "\u00a0": " ",
 }  # fmt: skip
 _GREEK = {
     "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "θ": "theta",
     "λ": "lambda", "μ": "mu", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ω": "omega",
     "Δ": "Delta", "Σ": "Sigma", "Ω": "Omega", "Γ": "Gamma", "Θ": "Theta", "Φ": "Phi",
 }  # fmt: skip
-_KEPT = frozenset("≤≥≠∪∩∈∞±∓∅π°ℝ≈€£¥√")
+_KEPT = frozenset("≤≥≠∪∩∈∉∞±∓∅π°ℝ≈€£¥√")
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
 _TABLE = str.maketrans({**_SIGNS, **{k: f"\\{v} " for k, v in _GREEK.items()}})
@@ -168,7 +173,7 @@ _SAME = {
     "tbinom": "\\binom", "cdot": "*", "times": "*", "ast": "*", "bullet": "*", "div": "/",
     "le": "≤", "leq": "≤", "leqslant": "≤", "leqq": "≤", "ge": "≥", "geq": "≥", "geqslant": "≥",
     "geqq": "≥", "ne": "≠", "neq": "≠", "lt": "<", "gt": ">", "cup": "∪", "bigcup": "∪",
-    "cap": "∩", "in": "∈", "infty": "∞", "pm": "±", "mp": "∓", "emptyset": "∅",
+    "cap": "∩", "in": "∈", "notin": "∉", "infty": "∞", "pm": "±", "mp": "∓", "emptyset": "∅",
     "varnothing": "∅", "pi": "π", "degree": "°", "colon": ":", "mid": "|", "vert": "|",
     "lvert": "|", "rvert": "|", "|": "|", "ldots": "...", "dots": "...", "cdots": "...",
     "dotsc": "...", "%": "%", "&": "&", "#": "#", "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[",
@@ -202,6 +207,12 @@ _UNIT_VECTOR = re.compile(
     r"\\hat\s?\{?\s?(?:\\(?:mathbf|mathrm|bm|boldsymbol)\s?\{?\s?)?"
     r"\\?([ijk])(?:math)?(?![A-Za-z])[ }]{0,3}"
 )
+_NOT_IN = re.compile(r"\\not\s*(?:\\in(?![A-Za-z])|∈)")
+_LAYOUT = re.compile(
+    r"\\(begin|end)\s*\{(?:(align|gather|split|gathered|eqnarray|alignat)\*?|(?:equation|center|"
+    r"displaymath|math)\*?)\}"
+)
+"""Environments that only set lines below each other, and those that hold one formula."""
 _BLACKBOARD = re.compile(r"\\mathbb\s?\{?\s?([A-Z])(?![A-Za-z])\s?\}?")
 _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o\b|∘)|\\circ\b")
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
@@ -261,6 +272,10 @@ def _latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rew
         text = _PRIME.sub(lambda m: "'" * m[1].count("p"), text)
     if "\\hat" in text:
         text = _UNIT_VECTOR.sub(r"\1", text)
+    if "\\not" in text:
+        text = _NOT_IN.sub("∉", text)
+    if "\\begin" in text:
+        text = _LAYOUT.sub(_layout, text)
     if "\\mathbb" in text:
         text = _BLACKBOARD.sub(_blackboard, text)
     text = _COMMAND.sub(_command, text)
@@ -291,6 +306,10 @@ def _binomial(match: re.Match[str]) -> str:
 
 def _greek_unit(match: re.Match[str]) -> str:
     return f" {match[1]}u{match[3]}" if match[2] else f" {match[1]}ohm"
+
+
+def _layout(match: re.Match[str]) -> str:
+    return f"\\{match[1]}{{aligned}}" if match[2] else " "
 
 
 def _blackboard(match: re.Match[str]) -> str:

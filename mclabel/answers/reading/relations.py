@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mclabel.answers.reading.expression import read_expression
-from mclabel.answers.reading.splitting import enclosed, split
+from mclabel.answers.reading.splitting import enclosed, is_balanced, split
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
@@ -16,6 +16,7 @@ from mclabel.answers.values.forms import (
     Reals,
     Relation,
     Sequence,
+    Words,
     value_of,
 )
 from mclabel.answers.values.monomials import NotClosed
@@ -23,7 +24,9 @@ from mclabel.answers.values.reals import ALL, all_but, intersection, interval, s
 
 _UNION, _MEET = re.compile(r"∪| U "), re.compile(r"∩")
 _PAIRS = tuple((o, c) for o in "([" for c in ")]")
-_OUTWARD = re.compile(r"([\[\](])([^\[\]()]*),([^\[\](),]*+)([\[\])])")
+_OUTWARD = re.compile(
+    r"([\[\](])(?:([^\[\]();]*),([^\[\](),;]*+)|([^\[\]();]*);([^\[\]();]*+))([\[\])])"
+)
 _SIGN = re.compile(r"[<>≤≥≠]")
 _OR, _AND = re.compile(r",? or "), re.compile(r",? and ")
 _FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}
@@ -39,6 +42,8 @@ _ALL_BUT = re.compile(
     r"(?:except|but|other than|not equal to)(?: for)? (?P<words>.*)"
 )
 _COMMA = re.compile(r",")
+_MEMBER = re.compile(r"\s*\\?[A-Za-z]{1,7}(?:_\{?\w{1,3}\}?)?\s*|\s*[a-z](?:,\s*[a-z]){1,3}\s*")
+"""What may be said to be a member of a set: a name, or a few letters."""
 
 
 def read_union(text: str) -> Reals | None:
@@ -61,6 +66,8 @@ def read_union(text: str) -> Reals | None:
             None if first is None or None in sets else _less(first, union(filter(None, sets[1:])))
         )
     parts = split(text, _UNION)
+    if "∪" in text and not is_balanced(text):  # ]0, 1[ ∪ ]2, 3[
+        parts = text.split("∪")
     if len(parts) > _MAX_PIECES:
         raise NotClosed("too many pieces")
     if len(parts) > 1:
@@ -99,8 +106,12 @@ def read_relation(text: str, part: Reader) -> Form | None:
     Raises:
         NotClosed: the inequality is not linear in one variable.
     """
+    if "∉" in text:
+        return _outside(text, part)
     if "∈" in text and not _SIGN.search(text):
-        _, _, rest = text.partition("∈")
+        member, _, rest = text.partition("∈")
+        if not _MEMBER.fullmatch(member):
+            return None
         form = part(rest)
         return as_interval(form) or form
     if not _SIGN.search(text):
@@ -116,6 +127,21 @@ def read_relation(text: str, part: Reader) -> Form | None:
         named = _same_variable(parts, [part(one) for one in parts], part)
         return _listed(named) if named is not None else None
     return _chain(text)
+
+
+def _outside(text: str, part: Reader) -> Form | None:
+    """What is not in a set: the other reals, or, of another set, a claim about its name."""
+    member, _, rest = (side.strip() for side in text.partition("∉"))
+    if not member or not rest or "∈" in rest or "∉" in rest:
+        return None
+    if len(member) == 1 and member.islower():
+        try:
+            taken = _piece(rest, beyond_doubt=False)
+        except NotClosed:
+            taken = None
+        if taken is not None:
+            return _less(ALL, taken)
+    return Sequence("tuple", (Words(("no member",), ""), part(member), part(rest)))
 
 
 def _listed(sets: list[Reals]) -> Reals:
@@ -226,9 +252,12 @@ def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
         points = [read_expression(one) for one in split(braces[1], _COMMA)]
         return union(interval(p, p, closed=(True, True)) for p in points)
     match = _OUTWARD.fullmatch(text)
-    if match and (match[1] == "]" or match[4] == "["):
-        closed = (match[1] == "[", match[4] == "]")
-        return interval(_end(match[2], -1), _end(match[3], 1), closed=closed)
+    if match and (match[1] == "]" or match[6] == "["):
+        closed = (match[1] == "[", match[6] == "]")
+        low, high = match[2], match[3]
+        if match[4] is not None:  # beside a semicolon, commas are decimal commas
+            low, high = match[4].replace(",", "."), match[5].replace(",", ".")
+        return interval(_end(low, -1), _end(high, 1), closed=closed)
     inside = enclosed(text, _PAIRS)
     if inside is None:
         return None

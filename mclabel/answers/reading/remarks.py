@@ -51,6 +51,32 @@ _NAMING = frozenset(
 _SUPERLATIVE = re.compile(r"[a-z]{3,12}est")
 
 
+_ASIDE = re.compile(
+    r"(?<=\S)[,.;]? ?(?:\((?:q\.?e\.?d\.?|(?:see|shown|proved|proven|derived|given) (?:the )?"
+    r"(?:above|below|figure|diagram|text|work|solution|explanation)[a-z ]{0,30}|"
+    r"as (?:required|desired|claimed|needed|expected|wanted|above|shown)(?: above)?|"
+    r"by (?=[A-Za-z])(?:[^()]|\([^()]{0,40}\)){2,80}|(?:since|because) [^()]{2,80}|"
+    r"(?:verified|checked|confirmed|simplified)(?: by [a-z ]{3,30})?|"
+    r"(?:the |our |final |exact |correct |required |simplified )*(?:answer|value|result|solution)|"
+    r"exact(?:ly)?|final|"
+    r"(?:rejected|rejecting|discarded|discarding|ignored|ignoring|excluding) [^()]{2,60}|"
+    r"(?:rounded |correct |accurate )?(?:to )?(?:the )?(?:nearest [a-z]{3,12}|"
+    r"(?:\d|one|two|three|four) (?:decimal places?|decimals?|"
+    r"significant (?:figures?|digits?)|d\.?p\.?|s\.?f\.?)))\)"
+    r"|(?<=[\s.,;])q\.?e\.?d\b\.?|(?<=[\s.,;])as (?:required|desired|claimed|needed|expected))\.?$",
+    re.IGNORECASE,
+)
+"""A remark behind a value that does not change it: `(see above)`, `as required`, `Q.E.D.`"""
+_ASIDE_ENDS = (")", ").", "ed", "ed.", "d.", "D", "D.")
+
+
+def without_aside(text: str) -> str:
+    """The text without a remark at its end that says nothing of the value."""
+    if not text.endswith(_ASIDE_ENDS) or text[0] == "(":
+        return text
+    return _ASIDE.sub("", text)
+
+
 def read_remarked(text: str, part: Reader) -> Form | None:
     """`42 (forty-two)`, `7 as n → ∞`, `5 is the smallest`; None of anything else."""
     if " (" in text:

@@ -19,7 +19,7 @@ from mclabel.answers.values.forms import (
     Reader,
     Sequence,
 )
-from mclabel.answers.values.literals import Literal
+from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.units import LETTERS, Unit, currency, read_unit
 
 _BASED = re.compile(
@@ -162,6 +162,34 @@ def read_choice(text: str, part: Reader) -> Choice | None:
     return Choice(letter.upper(), part(content) if content else None)
 
 
+_MAGNITUDE = re.compile(
+    r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?: ?(bn|mn|tn|mil)|([kKMBT]))", re.ASCII
+)
+_MAGNITUDES = {
+    "k": 10**3, "K": 10**3, "M": 10**6, "mn": 10**6, "mil": 10**6, "B": 10**9, "bn": 10**9,
+    "T": 10**12, "tn": 10**12,
+}  # fmt: skip
+
+
+def read_magnitude(text: str) -> Literal | None:
+    """`2.6B`, `1.5M`, `3k` as numbers; their letters may also be variables."""
+    match = _MAGNITUDE.fullmatch(text)
+    number = read_literal(match[1]) if match else None
+    if match is None or number is None:
+        return None
+    scaled = _multiplied(Number(number), _MAGNITUDES[match[2] or match[3]])
+    assert isinstance(scaled, Number)
+    return scaled.literal
+
+
+def _as_money(amount: Number | Closed, unit: Unit) -> Number | Closed:
+    """An amount of money, of which a letter is no variable: `$3k`."""
+    if isinstance(amount, Closed) and amount.magnitude is not None and unit in _CURRENCIES:
+        return Number(amount.magnitude)
+    return amount
+
+
+_CURRENCIES = tuple(map(currency, "$€£¥"))
 _PREFIX_SIGN = re.compile(r"(-?)\s*+([$€£¥])\s*+(-?.*+)", re.DOTALL)
 _COMPOUND = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([A-Za-z]++)\.?+,?+(?:\s++and)?+\s*+")
 
@@ -184,13 +212,15 @@ def read_quantity(text: str, read: Reader) -> Form | None:
         amount = read(sign[1] + sign[3])
         if isinstance(amount, Quantity):
             return Quantity(amount.amount, currency(sign[2]))
-        scalar = isinstance(amount, Number | Closed)
-        return Quantity(amount, currency(sign[2])) if scalar else None
+        if not isinstance(amount, Number | Closed):
+            return None
+        money = currency(sign[2])
+        return Quantity(_as_money(amount, money), money)
     for match in _tails(text):
-        unit = read_unit(match[1])
-        if unit is None:
+        read_tail = read_unit(match[1])
+        if read_tail is None:
             continue
-        multiplier, measure = unit
+        multiplier, measure = read_tail
         if _FUNCTION.search(match[0]) and match[1].strip() in ("°", "%"):
             return None
         amount = read(match[0])
@@ -199,6 +229,7 @@ def read_quantity(text: str, read: Reader) -> Form | None:
             amount = amount.amount
         if not isinstance(amount, Number | Closed):
             return None
+        amount = amount if measure is None else _as_money(amount, measure)
         total = _multiplied(amount, multiplier)
         return total if measure is None else Quantity(total, measure)
     return None

@@ -7,21 +7,25 @@ from fractions import Fraction
 from itertools import pairwise
 
 from mclabel.answers.effort import spend
+from mclabel.answers.reading.dates import read_date
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.groups import read_group, read_matrix
 from mclabel.answers.reading.numerals import leading_number, number_in_words
 from mclabel.answers.reading.relations import read_relation, read_union
-from mclabel.answers.reading.remarks import read_remarked, read_tending
+from mclabel.answers.reading.remarks import read_remarked, read_tending, without_aside
 from mclabel.answers.reading.scalars import (
     read_based,
     read_choice,
     read_clock,
     read_compound,
+    read_magnitude,
     read_ordinal,
     read_quantity,
     read_ratio,
 )
 from mclabel.answers.reading.splitting import enclosed, is_balanced, split
+from mclabel.answers.reading.tokens import FUNCTIONS
+from mclabel.answers.reading.truth import read_truth
 from mclabel.answers.reading.words import SPECIAL, is_wordy, plain_words
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
@@ -53,6 +57,12 @@ _LEAD = re.compile(
     r" +(?=[\d(-]))",
     re.IGNORECASE,
 )
+_CHOSEN = re.compile(
+    r"(?:both |all of |only )?(\(?[A-J]\)?(?:(?:, | and |, and | & )\(?[A-J]\)?){1,6})"
+    r"(?: (?:only|together)| (?:are|is)(?: both| all)?(?: the)?"
+    r" (?:correct|true|right)(?: (?:options|choices|answers|statements))?)?"
+)
+"""Several choices with a remark that they are right."""
 _ABOUT = re.compile(
     r"(?:approximately|approx\.?|about|roughly|around|nearly|almost|exactly) (?=[-$€£\d.\\])",
     re.IGNORECASE,
@@ -68,8 +78,19 @@ _AFFIRMED = re.compile(
 _CONDITION = re.compile(
     r"(?<=\S)[,;]? ?(?:\((?:for |where )?|for |where |with )?(?:any |all |some )?"
     r"(?:integers? )?([a-z]) ?"
-    r"(?:∈ ?\\mathbb ?\{? ?[ZN] ?\}?\^?\+?|is an? (?:positive |any )?integer)\)?$"
+    r"(?:∈ ?(?P<range>\\mathbb ?\{? ?[ZN] ?\}?\^?\+?)|is an? (?:positive |any )?integer)\)?$"
 )
+_PARAMETER = re.compile(
+    r"(?<=\S)(?:[,;] ?(?:for |where |with )?|[,;]? ?(?:\(|for |where |with ))"
+    r"(?:any |all |some |every )?(?:(?:real |arbitrary )*(?:constants?|numbers?|scalars?) )?"
+    r"(\\?[A-Za-z]{1,6}) ?"
+    r"(?P<told>∈ ?ℝ|is an? (?:real |arbitrary |any )*(?:constant|number|scalar|parameter)"
+    r"(?: of integration)?|\)?(?=$))\)?$"
+)
+"""A condition behind a family that says that a letter is any number."""
+_CONSTANT_WORDS = ("constant", "ℝ", "number", "scalar", "parameter")
+_FREE_LETTERS = frozenset("abcdkmCKABD")
+_PRODUCT = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])")
 _FOR_ALL = re.compile(
     r",? for (?:all|any|every) (?:real (?:numbers? )?|positive )?(?:integers? )?[a-z](?: ?∈ ?ℝ)?$"
 )
@@ -85,8 +106,8 @@ _CONGRUENCE = re.compile(
 _SENTENCE = re.compile(r"[A-Za-z][A-Za-z ]{0,60}? (?:is|are|equals?|was|were) ([^\d\n]*+\d.*+)")
 _BRACES = (("\\{", "\\}"), ("{", "}"))
 _SETS = re.compile(
-    r"[<>≤≥≠∈∪∩∞ℝ]| U |real |[\[(][^\[\](),]*+,[^\[\]()]*+[)\]]|"
-    r"\][^\[\],]*+,[^\[\]]*+[\[\]]|\[[^\[\],]*+,[^\[\]]*+\["
+    r"[<>≤≥≠∈∉∪∩∞ℝ]| U |real |[\[(][^\[\](),]*+,[^\[\]()]*+[)\]]|"
+    r"\][^\[\],;]*+[,;][^\[\]]*+[\[\]]|\[[^\[\],;]*+[,;][^\[\]]*+\["
 )
 
 
@@ -109,9 +130,15 @@ def read_form(text: str, depth: int = 0) -> Form:
         return Special(special)
     if depth >= MAX_DEPTH or len(text) > MAX_LENGTH:
         return Opaque(text)
+    date = read_date(text)
+    if date is not None:
+        return date
     numeral = _numeral(text, depth)
     if numeral is not None:
         return numeral
+    truth = read_truth(text) if text[-1].isalpha() or " " in text else None
+    if truth is not None:
+        return Words((truth,), text)
     try:
         form = _read(text, lambda piece: read_form(piece, depth + 1))
     except NotClosed:
@@ -124,7 +151,12 @@ def _clean(text: str) -> str:
     lead = _LEAD.match(text)
     text = text[lead.end() :] if lead and lead.end() < len(text) else text
     about = _ABOUT.match(text) if text[:1].isalpha() else None
-    return text[about.end() :] if about else text
+    text = text[about.end() :] if about else text
+    if " " not in text:
+        return text
+    text = without_aside(text)
+    chosen = _CHOSEN.fullmatch(text) if text[0] in "bao(ABCDEFGHIJ" else None
+    return chosen[1] if chosen else text
 
 
 def _numeral(text: str, depth: int) -> Form | None:
@@ -223,11 +255,38 @@ def _without_condition(text: str) -> str:
     """The text without `, k ∈ Z`; the integer is called n then."""
     if " for " in text:
         text = _FOR_ALL.sub("", text)
+    if any(word in text for word in _CONSTANT_WORDS):
+        text = _without_parameter(text)
     match = _CONDITION.search(text)
     if match is None:
         return text
     rest = text[: match.start()]
     return re.sub(rf"(?<![A-Za-z\\]){match[1]}(?![A-Za-z])", "n", rest) if match[1] else rest
+
+
+def _without_parameter(text: str) -> str:
+    """The text without `, where c is any constant`; the constant is called c then."""
+    match = _PARAMETER.search(text)
+    if match is None or not any(word in match[0] for word in _CONSTANT_WORDS):
+        return text
+    rest, letter = text[: match.start()], match[1]
+    if letter in ("x", "y", "z") or (len(letter) > 1 and letter[0] != "\\"):
+        return rest if len(letter) == 1 else text
+    name = "c" if letter in _FREE_LETTERS else "t"
+    if letter[0] == "\\":
+        return rest.replace(letter, name)
+
+    def renamed(run: re.Match[str]) -> str:
+        return run[0] if run[0] in FUNCTIONS else run[0].replace(letter, name)
+
+    return _PRODUCT.sub(renamed, rest)
+
+
+def stated_range(text: str) -> str:
+    """`Z` or `N` if a normalised text ends in `n ∈ Z` or `n ∈ N`; else empty."""
+    match = _CONDITION.search(text) if "∈" in text else None
+    names = re.findall("[ZN]", match["range"] or "") if match else []
+    return "N" if match and "+" in match[0] else "".join(names)
 
 
 def _congruence(match: re.Match[str], part: Reader) -> Form | None:
@@ -274,6 +333,10 @@ def _scalar(text: str) -> Form | None:
     based = read_based(text)
     if based is not None:
         return based
+    magnitude = read_magnitude(text)
+    if magnitude is not None:
+        digits = text.upper() if _DIGITS.fullmatch(text) else ""
+        return Closed(read_expression(text), digits, magnitude)
     if is_wordy(text):
         return None
     quantity = read_quantity(text, read_form)

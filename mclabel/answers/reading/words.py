@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from mclabel.answers.reading.dates import DATE, same_dates
+
 _PHRASES = {
     "no solution": (
         "∅|no solution|no solutions|no real solution|no real solutions|none|empty|empty set|"
@@ -107,6 +109,8 @@ def is_open(words: tuple[str, ...]) -> bool:
 
 def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     """Whether two word answers agree; None where one says more than the other."""
+    if answer[:1] == gold[:1] == (DATE,):
+        return same_dates(answer, gold)
     if len(answer) == len(gold) == 1:
         answer, gold = ((_TRUTH.get(one[0], one[0]),) for one in (answer, gold))
     if answer == gold or (_has_month(gold) and sorted(answer) == sorted(gold)):

@@ -31,6 +31,8 @@ class Closed:
     value: Value
     digits: str = ""
     """The text in upper case where it could be a number in a base above ten: `2A`."""
+    magnitude: Literal | None = None
+    """The number that it is if its letters scale it: `2.6B`, `3k`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,110 @@
+"""Reads dates: `2024-03-05`, `March 5, 2024`, `the 5th of March`, `5. März 2024`, `2024年3月5日`.
+
+A date is read as words: a mark, the month with the day, and the year if it is given. 03/05/2024 may
+be two days; it is equal to the same digits only.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mclabel.answers.values.forms import Words
+
+DATE = "date:"
+"""The first word of a date; no text has a word with a colon."""
+AMBIGUOUS = "/"
+"""Stands in the day of a date whose month may be its day."""
+_MONTHS = (
+    "january jan januar janvier enero janeiro gennaio января januari",
+    "february feb februar février febrero fevereiro febbraio февраля februari",
+    "march mar märz mars marzo março марта maart",
+    "april apr avril abril aprile апреля",
+    "may mai mayo maio maggio мая mei",
+    "june jun juni juin junio junho giugno июня",
+    "july jul juli juillet julio julho luglio июля",
+    "august aug août agosto августа augustus",
+    "september sep sept septembre septiembre setembro settembre сентября",
+    "october oct oktober octobre octubre outubro ottobre октября",
+    "november nov novembre noviembre novembro ноября",
+    "december dec dezember décembre diciembre dezembro dicembre декабря",
+)
+_MONTH_OF = {name: n for n, names in enumerate(_MONTHS, 1) for name in names.split()}
+_PASSED_OVER = frozenset(
+    "the of on st nd rd th er o le de del den der am em el il di г года monday tuesday wednesday "
+    "thursday friday saturday sunday mon tue wed thu fri sat sun".split()
+)
+"""Words of a date that add nothing to it."""
+_SIGNS = re.compile(r"[^\W_]+(?:[ ,.]{1,3}[^\W_]+){1,7}\.?")
+_PIECE = re.compile(r"\d+|[^\W\d_]+")
+_YEAR_FIRST = re.compile(r"([12]\d{3})([-/.])(\d{2})\2(\d{2})")
+_YEAR_LAST = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2([12]\d{3})")
+_IDEOGRAPHIC = re.compile(r"(?:(\d{4}) ?[年년] ?)?(\d{1,2}) ?[月월](?: ?(\d{1,2}) ?[日号號일])?")
+_MAX_LENGTH = 40
+
+
+def read_date(text: str) -> Words | None:
+    """The date that a text is and nothing else."""
+    if len(text) > _MAX_LENGTH or not any(c.isdigit() for c in text):
+        return None
+    if text.startswith(DATE):
+        _, *years, day_of_year = text.split()
+        return Words((DATE, day_of_year, *years), text)
+    if text[:1].isdigit() and text[-1:].isdigit() and (numeric := _numeric(text)):
+        return numeric
+    ideographic = _IDEOGRAPHIC.fullmatch(text)
+    if ideographic:
+        year, month, day = ideographic.groups(default="")
+        return _date(year, int(month), day, text) if year or day else None
+    return _in_words(text) if _SIGNS.fullmatch(text) else None
+
+
+def same_dates(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
+    """Whether two dates agree; None where one has no year, or may be one of two days."""
+    years = {words[2] for words in (answer, gold) if len(words) > 2}
+    if len(years) > 1:
+        return False
+    if answer[1] == gold[1]:
+        return True if len(answer) == len(gold) else None
+    if AMBIGUOUS not in answer[1] + gold[1]:
+        return False
+    pairs = {frozenset(re.findall(r"\d+", words[1])) for words in (answer, gold)}
+    return None if len(pairs) == 1 else False
+
+
+def _numeric(text: str) -> Words | None:
+    first = _YEAR_FIRST.fullmatch(text)
+    if first:
+        return _date(first[1], int(first[3]), first[4], text)
+    last = _YEAR_LAST.fullmatch(text)
+    if last is None:
+        return None
+    one, sign, other, year = int(last[1]), last[2], int(last[3]), last[4]
+    if sign == "." or (one > 12 and sign == "/"):
+        return _date(year, other, last[1], text)
+    if sign == "-" and len(last[1] + last[3]) < 4:
+        return None
+    if other > 12 or one == other:
+        return _date(year, one, last[3], text)
+    if one > 12:
+        return _date(year, other, last[1], text)
+    return Words((DATE, f"{one:02}{AMBIGUOUS}{other:02}", year), text)
+
+
+def _in_words(text: str) -> Words | None:
+    pieces = [piece for piece in _PIECE.findall(text.lower()) if piece not in _PASSED_OVER]
+    months = [_MONTH_OF[piece] for piece in pieces if piece in _MONTH_OF]
+    numbers = [piece for piece in pieces if piece.isdecimal()]
+    if len(months) != 1 or len(pieces) != 1 + len(numbers) or not 0 < len(numbers) < 3:
+        return None
+    years = [piece for piece in numbers if len(piece) == 4]
+    days = [piece for piece in numbers if len(piece) < 3]
+    if len(years) > 1 or len(days) > 1 or len(years) + len(days) < len(numbers):
+        return None
+    return _date("".join(years), months[0], "".join(days), text)
+
+
+def _date(year: str, month: int, day: str, text: str) -> Words | None:
+    if not 1 <= month <= 12 or (day and not 1 <= int(day) <= 31):
+        return None
+    words = (DATE, f"{month:02}-{int(day or 0):02}", year)
+    return Words(words if year else words[:2], text)

@@ -1,0 +1,63 @@
+"""Compares values that Python or JSON writes: texts in quotes, dictionaries, None."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from mclabel.core.python_source import parse_python
+
+_CALL = re.compile(r"(set|frozenset|tuple|list)\(([\[({].*[\])}])\)", re.DOTALL)
+_JSON = re.compile(r"(?<![\w'\"])(true|false|null)(?![\w'\"])")
+_NAMES = {"true": "True", "false": "False", "null": "None"}
+_TYPES: dict[str, Any] = {"set": set, "frozenset": set, "tuple": tuple, "list": list}
+_CALLS = tuple(f"{name}(" for name in _TYPES)
+_MAX_NESTING = 20
+_NOTHING = object()
+
+
+def same_programs(answer: str, gold: str) -> bool | None:
+    """Whether two texts write one value; None unless both write one that holds texts or keys.
+
+    The order of keys and the kind of quotes do not count, nor whether a list stands for a tuple.
+    """
+    gold = gold.strip()
+    has_texts = "'" in gold or '"' in gold
+    if not (has_texts or gold.startswith(_CALLS) or gold.endswith(",)") or answer.endswith(",)")):
+        return None
+    theirs, ours = _value(gold), _value(answer.strip())
+    if theirs is _NOTHING or ours is _NOTHING:
+        return None
+    if _plain(theirs) == _plain(ours) and (has_texts or type(theirs) is type(ours)):
+        return True
+    return False if isinstance(theirs, dict) and isinstance(ours, dict) else None
+
+
+def _value(text: str) -> Any:
+    call = _CALL.fullmatch(text)
+    text = call[2] if call else text
+    if "\\" in text.replace("\\'", "").replace('\\"', "") or text[:1] not in tuple("{[('\""):
+        return _NOTHING
+    if sum(map(text.count, "([{")) > _MAX_NESTING * 5:
+        return _NOTHING
+    try:
+        tree = parse_python(_JSON.sub(lambda m: _NAMES[m[1]], text))
+        (statement,) = tree.body
+        value = ast.literal_eval(statement.value) if isinstance(statement, ast.Expr) else _NOTHING
+        return _TYPES[call[1]](value) if call else value
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return _NOTHING
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """A value in which True is not 1 and a list is a tuple."""
+    if depth > _MAX_NESTING:
+        return _NOTHING
+    if isinstance(value, dict):
+        return ("dict", frozenset((_plain(k), _plain(v, depth + 1)) for k, v in value.items()))
+    if isinstance(value, set):
+        return ("set", frozenset(_plain(item, depth + 1) for item in value))
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item, depth + 1) for item in value)
+    return (type(value).__name__, value) if isinstance(value, bool | str | bytes) else value
