@@ -48,13 +48,13 @@ def read_date(text: str) -> Words | None:
         return None
     if text.startswith(DATE):
         _, *years, day_of_year = text.split()
-        return Words((DATE, day_of_year, *years), text)
+        return Words((DATE, day_of_year, *years))
     if text[:1].isdigit() and text[-1:].isdigit() and (numeric := _numeric(text)):
         return numeric
     ideographic = _IDEOGRAPHIC.fullmatch(text)
     if ideographic:
         year, month, day = ideographic.groups(default="")
-        return _date(year, int(month), day, text) if year or day else None
+        return _date(year, int(month), day) if year or day else None
     return _in_words(text) if _SIGNS.fullmatch(text) else None
 
 
@@ -74,20 +74,20 @@ def same_dates(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
 def _numeric(text: str) -> Words | None:
     first = _YEAR_FIRST.fullmatch(text)
     if first:
-        return _date(first[1], int(first[3]), first[4], text)
+        return _date(first[1], int(first[3]), first[4])
     last = _YEAR_LAST.fullmatch(text)
     if last is None:
         return None
     one, sign, other, year = int(last[1]), last[2], int(last[3]), last[4]
     if sign == "." or (one > 12 and sign == "/"):
-        return _date(year, other, last[1], text)
+        return _date(year, other, last[1])
     if sign == "-" and len(last[1] + last[3]) < 4:
         return None
     if other > 12 or one == other:
-        return _date(year, one, last[3], text)
+        return _date(year, one, last[3])
     if one > 12:
-        return _date(year, other, last[1], text)
-    return Words((DATE, f"{one:02}{AMBIGUOUS}{other:02}", year), text)
+        return _date(year, other, last[1])
+    return Words((DATE, f"{one:02}{AMBIGUOUS}{other:02}", year))
 
 
 def _in_words(text: str) -> Words | None:
@@ -100,11 +100,11 @@ def _in_words(text: str) -> Words | None:
     days = [piece for piece in numbers if len(piece) < 3]
     if len(years) > 1 or len(days) > 1 or len(years) + len(days) < len(numbers):
         return None
-    return _date("".join(years), months[0], "".join(days), text)
+    return _date("".join(years), months[0], "".join(days))
 
 
-def _date(year: str, month: int, day: str, text: str) -> Words | None:
+def _date(year: str, month: int, day: str) -> Words | None:
     if not 1 <= month <= 12 or (day and not 1 <= int(day) <= 31):
         return None
     words = (DATE, f"{month:02}-{int(day or 0):02}", year)
-    return Words(words if year else words[:2], text)
+    return Words(words if year else words[:2])

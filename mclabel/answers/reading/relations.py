@@ -141,7 +141,7 @@ def _outside(text: str, part: Reader) -> Form | None:
             taken = None
         if taken is not None:
             return _less(ALL, taken)
-    return Sequence("tuple", (Words(("no member",), ""), part(member), part(rest)))
+    return Sequence("tuple", (Words(("no member",)), part(member), part(rest)))
 
 
 def _listed(sets: list[Reals]) -> Reals:

@@ -138,7 +138,7 @@ def read_form(text: str, depth: int = 0) -> Form:
         return numeral
     truth = read_truth(text) if text[-1].isalpha() or " " in text else None
     if truth is not None:
-        return Words((truth,), text)
+        return Words((truth,))
     try:
         form = _read(text, lambda piece: read_form(piece, depth + 1))
     except NotClosed:
