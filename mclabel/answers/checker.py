@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 import weakref
 from collections import Counter, deque
@@ -322,7 +323,7 @@ def grade_completion(
 def _find_answer(text: str, gold: str) -> Found | None:
     """The answer of a completion: all of its boxes where the gold is a list of as many values."""
     found = find_answer(text)
-    if found is None or text.count("boxed") < 2 or not any(joint in gold for joint in _LIST_JOINTS):
+    if found is None or not _LIST_JOINT.search(gold) or text.count("boxed") < 2:
         return found
     form = gold_form(gold)
     if not isinstance(form, ListOfForms) or form.single is not None:
@@ -334,7 +335,7 @@ def _find_answer(text: str, gold: str) -> Found | None:
     return Found(listed)
 
 
-_LIST_JOINTS = (",", ";", " and ")
+_LIST_JOINT = re.compile("[,;]| and ")
 
 
 def _after_fork() -> None:

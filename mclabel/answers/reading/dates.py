@@ -35,6 +35,7 @@ _PASSED_OVER = frozenset(
 )
 """Words of a date that add nothing to it."""
 _SIGNS = re.compile(r"[^\W_]+(?:[ ,.]{1,3}[^\W_]+){1,7}\.?")
+_DIGIT = re.compile(r"\d")
 _PIECE = re.compile(r"\d+|[^\W\d_]+")
 _YEAR_FIRST = re.compile(r"([12]\d{3})([-/.])(\d{2})\2(\d{2})")
 _YEAR_LAST = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2([12]\d{3})")
@@ -44,7 +45,7 @@ _MAX_LENGTH = 40
 
 def read_date(text: str) -> Words | None:
     """The date that a text is and nothing else."""
-    if len(text) > _MAX_LENGTH or not any(c.isdigit() for c in text):
+    if not 4 <= len(text) <= _MAX_LENGTH or "\\" in text or not _DIGIT.search(text):
         return None
     if text.startswith(DATE):
         _, *years, day_of_year = text.split()
