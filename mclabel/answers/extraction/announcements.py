@@ -33,7 +33,7 @@ _PHRASES = {
     "korean": r"(?:정답|해답|답변|답)[*_]{0,2} ?(?:은|는|[:：=])",
     "russian": (
         rf"ответ(?:ом)?{_TO}(?:[*_ ]{{0,3}}[:：=]| ?[—–-]| (?:равен|равно|является|будет|"
-        rf"это)\b| (?=[($\d-]))"
+        rf"это)\b| (?=[($\d-]|\*{{0,2}}[A-JА-Е]\b))"
     ),
     "spanish": (
         rf"(?:respuesta|alternativa|opción|resultado|solución){_TO}(?: (?:final|correcta|"

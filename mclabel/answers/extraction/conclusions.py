@@ -110,12 +110,12 @@ _RATHER = (
     "anything but", "less than", "more than", "greater than", "fewer than", "smaller than",
     "larger than", "bigger than", "higher than", "lower than",
 )  # fmt: skip
-_BOUNDING = frozenset("most least to than over under above below and".split())
+_BOUNDING = frozenset("most least to than over under above below between and".split())
 _BOUNDED = re.compile(
     r"\b(?:it|this|that|answer|result|value|number|sum|total)"
     r"(?: is| are| was|'s| must be| should be| can be| lies| will be)"
     r"(?: (?:at (?:most|least)|up to|no (?:more|less) than|over|under|above|below)|"
-    r" between \S{1,12} and) ?\$?$"
+    r" between(?: \S{1,12} and)?) ?\$?$"
 )
 
 

@@ -32,6 +32,8 @@ _IS_FALSE = (
     r"(?:right|correct|true|the (?:right |correct |final )?answer)\b)"
 )
 _AT_ONCE = re.compile(
+    r" (?:was|is) (?:my|our|the) (?:first|initial|original|earlier|previous) [a-z]{3,12},? "
+    rf"(?:which|but {_IT}|and {_IT}){_IS_FALSE}|"
     r"[\s\"*$\]})\\.,!?;—–-]{0,8}(?:(?:but|however|and|so|unfortunately)\b,? ?)?"
     rf"(?:{_IT}|which|{_OWN}){_IS_FALSE}|"
     r"[\s\"*$\]})\\.]{0,6}\? ?(?:no|nope|wrong|incorrect)\b",

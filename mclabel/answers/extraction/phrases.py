@@ -12,6 +12,7 @@ from mclabel.answers.extraction.doubts import (
     taken_back,
     without_other_numbers,
 )
+from mclabel.answers.reading.scripts import plain_numerals
 
 _KEYWORDS = ("ans", "correct ", "right ", "best ", "final ", "# ")
 """An announcement begins with one of these; finding them first is what makes this fast."""
@@ -87,6 +88,9 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
         among_others: give also a formula that is one number of several in its sentence.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
+    quantifier = _QUANTIFIER.search(bare, max(0, len(bare) - _MAX_QUANTIFIER))
+    if quantifier is not None:
+        bare = bare[: quantifier.start()].rstrip()
     low = max(0, len(bare) - _MAX_CLOSING)
     end = max(bare.rfind("$", low) + 1, *(bare.rfind(mark, low) + 2 for mark in ("\\)", "\\]")))
     if end < 2 or not _CLOSING.fullmatch(bare, end):
@@ -121,6 +125,13 @@ _CLOSING = re.compile(
     r"(?:,? (?!not\b|is\b|or\b|and\b)[A-Za-z]{1,20}){0,6}"
 )
 """What may stand behind a formula that ends a text."""
+_QUANTIFIER = re.compile(
+    r",? (?:for|where|with) (?:(?:some|any|all|every|each|an?|arbitrary|positive|negative|"
+    r"nonnegative|non-negative|integers?|natural|real|numbers?) ){0,4}+\$[A-Za-z]\$"
+    r"(?: is (?:an?|any)(?: [a-z-]{3,12}){1,2})?$|,? \$[A-Za-z] ?\\in ?[^$]{1,20}\$$"
+)
+"""What a formula holds for: `for some integer $k$`, `where $k$ is an integer`, `$k \\in Z$`."""
+_MAX_QUANTIFIER = 80
 _MAX_CLOSING = 200
 """Characters that it may have."""
 
@@ -150,7 +161,9 @@ def last_number(text: str) -> str | None:
 def prose_of(text: str) -> str:
     """The end of a text with each formula replaced by the number it arrives at, if it is one."""
     text = text[-_WINDOW:]
-    text = text if text.isascii() else _IDEOGRAPHS.sub(" ", text)
+    if not text.isascii():
+        text = _MYRIADS.sub(lambda match: plain_numerals(match[0]), text)
+        text = _IDEOGRAPHS.sub(" ", text)
     pieces, end = [], 0
     is_math = _may_hold_math(text) and (_NO_MONEY.search(text) or not text.count("$"))
     for match in _MATH.finditer(text) if is_math else ():
@@ -192,6 +205,8 @@ _IDEOGRAPHS = re.compile(
     r"[\u0600-\u0669\u066e-\u06ff\u0900-\u0eff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff60]++"
 )
 """Letters and signs that may stand beside a number without a space."""
+_MYRIADS = re.compile(r"\d++(?:\.\d++)?+ ?[万萬亿億]++")
+"""A number in units of ten thousand or of a hundred million: `1.2万`."""
 
 
 def _last_part_with_a_digit(text: str) -> str:
