@@ -52,12 +52,16 @@ _REFUSAL = re.compile(
     r"\bno (?:final |clear |correct |conclusive |definite |definitive |valid )?"
     r"(?:answer|solution|result|value)s? (?:could|can|was|were|has been|have been)\b|"
     r"\bno (?:final|conclusive|definite|definitive) (?:answer|result|conclusion)\b|"
+    r"\banswer is (?:still |currently )?(?:unclear|unknown|undetermined|not (?:clear|known))\b|"
+    r"\bje ne sais pas\b|\bno lo sé\b|\bno sé\b|\bich wei(?:ß|ss) (?:es |die antwort )?nicht\b|"
+    r"\bnão sei\b|\bя не знаю\b|\bsijui\b|"
     r"\bran out of (?:time|space|tokens)\b|\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
     re.IGNORECASE,
 )
 _REFUSING = frozenset(
     "cannot can't not couldn't know give idea unable information didn't failed never ran no ai "
-    "sorry apologize apologise".split()
+    "sorry apologize apologise unclear unknown undetermined sais sé weiß weiss sei знаю "
+    "sijui".split()
 )
 """Words of which every refusal has one."""
 _PAIR = re.compile(

@@ -59,6 +59,7 @@ _TAKEN_BACK = re.compile(
 )
 _CALLED_FALSE = re.compile(
     r"[\s*_$(\[{]{0,6}\S{1,60}(?: [a-z]{1,15})?(?: [a-z]{1,15})?(?:"
+    r",? but (?:they|he|she|i) (?:made|makes) an? (?:[a-z]{2,15} )?(?:mistake|error)\b|"
     rf",? (?:which|but {_IT}|and {_IT}){_IS_FALSE}|(?:(?<=[.!])|[.!?]) {{0,2}}(?:but |however, )?"
     rf"(?:{_IT}|{_OWN}){_IS_FALSE}|(?:(?<=\?)|\?) ?(?:no|nope|wrong|incorrect)\b)",
     re.IGNORECASE,

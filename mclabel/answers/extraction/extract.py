@@ -201,6 +201,8 @@ def _find(text: str) -> Found | None:
         return None
     text = without_other_numbers(text, words)
     sentence = last_sentence(text)
+    if _SO_FAR.match(sentence) or sentence.endswith(("?", "？")):
+        return None
     answer = closing_assignments(sentence) or closing_formula(text) or closing_pair(text)
     answer = (
         answer or bold_value(sentence) or asserted(prose_of(sentence)) or named_subject(sentence)
@@ -218,6 +220,8 @@ def _find(text: str) -> Found | None:
     return Found("" if unclear else answer, is_guess=True)
 
 
+_SO_FAR = re.compile(r"(?:so far|up to now|at this point)\b", re.IGNORECASE)
+"""Begins a sentence that tells no final result."""
 _OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
 
 

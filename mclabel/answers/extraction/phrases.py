@@ -31,6 +31,12 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _SKIP_AFTER = re.compile(r"(?:not|wrong|incorrect|correct\b|in the form|of the form|unclear)", re.I)
+_SUPPOSED_BEFORE = re.compile(
+    r"\b(?:if|suppose|supposing|assume|assuming|imagine|pretend|say)(?: that)? (?:the|my|our) "
+    r"(?:final |correct )?$"
+)
+"""What makes an announcement that follows a supposition: `suppose the answer is 42`."""
+_MAX_SUPPOSED = 40
 _SENTENCE_END = re.compile(
     r"(?<![.\s][ap])(?<!\b[Aa]pprox)(?![!](?<=[\dn)]!) ?[*(/+=-])[.!?]"
     r"(?=\s+[A-Z$\\*(\n]|\s*\n|\s*$)|\n[^\S\n]*+\n|\n(?=[A-Z#*])|"
@@ -52,13 +58,17 @@ _WINDOW = 4000
 
 
 def after_phrase(text: str) -> str | None:
-    """What follows the last "the answer is" or one of its variants; empty if that is taken back."""
+    """What follows the last "the answer is"; empty if that is taken back or only supposed."""
     text = text[-_WINDOW:]
     lower = text.lower()
     lower = lower if len(lower) == len(text) else text
+    is_supposed = False
     for place in sorted(_keyword_places(lower), reverse=True)[:_MAX_KEYWORDS]:
         match = _PHRASE.match(text, place)
         if match is None or _SKIP_AFTER.match(text, match.end()):
+            continue
+        if _SUPPOSED_BEFORE.search(lower, max(0, place - _MAX_SUPPOSED), place):
+            is_supposed = True
             continue
         rest = text[match.end() :]
         answer = restated(rest)
@@ -67,7 +77,7 @@ def after_phrase(text: str) -> str | None:
         answer = answer or _first_sentence(rest)
         if answer:
             return answer
-    return None
+    return "" if is_supposed else None
 
 
 def _keyword_places(lower: str) -> Iterator[int]:

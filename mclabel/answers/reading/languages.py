@@ -169,7 +169,11 @@ _UNIT = re.compile(
     + rf")(?![{LETTERS}])\.?",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"^(USD|EUR|GBP|INR|JPY|CNY|RMB|Rs\.?|US\$|R\$|[₹₩₽฿])\s?([-−]?\d[\d.,]*+)$")
+_CODE = re.compile(
+    r"^(USD|EUR|GBP|CHF|INR|JPY|CNY|RMB|Rs\.?|US\$|R\$|[₹₩₽฿])\s?([-−]?\d[\d.,']*+)$"
+)
+_PAIRS_OF_DIGITS = re.compile(r"\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d+)?")
+"""Indian grouping: 2,50,000."""
 _CODES = {
     **{"INR": "rs", "₹": "rs", "Rs.": "rs", "JPY": "yen", "US$": "usd", "CNY": "yuan"},
     **{"RMB": "yuan", "R$": "reais", "₩": "won", "₽": "roubles", "฿": "baht"},
@@ -189,7 +193,7 @@ _LATIN = frozenset(
     for word in re.sub(r"[\\?.]|\(\?:|\)|\[.*?\]", "", phrase).lower().split()
     if word.isascii() and len(word) > 1
 ) | frozenset(
-    "y o e litres metros horas dias stunde minute tage lakh crore lac usd eur gbp inr jpy cny "
+    "y o e litres metros horas dias stunde minute tage lakh crore lac usd eur gbp chf inr jpy cny "
     "rmb rs us$".split()
 )
 _LATIN |= frozenset(word for phrase in CARDINALS for word in phrase.split() if word.isascii())
@@ -254,13 +258,21 @@ def in_english(text: str) -> str:
         text = number
     if "," in text and (_CYRILLIC.search(text) or _COMMA_UNITS.search(text)):
         text = _DECIMAL_COMMA.sub(r"\1.\2", text)
-    text = _CODE.sub(lambda m: f"{m[2]} {_CODES.get(m[1], m[1])}", text)
+    text = _CODE.sub(_amount, text)
     text = _SCALED.sub(_scaled, text)
     if "時間" in text or "小时" in text or "小時" in text:
         text = _MINUTES.sub(" minutes ", text).rstrip()
     text = _UNIT.sub(_unit, text)
     text = _JOINT.sub(_joint, text)
     return text if text.isascii() else _MARKS.sub("", text)
+
+
+def _amount(match: re.Match[str]) -> str:
+    """An amount with its currency behind it: `Rs. 2,50,000`, `CHF 1'200`."""
+    code, number = match.groups()
+    if "'" in number or _PAIRS_OF_DIGITS.fullmatch(number):
+        number = number.replace("'", "").replace(",", "")
+    return f"{number} {_CODES.get(code, code)}"
 
 
 def _in_digits(text: str) -> str | None:

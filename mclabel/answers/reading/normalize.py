@@ -23,8 +23,11 @@ _PLAIN = re.compile(r"[+-]?\d+(?:[./]\d+)?")
 _GROUPED_OTHERWISE = re.compile(r"[+-]?\d{1,3}(?:(?:_\d{3})++|(?:'\d{3})++)(?:\.\d+)?")
 """Groups of three in Switzerland and in programs: 1'234'567, 1_234_567."""
 
+_POINTS_THEN_COMMA = re.compile(r"(?<![\d.,])(\d{1,3})((?:\.\d{3})++),(\d{1,2})(?![\d.,]*\d)")
+"""Groups and decimals as most of Europe writes them: 1.234,50."""
 
-def normalize(answer: str) -> str:  # noqa: C901  (a list of independent rewrites)
+
+def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
     """The answer without typesetting; the same for answers that differ only in it.
 
     An answer that is longer than `MAX_LENGTH`, or would become so, is returned as it is, since a
@@ -40,6 +43,8 @@ def normalize(answer: str) -> str:  # noqa: C901  (a list of independent rewrite
     date = read_date(text)
     if date is not None:
         return " ".join((*date.words[:1], *date.words[2:], date.words[1]))
+    if "," in text and "." in text:
+        text = _POINTS_THEN_COMMA.sub(lambda m: f"{m[1]}{m[2].replace('.', '')}.{m[3]}", text)
     text = in_english(text)
     if not text.isascii():
         text = _to_ascii(text)

@@ -8,10 +8,10 @@ _TRUE = frozenset("true correct valid".split())
 _CLAIM = r"(?:statement|claim|proposition|assertion|conjecture|hypothesis|inequality|identity)"
 _SENTENCE = re.compile(
     r"(?:(?:so|thus|hence|therefore|then|we conclude that|this means that|in conclusion),? )?"
-    r"(?:(?:(?:the |this |that |our )?(?:given |above |original |following )?"
+    r"(?:(?P<subject>(?:the |this |that |our )?(?:given |above |original |following )?"
     rf"{_CLAIM}|it|this|that)"
-    r" (?P<copula>is|was|isn't|is not|does not|doesn't)(?: (?P<adverb>not|never|always|not always|"
-    r"indeed|indeed not|therefore|clearly|also|necessarily|not necessarily|in fact|actually))?"
+    r"(?: (?P<copula>is|was|isn't|is not|does not|doesn't))?"
+    r"(?: (?P<adverb>not|never|always|not always|indeed|indeed not|therefore|clearly|also|necessarily|not necessarily|in fact|actually))?"
     r"|(?P<bare>not)?)"
     r" ?(?P<word>true|false|untrue|correct|incorrect|valid|invalid|holds?|wrong)"
     r"(?P<told> (?:that|for|because|since|when|if|in general)(?: .{0,200})?|"
@@ -37,7 +37,9 @@ def read_truth(text: str) -> str | None:
         return None
     word, copula = match["word"].lower(), (match["copula"] or "").lower()
     is_verb, does = word.startswith("hold"), copula.startswith("does")
-    if is_verb is not does or (not copula and word == "wrong"):
+    if copula and is_verb is not does:
+        return None
+    if not copula and (word == "wrong" or bool(match["subject"]) is not is_verb):
         return None
     said = {
         *copula.replace("n't", " not").split(),
