@@ -200,35 +200,16 @@ class RunMachine:
         self.run.problems[name] = (text, answer)
 
 
-def check_sequences(count: int, *, number: int) -> None:
-    """Check sequences that are always the same; others for another number."""
-
-    @seed(number)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.lists(STEPS, min_size=3, max_size=6))
-    def check(steps: list[Step]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            machine = RunMachine(Path(folder))
-            for step in steps:
-                machine.step(step)
-            machine.end()
-
-    check()
-
-
 @pytest.mark.slow
-def test_four_sequences() -> None:
-    check_sequences(4, number=0)
-
-
-@pytest.mark.slow
-def test_twenty_sequences() -> None:
-    check_sequences(20, number=1)
+@seed(1)
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(STEPS, min_size=3, max_size=6))
+def test_any_sequence_leaves_each_label_with_its_own_rollouts(steps: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        machine = RunMachine(Path(folder))
+        for step in steps:
+            machine.step(step)
+        machine.end()
 
 
 def test_a_second_merge_keeps_the_rollouts_of_a_problem_that_was_labelled_anew(

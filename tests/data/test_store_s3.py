@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
@@ -161,26 +158,6 @@ def test_a_store_that_never_answered_fails_at_first_contact(unknown: FlakyS3, fa
         assert part in message
     assert "Committed blocks" not in message
     assert "retry_timeout: 1s" in message  # of the request that failed
-
-
-def test_a_wrong_name_costs_seconds() -> None:
-    assert store_module._FIRST_RETRIES["retry_timeout"] == timedelta(seconds=store_module.FIRST_S)
-    assert store_module.FIRST_S <= 5
-
-
-def test_a_command_on_an_address_where_nobody_listens_says_what_to_check(
-    unknown: FlakyS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as taken:  # bound, not listening: every connection is refused
-        taken.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        for words in (["labels", "s3://bucket/x"], ["verify", "s3://bucket/x"]):
-            result = CliRunner().invoke(main, words)
-            assert result.exit_code == 2
-            assert (
-                f"the store cannot be reached, or accepts no request, at {address}" in result.output
-            )
 
 
 def test_a_bucket_is_asked_once_a_process_and_an_answer_of_any_kind_will_do(
