@@ -139,22 +139,6 @@ def test_a_mended_gold_is_refused_then_labelled_anew(run: Run) -> None:
     run.check(numbered(*range(8)))
 
 
-def test_a_mended_gold_of_rows_without_ids_is_told(run: Run) -> None:
-    def rows(*golds: int) -> list[dict[str, str]]:
-        return [{"problem": f"P{i} [answer {i}]", "answer": str(g)} for i, g in enumerate(golds)]
-
-    run.write(rows(0, 1, 2))
-    run.label()
-    run.write(rows(0, 10))
-    with pytest.raises(ShardError) as caught:
-        run.label()
-    said = str(caught.value)
-    assert "2 no longer there: " in said
-    note = "its text is there under another id: its gold has changed, or its id"
-    assert f"(P1 [answer 1]…; {note})" in said
-    assert "(P2 [answer 2]…)" in said and said.count(note) == 1
-
-
 def test_other_columns_are_no_change_of_the_problem(run: Run) -> None:
     run.write(numbered(*range(4)))
     run.label()

@@ -89,18 +89,6 @@ def test_rollouts_can_be_left_out(tmp_path: Path) -> None:
     assert list(read_rollouts(Store(str(tmp_path / "out")))) == []
 
 
-def test_a_store_refuses_the_second_writer(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "s"), create=True)
-    assert store.create("a/b", b"one")
-    assert not store.create("a/b", b"two")
-    assert store.read("a/b") == b"one"
-    assert store.read("a/c") is None
-    assert store.names("a") == ["a/b"]
-    store.delete("a/b")
-    store.delete("a/b")
-    assert store.names("a") == []
-
-
 def test_a_local_model_is_known_by_its_weights(tmp_path: Path) -> None:
     from mclabel.domains.arith import bundled_model
 

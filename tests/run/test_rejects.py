@@ -15,7 +15,6 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import DataError
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.compact import compact
-from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from tests.support.exactness import check_exact
@@ -98,18 +97,6 @@ def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "rejects.jsonl").read_bytes() == before
 
 
-@pytest.mark.ray
-def test_actors_leave_out_the_same_and_strict_stops_them(tmp_path: Path) -> None:
-    path = write_rows(tmp_path)
-    more = ["ray.address=local", "ray.max_engines=1"]
-    assert label(tmp_path, *more).num_rejected == 5
-    assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
-    with pytest.raises(DataError, match=r"problem (long|odd): "):
-        label(tmp_path, *more, "strict=true", f"out={tmp_path / 'strict'}")
-
-
 @pytest.mark.parametrize(
     ("drop", "fault"),
     [
@@ -145,25 +132,6 @@ def test_strict_on_the_command_line_and_after_a_run_without(tmp_path: Path) -> N
     path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
     result = CliRunner().invoke(main, [*arguments, "--strict"])
     assert result.exit_code == 2 and "problem long was left out" in result.output
-
-
-def test_problems_without_a_given_solution_are_left_out(tmp_path: Path) -> None:
-    write_rows(tmp_path)
-    rows = [{"problem_id": f"p{i}", "solution": "Line 1 is sound.\n\\boxed{1}"} for i in range(19)]
-    solutions = tmp_path / "s.jsonl"
-    solutions.write_text("\n".join(map(json.dumps, [*rows, {"problem_id": "none", "steps": []}])))
-    report = label(tmp_path, f"solutions.path={solutions}")
-    assert report.counts["num_solutions"] == 19
-    assert {row.problem.id for row in read_labels(Store(str(tmp_path / "out")))} == {
-        f"p{i}" for i in range(19)
-    }
-    reasons = [(r["problem_id"], r["reason"]) for r in rejected(tmp_path)]
-    assert reasons[3:] == [
-        ("none", "unknown_problem"),
-        ("long", "no_solution"),
-        ("odd", "no_solution"),
-        ("p19", "no_solution"),
-    ]
 
 
 def test_a_job_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,11 @@ from click.testing import CliRunner, Result
 
 from mclabel.cli import main
 from mclabel.core.errors import ShardError
-from mclabel.engines.devices import ONE_CPU
-from mclabel.judge.base import make_judge
 from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.score import score_lines
-from mclabel.judge.task import JudgeTask
 from mclabel.prm.scoring.score import PRM
-from mclabel.run.blocks import plan_blocks
-from mclabel.run.job import run_job
-from mclabel.run.run import make_fleet
-from mclabel.run.settings import RayConfig
 from mclabel.run.shards.store import Store
-from mclabel.run.worker import Worker
 from tests.support.labelled import arith_rows, train_tiny_prm, write_run
-from tests.support.poison_scorers import POISON, DyingJudge
-
 
 
 @pytest.fixture(scope="module")
@@ -102,27 +91,6 @@ def test_the_solutions_of_a_run_are_scored(prm: str, tmp_path: Path) -> None:
         steps = [step.text for step in by_id[one["id"]].solution.steps]
         assert one["steps"] == steps and len(one["scores"]) == len(steps)
         assert one["problem_id"] == by_id[one["id"]].problem.id
-
-
-def test_solutions_that_kill_the_model_are_set_aside(prm: str, tmp_path: Path) -> None:
-    """A job of blocks of four."""
-    poison = (3, 9)
-    rows = [row(i, POISON if i in poison else "") for i in range(16)]
-    source, run = write(tmp_path / "in.jsonl", rows), tmp_path / "run"
-    store = Store(str(run), create=True)
-    settings = DyingJudge.Settings(prm=prm, threshold=0.5)
-    make = partial(make_judge, settings, seed=0)
-    task = JudgeTask(make=make, source=str(source), provenance={})
-    solutions = read_judged_input(str(source))
-    blocks = plan_blocks(store, solutions, task.outputs, identity={}, block_items=4)
-    ray = RayConfig(address="none")
-    fleet = make_fleet(ray, ONE_CPU, partial(Worker, task, out=store.location))
-    report = run_job(blocks, task.outputs, fleet, store)
-    assert (report.num_rejected, report.counts["num_judged"]) == (len(poison), 16 - len(poison))
-    assert [one["number"] for one in scored(run)] == [i for i in range(16) if i not in poison]
-    rejects = [json.loads(line) for line in (run / "rejects.jsonl").read_text().splitlines()]
-    assert sorted(one["row"] for one in rejects) == [i + 1 for i in poison]
-    assert {one["reason"] for one in rejects} == {"kills_engine"}
 
 
 def test_a_folder_of_labels_is_no_place_for_scores(prm: str, tmp_path: Path) -> None:
