@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -64,33 +63,37 @@ def _damaged_or_new(name: str) -> bool:
     return name in ("missing", "empty", "url") or "-" in name
 
 
-def _filled(*words: str) -> Callable[[World, str, str], list[str]]:
-    """A command: its words, with files of the world in braces, VALUE and OUT filled in."""
-
+def _label(*changes: str) -> Callable[[World, str, str], list[str]]:
     def command(w: World, value: str, out: str) -> list[str]:
-        filled = [re.sub(r"\{([\w.]+)\}", lambda name: w[name[1]], word) for word in words]
-        return [
-            word.replace("VALUE", json.dumps(value)) if word != "OUT" else f"out={out}"
-            for word in filled
-        ]
+        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
+        return ["label", w["label.yaml"], f"out={out}", *filled]
 
     return command
 
 
-def _label(*changes: str) -> Callable[[World, str, str], list[str]]:
-    return _filled("label", "{label.yaml}", "OUT", *changes)
-
-
 def _train(*changes: str) -> Callable[[World, str, str], list[str]]:
-    return _filled("train", "{train.yaml}", "labels=[{arith}]", "OUT", *changes, "--preflight")
+    def command(w: World, value: str, out: str) -> list[str]:
+        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
+        of = ["train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}"]
+        return [*of, *filled, "--preflight"]
+
+    return command
 
 
 def _best(*changes: str) -> Callable[[World, str, str], list[str]]:
-    return _filled("eval", "best-of-n", "{best.yaml}", "OUT", "run={run}", *changes)
+    def command(w: World, value: str, out: str) -> list[str]:
+        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
+        return ["eval", "best-of-n", w["best.yaml"], f"out={out}", f"run={w['run']}", *filled]
+
+    return command
 
 
 def _searches(*changes: str) -> Callable[[World, str, str], list[str]]:
-    return _filled("eval", "search", "{searches.yaml}", "OUT", *changes)
+    def command(w: World, value: str, out: str) -> list[str]:
+        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
+        return ["eval", "search", w["searches.yaml"], f"out={out}", *filled]
+
+    return command
 
 
 def _submit(w: World, address: str, *more: str) -> list[str]:
@@ -133,15 +136,6 @@ VERBS: dict[str, dict[str, Slot]] = {
     "quickstart": {
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["quickstart", v]),
         "out": Slot("output", lambda w, v, out: ["quickstart", "--out", v]),
-    },
-    "simulate": {
-        "estimators": Slot(
-            ("x", "rollouts=1", "os:system", "fixed rollouts=0", "fixed x=1", "fixed rollouts="),
-            lambda w, v, out: ["simulate", *v.split(), "--problems", "1"],
-        ),
-        "profile": Slot(("x", ""), lambda w, v, out: ["simulate", "--profile", v]),
-        "problems": Slot(("x", "1.5", ""), lambda w, v, out: ["simulate", "--problems", v]),
-        "seed": Slot(("x", ""), lambda w, v, out: ["simulate", "--seed", v]),
     },
     "label": {
         "config": Slot("document", lambda w, v, out: ["label", v, f"out={out}"]),

@@ -51,21 +51,13 @@ def test_a_stopped_process_is_replaced(tmp_path: Path, shared_cluster: str) -> N
     assert "produced no token and did not respond for" in output and "it is replaced" in output
 
 
-HANGS = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}"
-"""After some time, whatever it is given."""
-
-
 @pytest.mark.ray
-@pytest.mark.parametrize("survives", [False, True])
-def test_an_engine_that_hangs_in_a_live_process_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survives: bool
-) -> None:
-    """Nothing is set aside for it; an actor that survives every kill is left where it is."""
-    for name in ("ABANDON_S", "KILL_S") if survives else ():  # over before the process can be gone
-        monkeypatch.setattr(f"mclabel.run.ray_run.{name}", -1.0)
+def test_an_engine_that_hangs_in_a_live_process_is_replaced(tmp_path: Path) -> None:
+    """After some time, whatever it is given: nothing is set aside for it."""
     source, out = write_problems(tmp_path, 12), tmp_path / "out"
-    more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed"]
-    changes = scripted_overrides(source, out, *more, FLOOR, HANGS)
+    scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}"
+    more = ["ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
+    changes = scripted_overrides(source, out, *more)
     report = jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
     assert report.num_rejected == 0 and last_state(out)["num_failures"] > 0
     check_exact(out, 12)
@@ -73,17 +65,36 @@ def test_an_engine_that_hangs_in_a_live_process_is_replaced(
 
 @pytest.mark.ray
 def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None:
-    source, out = write_problems(tmp_path, 8), tmp_path / "out"
-    source.write_text(source.read_text().replace("[answer 1]", "[answer 1] [hang]"))
+    source, out = tmp_path / "problems.jsonl", tmp_path / "out"
+    rows = [
+        {"id": f"p{i}", "problem": f"P{i} [answer {i}]{' [hang]' * (i == 1)}", "answer": str(i)}
+        for i in range(8)
+    ]
+    source.write_text("\n".join(map(json.dumps, rows)))
     more = ["ray.max_engines=1", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
     more.append("policy.engine={kind: scripted, repeatable: false, hang: true}")
     changes = scripted_overrides(source, out, *more)
     report = jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
     assert report.num_rejected == 1
     check_solutions(Store(str(out)), [0, *range(2, 8)])
-    row = json.loads((out / FILE).read_text())
+    (row,) = [json.loads(line) for line in (out / FILE).read_text().splitlines()]
     assert (row["problem_id"], row["reason"]) == ("p1", "kills_engine")
     assert "produced no token and did not respond for" in row["detail"]
+
+
+@pytest.mark.ray
+def test_an_actor_that_survives_every_kill_is_left_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in a call of the kernel that never returns: its node keeps it, the job goes on."""
+    for name in ("ABANDON_S", "KILL_S"):  # over before the process can be gone
+        monkeypatch.setattr(f"mclabel.run.ray_run.{name}", -1.0)
+    source, out = write_problems(tmp_path, 8), tmp_path / "out"
+    more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
+    more.append("policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}")
+    changes = scripted_overrides(source, out, *more)
+    jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+    check_exact(out, 8)
 
 
 @pytest.mark.slow
