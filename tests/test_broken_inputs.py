@@ -137,6 +137,15 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["quickstart", v]),
         "out": Slot("output", lambda w, v, out: ["quickstart", "--out", v]),
     },
+    "simulate": {
+        "estimators": Slot(
+            ("x", "rollouts=1", "os:system", "fixed rollouts=0", "fixed x=1", "fixed rollouts="),
+            lambda w, v, out: ["simulate", *v.split(), "--problems", "1"],
+        ),
+        "profile": Slot(("x", ""), lambda w, v, out: ["simulate", "--profile", v]),
+        "problems": Slot(("x", "1.5", ""), lambda w, v, out: ["simulate", "--problems", v]),
+        "seed": Slot(("x", ""), lambda w, v, out: ["simulate", "--seed", v]),
+    },
     "label": {
         "config": Slot("document", lambda w, v, out: ["label", v, f"out={out}"]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["label", w["label.yaml"], v]),
