@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,27 +140,6 @@ def test_code_that_is_not_needed_does_not_run(hostile: Hostile, tmp_path: Path) 
     result = CliRunner().invoke(main, command, input="y\n")
     assert not hostile.marker.exists()
     assert result.exit_code in (0, 2)
-
-
-@pytest.mark.slow
-def test_a_y_on_standard_input_runs_no_code(hostile: Hostile) -> None:
-    """The same in a process of its own, with a real standard input."""
-    folder = str(hostile.models["auto-map-of-an-unknown-model"])
-    command = MODEL_VERBS["score --format trl"](hostile.world, folder, "")
-    done = subprocess.run(
-        [sys.executable, "-m", "mclabel", *command],
-        input="y\n" * 20,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
-    assert done.returncode == 2
-    assert not hostile.marker.exists()
-    assert "comes with Python code of its own (auto_map in config.json), which is not run" in (
-        done.stderr
-    )
-    assert "--trust-remote-code" in done.stderr
 
 
 @pytest.mark.parametrize(

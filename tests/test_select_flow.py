@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import sys
 import tracemalloc
 from pathlib import Path
@@ -24,9 +23,7 @@ from mclabel.data.readers.solutions import read_selected
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
-from mclabel.run.tally import JobState
 from mclabel.select.job import SelectConfig, SelectReport
-from tests.support.forked import Forked
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 NUM_PROBLEMS, EACH = 6, 5
@@ -260,46 +257,6 @@ def test_a_killed_selection_is_resumed(
             assert ended.exit_code == EXIT_INTERRUPTED
         assert not out.exists()
     assert manifest(select(pool, out, *options, budget=6)) == manifest(whole)
-
-
-KILLED_AFTER_A_BLOCK = """
-import os, signal, sys, threading
-from mclabel.cli import main
-from mclabel.judge import task
-commit, first = task.commit_opinions, threading.Lock()  # blocks are committed in threads
-def last(*given, **named):
-    with first:
-        commit(*given, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-task.commit_opinions = last
-main(sys.argv[1:])
-"""
-
-
-@pytest.mark.slow
-def test_a_selection_that_was_killed_while_it_scored_is_resumed(tmp_path: Path, prm: Path) -> None:
-    pool = write_run(tmp_path / "pool", arith_rows(260, per_problem=20, seed=1))  # two blocks
-    options = ("--rule", "uncertain", "--prm", prm, "--budget", 30)
-    out = tmp_path / "next.parquet"
-    (tmp_path / "killed.py").write_text(KILLED_AFTER_A_BLOCK)
-    ended = Forked(tmp_path / "killed.py", "select", pool, *options, "-o", out)
-    output, _ = ended.communicate()
-    assert ended.returncode == -signal.SIGKILL, output
-    left = sorted(tmp_path.glob("next.parquet*"))
-    assert [path.name for path in left] == ["next.parquet.scores.jsonl.partial"]
-    assert list((left[0] / "opinions").glob("*.parquet"))
-    states: list[JobState] = []
-    config = {"solutions": pool, "out": str(out), "rule": "uncertain", "prm": str(prm)}
-    jobs.select(SelectConfig(**config, budget=30), states.append)  # type: ignore[arg-type]
-    assert 0 < states[-1].num_items_resumed < 260
-    whole = select(pool, tmp_path / "whole.parquet", *options[:-2], budget=30)
-    # the last digits of a score depend on what is in its batch
-    assert manifest(out) == _rounded(manifest(whole))
-
-
-def _rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: pytest.approx(v, abs=1e-5) if k in ("key", "score") and v is not None else v
-             for k, v in row.items()} for row in rows]  # fmt: skip
 
 
 def _killed(*_: Any, **__: Any) -> None:

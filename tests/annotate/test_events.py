@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ import pytest
 from mclabel.annotate.events import parse_event
 from mclabel.annotate.folder import Annotated
 from mclabel.annotate.storage import EVENTS, MANIFEST, read_folder
-from mclabel.core.errors import ConfigError, DamagedFile, DataError, ShardError
+from mclabel.core.errors import ConfigError, DataError, ShardError
 from tests.support.annotated import add_events, begun_log, event
 
 
@@ -80,46 +76,12 @@ def test_nothing_acknowledged_is_lost_wherever_a_kill_strikes(
         assert ids(folder) == [*expected, "event-0099"]
 
 
-def test_a_real_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path\n"
-        "from tests.support.annotated import begun_log, event\n"
-        "with begun_log(Path(sys.argv[1])) as log:\n"
-        "    for number in range(10**6):\n"
-        "        log.add(event(number)); print(number, flush=True)\n"
-    )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert writer.stdout is not None
-    while writer.stdout.readline() != "20\n":
-        ids(tmp_path)  # a reader finds the folder sound while it is written
-    os.kill(writer.pid, signal.SIGKILL)
-    acknowledged = 20 + len(writer.stdout.read().splitlines())
-    writer.wait()
-    assert ids(tmp_path)[: acknowledged + 1] == [f"event-{n:04d}" for n in range(acknowledged + 1)]
-    add_events(tmp_path, [])  # its lock has died with it
-
-
 def test_a_folder_has_one_process(tmp_path: Path) -> None:
     with (
         begun_log(tmp_path),
         pytest.raises(ConfigError, match="another `mclabel annotate` serves this folder"),
     ):
         add_events(tmp_path, [])
-
-
-def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
-    add_events(tmp_path, [event(0), event(1)])
-    path = tmp_path / EVENTS
-    whole = path.read_bytes()
-    for right, wrong, why in (
-        (b'"bad"', b'"evil"', r"events.jsonl, line 1: cannot be used: ratings=.*must be a list"),
-        (b'"good"', b'"okay"', r"events.jsonl, line 1: is not the line that was written here"),
-    ):
-        path.write_bytes(whole.replace(right, wrong, 1))
-        with pytest.raises(DamagedFile, match=why):
-            read_folder(tmp_path)
 
 
 def test_what_cannot_be_written_leaves_nothing(

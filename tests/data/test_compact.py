@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,15 +14,13 @@ from mclabel import jobs
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
-from mclabel.core.records import LabeledSolution, Rollout
-from mclabel.core.seeds import prefix_id
+from mclabel.core.records import LabeledSolution
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards import compact as compaction
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import (
     commit_block,
-    committed_blocks,
     label_tables,
     read_labels,
     read_rollouts,
@@ -101,67 +96,6 @@ def test_a_straggler_s_block_that_was_merged_is_not_read_twice(out: Path) -> Non
     assert by_id(store) == rows
     label(out)  # ends with no attempt under way: what lost is deleted
     assert store.names("labels") == [] and store.names("rollouts") == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", range(1, 9))
-def test_killed_at_any_moment_nothing_is_lost_or_read_twice(
-    out: Path, moment: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Killed(BaseException):
-        pass
-
-    store = Store(str(out))
-    rows = by_id(store)
-    left = moment
-
-    def step(*args: object) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Killed
-
-    create, delete = Store.create, Store.delete
-    monkeypatch.setattr(Store, "create", lambda s, n, c: (step(), create(s, n, c))[1])
-    monkeypatch.setattr(Store, "delete", lambda s, n: (step(), delete(s, n))[1])
-    with pytest.raises(Killed):
-        compact(store, rows=40)
-    monkeypatch.undo()
-    assert by_id(store) == rows
-    compact(store, rows=40)
-    compact(store, rows=1000)  # deletes what the killed one wrote
-    assert by_id(store) == rows and len(store.names("merged")) == 2
-    check_exact(out)
-
-
-@pytest.mark.slow
-def test_a_hundred_shards_row_by_row(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # 7 ms, 200 times
-    source = Store(str(out))
-    base = next(row for row in read_labels(source) if row.steps)
-    bare = prefix_id(base.problem.id, ())
-    held = {bare, *(step.prefix_id for step in base.steps)}
-    ours = [r for r in read_rollouts(source) if r.prefix_id in held]
-    store = Store(str(out.parent / "large"), create=True)
-    rows, rollouts = {}, Counter[Rollout]()
-    for i in range(100):
-        name = f"p{i}"
-        solution = replace(base.solution, id=f"s{i}", problem_id=name, text=f"{i}")
-        row = replace(base, problem=replace(base.problem, id=name), solution=solution)
-        rows[solution.id] = row
-        ids = [prefix_id(name, ()) if r.prefix_id == bare else r.prefix_id for r in ours]
-        its = [
-            replace(r, problem_id=name, prefix_id=own, seed=i, through=None)
-            for r, own in zip(ours, ids, strict=True)
-        ]
-        rollouts.update(its)
-        assert commit_block(store, f"{i:016x}", "one", [row], its, {})
-    assert compact(store, rows=10).num_after == 10
-    found = {row.solution.id: row for row in read_labels(store)}
-    assert len(found) == sum(1 for _ in read_labels(store)) == 100
-    assert found == rows
-    assert Counter(read_rollouts(store)) == rollouts
-    assert len(committed_blocks(store)) == 100 and not store.names("labels")
 
 
 def test_a_reader_overtaken_by_a_merge_reads_every_row_once(out: Path) -> None:

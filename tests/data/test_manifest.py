@@ -133,16 +133,3 @@ def test_shards_of_two_configurations_make_no_manifest(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "its shards are of 2 configurations" in " ".join(result.output.split())
     assert (run / "run.json").read_bytes() == whole
-
-
-def test_a_run_that_was_graded_again_or_imported_is_told_from_another(tmp_path: Path) -> None:
-    label(tmp_path)
-    jobs.regrade(str(tmp_path / "run"), str(tmp_path / "again"))
-    shutil.copy(tmp_path / "run" / "run.json", tmp_path / "again" / "run.json")
-    faults = [
-        one for one in verify(Store(str(tmp_path / "again"))).damage if one.name == "run.json"
-    ]
-    assert not faults or "of another configuration" in faults[0].fault
-    remove(tmp_path / "again")
-    (fault,) = verify(Store(str(tmp_path / "again"))).damage
-    assert fault.name == "run.json" and fault.fault.startswith("missing, though shards carry")

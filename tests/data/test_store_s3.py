@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import random
-import socket
-from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards import store as store_module
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import commit_block, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
-from tests.support.exactness import check_exact_store
 from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, retry_soon, s3_environment
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -98,39 +92,6 @@ def test_a_commit_whose_answer_was_lost_is_known_as_its_own(s3: FlakyS3, tmp_pat
     assert len(store.names("rollouts")) == 1
 
 
-class _HalfFail:
-    """Half of all requests fail, but none more than six times in a row: a store tries 12 times."""
-
-    def __init__(self) -> None:
-        self._rng = random.Random(1)
-        self._in_a_row: Counter[tuple[str, str]] = Counter()
-
-    def __call__(self, method: str, path: str) -> Fault:
-        faults: list[Fault] = ["503", "drop", "lose answer" if method == "PUT" else "drop"]
-        request = method, path
-        if self._in_a_row[request] == 6 or self._rng.random() < 0.5:
-            self._in_a_row[request] = 0
-            return "ok"
-        self._in_a_row[request] += 1
-        return self._rng.choice(faults)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("soon")
-def test_a_job_on_a_failing_store_is_exact_and_merges(s3: FlakyS3, tmp_path: Path) -> None:
-    s3.fault = _HalfFail()
-    source = write_problems(tmp_path, 12)
-    overrides = scripted_overrides(source, Path("unused"), "ray.address=none")
-    overrides = [o for o in overrides if not o.startswith("out=")] + ["out=s3://bucket/job"]
-    for _ in range(2):
-        jobs.label(load_config(LabelConfig, None, overrides), lambda state: None)
-    s3.fault = lambda method, path: "ok"
-    store = Store("s3://bucket/job")
-    check_exact_store(store, 12)
-    assert compact(store, rows=1000).num_after == 1
-    check_exact_store(store, 12)
-
-
 def test_a_store_that_is_gone_is_a_clear_stop(s3: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(store_module._RETRIES, "max_retries", 2)
     store = Store("s3://bucket/gone")
@@ -161,26 +122,6 @@ def test_a_store_that_never_answered_fails_at_first_contact(unknown: FlakyS3, fa
         assert part in message
     assert "Committed blocks" not in message
     assert "retry_timeout: 1s" in message  # of the request that failed
-
-
-def test_a_wrong_name_costs_seconds() -> None:
-    assert store_module._FIRST_RETRIES["retry_timeout"] == timedelta(seconds=store_module.FIRST_S)
-    assert store_module.FIRST_S <= 5
-
-
-def test_a_command_on_an_address_where_nobody_listens_says_what_to_check(
-    unknown: FlakyS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as taken:  # bound, not listening: every connection is refused
-        taken.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        for words in (["labels", "s3://bucket/x"], ["verify", "s3://bucket/x"]):
-            result = CliRunner().invoke(main, words)
-            assert result.exit_code == 2
-            assert (
-                f"the store cannot be reached, or accepts no request, at {address}" in result.output
-            )
 
 
 def test_a_bucket_is_asked_once_a_process_and_an_answer_of_any_kind_will_do(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_critic_hosted import hosted
 from tests.judge.test_judge_job import NUM_ROWS, answered, check, critic, run, write
 from tests.support.batch_server import FILE_FAULTS, BatchServer
-from tests.support.forked import Forked
 from tests.support.hosted_server import KEY, HostedServer
 
 ENGINE = "judge.policy.engine"
@@ -323,31 +320,4 @@ def test_stopped_at_any_step_each_request_is_paid_once(
         patch.undo()
         assert run(*command).exit_code == 0
         assert is_paid_once(server) and len(server.batches) == 1
-    check(out)
-
-
-@pytest.mark.slow
-def test_killed_ten_times_each_request_is_paid_once(
-    source: Path, tmp_path: Path, either: tuple[BatchServer, Callable[..., list[str]]]
-) -> None:
-    server, asking = either
-    rng, out = random.Random(0), tmp_path / "out"
-    with server:
-        more = (f"{ENGINE}.batch_requests=4", "journal_s=0.05", f"{ENGINE}.batch_poll_s=0.05")
-        command = asking(server, source, out, *BATCH, *more)
-        num_kills = 0
-        for _ in range(10):
-            seen = server.num_calls
-            job = Forked(*command, HOSTED_KEY=KEY)
-            deadline = time.monotonic() + 240
-            last = seen + rng.randint(2, 8)
-            while job.poll() is None and server.num_calls < last:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-            num_kills += job.poll() is None
-            job.kill()
-            job.communicate()
-        done = run(*command)
-        assert done.exit_code == 0, done.output
-        assert num_kills == 10 and is_paid_once(server)
     check(out)

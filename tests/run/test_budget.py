@@ -80,12 +80,6 @@ def test_a_job_stops_at_its_hours_with_its_own_exit_code(tmp_path: Path) -> None
     check_exact(tmp_path / "out", num_problems=40)
 
 
-def test_a_budget_that_is_not_reached_changes_nothing(tmp_path: Path) -> None:
-    report = label(tmp_path, "estimator.kind=bisect", "budget.max_tokens=100000000")
-    assert (report.stopped_by, report.num_blocks_left, report.num_items) == (None, 0, 40)
-    assert label(tmp_path, "estimator.kind=bisect").num_blocks_resumed == 10
-
-
 def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> None:
     label(tmp_path, "estimator.kind=bisect")
     out = tmp_path / "out"
@@ -100,15 +94,6 @@ def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> N
     shutil.rmtree(out / "plan")
     found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
     assert (found["num_blocks"], found["num_blocks_left"]) == (9, None)
-
-
-@pytest.mark.ray
-def test_a_job_on_ray_stops_and_goes_on(tmp_path: Path) -> None:
-    more = ["estimator.kind=fixed", SLOW, "ray.address=local", "ray.max_engines=1"]
-    first = label(tmp_path, *more, "budget.max_tokens=20000")
-    assert first.stopped_by is not None and first.num_blocks_left > 0
-    assert label(tmp_path, *more).num_blocks_left == 0
-    check_exact(tmp_path / "out", num_problems=40)
 
 
 def test_limits() -> None:

@@ -184,22 +184,6 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
         assert right not in output and wrong.read_text() not in output
 
 
-def test_wrong_addresses_and_paths_are_named(tmp_path: Path) -> None:
-    mine = [str(write_config(tmp_path))]
-    mine += scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
-    nowhere = f"127.0.0.1:{free_port()}"
-    submit = ["submit", "label", f"--address=http://{nowhere}", *mine]
-    for command, said in [
-        (submit, "no job server answers"),
-        ([*submit, "--address=ray://x:1"], "must be the address of the job server"),
-        ([*submit, "out=here"], "out='here': the cluster has another working folder"),
-        ([*submit, "--runtime-env=none.yaml"], "none.yaml: not a readable YAML file"),
-    ]:
-        result = CliRunner(env={"COLUMNS": "300"}).invoke(main, command)
-        assert result.exit_code == 2, result.output
-        assert said in " ".join(result.output.split())
-
-
 def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -36,22 +36,6 @@ def test_in_order_in_one_other_thread_and_to_whoever_asked() -> None:
     desk.close()
 
 
-def test_what_is_asked_while_it_works_is_done_too() -> None:
-    desk = Desk()
-
-    async def chain(number: int) -> int:
-        for _ in range(50):
-            number = await desk.run(lambda n: n + 1, number)
-            await asyncio.sleep(0)
-        return number
-
-    async def run() -> list[int]:
-        return await asyncio.gather(*map(chain, range(40)))
-
-    assert asyncio.run(run()) == [number + 50 for number in range(40)]
-    desk.close()
-
-
 def test_a_long_task_does_not_hold_back_the_answers_before_it() -> None:
     desk, release = Desk(), threading.Event()
 

@@ -128,14 +128,6 @@ def test_the_time_left_is_about_what_is_left(name: str) -> None:
     assert ratios[0] > 0.1 and ratios[-1] < 2.0  # too little where one problem takes long at last
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_never_far_more_and_never_nothing_while_work_is_open(name: str) -> None:
-    found, states = said(JOBS[name])
-    for (left, eta), state in zip(found, states, strict=True):
-        if eta is not None and state.num_items_done < state.num_items:
-            assert 0 < eta < 4 * (left + 15)
-
-
 def test_without_a_forecast_no_time_is_said() -> None:
     """Not what it would take if problems were done one after the other."""
     output = io.StringIO()

@@ -154,19 +154,6 @@ def test_a_pilot_first_learns_priors_where_the_job_will(tmp_path: Path) -> None:
     assert read_spent(Store(config.out)).num_tokens < 1.5 * found.num_tokens.expected
 
 
-@pytest.mark.slow
-def test_blocks_under_wide_priors_say_little_of_later_ones(tmp_path: Path) -> None:
-    more = ["estimator.kind=posterior", "estimator.pilot=1000000"]
-    config = load_config(LabelConfig, None, overrides(tmp_path, *more))
-    jobs.run_pilot(config, lambda state: None, num_problems=16)
-    found = jobs.forecast(config)
-    assert found is not None and found.still_learning
-    assert found.num_blocks_done == found.num_blocks  # nothing is left to cost less
-    assert not any("not learned yet" in text for _, text in found.lines())
-    longer = replace(found, num_blocks=found.num_blocks + 1)
-    assert any("not learned yet" in text for _, text in longer.lines())
-
-
 def test_prices_and_what_the_command_says(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     more = ["estimator.kind=fixed", "budget.price_per_million_tokens=1000000"]

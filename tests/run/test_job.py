@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 import mclabel
@@ -49,18 +47,6 @@ def test_a_job_labels_everything_and_a_rerun_finds_it_done(tmp_path: Path) -> No
     assert (again.num_blocks_resumed, again.num_items) == (5, 0)
 
 
-def test_a_lost_block_is_made_again_and_nothing_else(tmp_path: Path) -> None:
-    run(tmp_path / "out")
-    shards = sorted((tmp_path / "out" / "labels").iterdir())
-    before = [s.read_bytes() for s in shards]
-    shards[2].unlink()
-    report = run(tmp_path / "out", "policy.engine={kind: scripted, repeatable: false}")
-    assert (report.num_blocks_resumed, report.num_items) == (4, 4)
-    after = [s.read_bytes() for s in sorted((tmp_path / "out" / "labels").iterdir())]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, True, True]
-    check_exact(tmp_path / "out")
-
-
 def test_of_two_attempts_the_first_wins_whole(tmp_path: Path) -> None:
     run(tmp_path / "out")
     store = Store(str(tmp_path / "out"))
@@ -97,38 +83,10 @@ def test_shards_hold_the_documented_columns_and_no_secret(tmp_path: Path) -> Non
     assert str(Path.home()) not in json.dumps({k: v for k, v in metadata.items() if k != "config"})
 
 
-def test_torn_foreign_and_missing_shards_are_named(tmp_path: Path) -> None:
-    run(tmp_path / "out")
-    shard = sorted((tmp_path / "out" / "labels").iterdir())[0]
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ShardError, match=f"{shard.name}: damaged: it is cut off. Delete it"):
-        list(read_labels(Store(str(tmp_path / "out"))))
-    pq.write_table(pq.read_table(io.BytesIO(whole)).replace_schema_metadata({}), shard)
-    with pytest.raises(ShardError, match="schema version None; this mclabel reads 'labels'"):
-        list(read_labels(Store(str(tmp_path / "out"))))
-    with pytest.raises(ShardError, match="holds no labels"):
-        list(read_labels(Store(str(tmp_path))))
-    with pytest.raises(ShardError, match="no such folder"):
-        Store(str(tmp_path / "nowhere"))
-
-
 def test_rollouts_can_be_left_out(tmp_path: Path) -> None:
     run(tmp_path / "out", "keep_rollouts=false")
     assert not (tmp_path / "out" / "rollouts").exists()
     assert list(read_rollouts(Store(str(tmp_path / "out")))) == []
-
-
-def test_a_store_refuses_the_second_writer(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "s"), create=True)
-    assert store.create("a/b", b"one")
-    assert not store.create("a/b", b"two")
-    assert store.read("a/b") == b"one"
-    assert store.read("a/c") is None
-    assert store.names("a") == ["a/b"]
-    store.delete("a/b")
-    store.delete("a/b")
-    assert store.names("a") == []
 
 
 def test_a_local_model_is_known_by_its_weights(tmp_path: Path) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
-import time
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +12,7 @@ from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
 from mclabel.labeling.journal import LabelJournal, read_entry, rollout_line, solution_line
 from mclabel.run.shards import durable
 from mclabel.run.shards.journal import BlockJournal, delete_journal, read_journal, write_journal
-from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
-from tests.support.exactness import check_exact
-from tests.support.forked import Forked
-
-NUM_PROBLEMS = 6
 
 
 def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
@@ -168,100 +160,3 @@ def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Pat
     blocked.unlink()
     journal.flush()
     assert solutions_in(store, "b") == {("p", 3): SOLUTION}
-
-
-def start(out: Path, kind: str, *more: str) -> Forked:
-    """A job of one long block whose texts differ in every attempt."""
-    problems = out.parent / "problems.jsonl"
-    rows = [
-        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)}
-        for i in range(NUM_PROBLEMS)
-    ]
-    problems.write_text("\n".join(map(json.dumps, rows)))
-    return Forked(
-        *("label", "/dev/null", f"out={out}", "seed=1", f"problems.source={problems}"),
-        *("ray.address=none", "block_problems=6", f"estimator.kind={kind}"),
-        *("estimator.rollouts=12", *more),
-        "policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}",
-    )
-
-
-def journal_files(out: Path) -> list[Path]:
-    return sorted((out / "journals").rglob("*.gz"))
-
-
-def journaled(out: Path) -> dict[tuple[str | int, ...], str]:
-    """Text of every rollout in the journals, by completer, prefix and index."""
-    store = Store(str(out), create=True)
-    found: dict[tuple[str | int, ...], str] = {}
-    for block in {path.parent.name for path in journal_files(out)}:
-        rollouts = rollouts_in(store, block)
-        found |= {key: one.text for key, one in rollouts.items()}
-    return found
-
-
-def num_lines(out: Path) -> int:
-    """Completions in the journals, each as often as it is written."""
-    texts = [gzip.decompress(path.read_bytes()).decode() for path in journal_files(out)]
-    return sum(len(text.splitlines()) - 1 for text in texts)
-
-
-def journaled_solutions(out: Path) -> dict[str, Solution]:
-    """Every solution in the journals, by its id."""
-    (block,) = {path.parent.name for path in journal_files(out)}
-    return {one.id: one for one in solutions_in(Store(str(out)), block).values()}
-
-
-def wait_for_more(out: Path, known: Collection[object], job: Forked) -> None:
-    """Until the journals hold more rollouts than those."""
-    deadline = time.monotonic() + 60
-    while len(journaled(out)) <= len(known):
-        assert job.poll() is None, job.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-OTHER = "{model: other, cost: 2, engine: {kind: scripted, repeatable: false, delay_s: 0.3}}"
-BY_TWO = f"completers=[{{model: policy, cost: 1}}, {OTHER}]"
-BY = {"alone": [], "two": [BY_TWO]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "by"),
-    [
-        ("fixed", "two"),
-        ("bisect", "alone"),
-        ("posterior", "two"),
-        ("tree", "two"),
-    ],
-)
-def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
-    tmp_path: Path, kind: str, by: str
-) -> None:
-    out = tmp_path / "out"
-    sampled: dict[tuple[str | int, ...], str] = {}
-    for _ in range(2):
-        job = start(out, kind, "journal_s=0.1", *BY[by])
-        wait_for_more(out, sampled, job)
-        job.kill()
-        job.communicate()
-        found = journaled(out)
-        assert {key: found[key] for key in sampled} == sampled
-        sampled = found
-    # What bounds their size: no completion is written twice, however often attempts are killed.
-    assert num_lines(out) == len(sampled) + len(journaled_solutions(out))
-    solutions = journaled_solutions(out)
-    job = start(out, kind, *BY[by])
-    output, _ = job.communicate(timeout=120)
-    assert job.returncode == 0, output
-    check_exact(out, NUM_PROBLEMS)
-    assert not journal_files(out)
-    kept = {(r.completer, r.prefix_id, r.index): r.text for r in read_rollouts(Store(str(out)))}
-    assert len(kept) == len(list(read_rollouts(Store(str(out)))))
-    if kind == "fixed":  # wants the same whatever it is told
-        assert sampled and kept | sampled == kept
-    labeled = {row.solution.id: row.solution for row in read_labels(Store(str(out)))}
-    assert solutions and labeled | solutions == labeled
-    lines = (out / "progress.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["num_replayed"] >= len(solutions)

@@ -26,14 +26,12 @@ from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
 from mclabel.run.task import Block
-from mclabel.run.verify.run import verify
 from mclabel.run.worker import Worker
 from mclabel.search.config import SearchConfig
 from tests.support.exactness import check_exact
 from tests.support.forked import Forked
 from tests.support.job_processes import (
     last_state,
-    wait_for_journals,
     wait_for_work,
     worker_actors,
 )
@@ -84,29 +82,6 @@ def test_trees_through_ray_equal_those_in_process(tmp_path: Path) -> None:
         trees[address] = {tree.problem_id: tree for tree in read_trees(Store(str(out)))}
     assert trees["none"] == trees["local"]
     check_trees(trees["local"].values(), [f"p{i}" for i in range(12)])
-
-
-def test_a_search_whose_engine_is_killed_searches_every_problem_once(
-    tmp_path: Path, shared_cluster: str
-) -> None:
-    source, out = write_problems(tmp_path, 12), tmp_path / "out"
-    more = [f"ray.address={shared_cluster}", "journal_s=0.05"]
-    more += ["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"]
-    config = tmp_path / "search.yaml"
-    config.write_text("seed: 1\n")
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "mclabel", "search", str(config), *_search(source, out, *more)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    wait_for_journals(out, driver)
-    worker_actors()[0].kill()
-    output, _ = driver.communicate(timeout=240)
-    assert driver.returncode == 0, output
-    store = Store(str(out))
-    check_trees(read_trees(store), [f"p{i}" for i in range(12)])
-    assert verify(store).is_sound
 
 
 def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path) -> None:

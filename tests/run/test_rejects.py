@@ -15,9 +15,8 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import DataError
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.compact import compact
-from mclabel.run.shards.labels import committed_blocks, read_labels
 from mclabel.run.shards.store import Store
-from mclabel.run.tally import JobReport, JobState
+from mclabel.run.tally import JobReport
 from tests.support.exactness import check_exact
 
 LONG = "long " * 40
@@ -98,62 +97,6 @@ def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "rejects.jsonl").read_bytes() == before
 
 
-def test_the_file_is_right_after_a_kill_and_blocks_keep_their_names(tmp_path: Path) -> None:
-    write_rows(tmp_path)
-
-    def kill(state: JobState) -> None:
-        if state.num_blocks_done >= 2:
-            raise KeyboardInterrupt
-
-    blocks = "block_problems=1"
-    with pytest.raises(KeyboardInterrupt):
-        label(
-            tmp_path,
-            blocks,
-            "policy.engine={kind: scripted, max_context: 200, delay_s: 0.01}",
-            on_state=kill,
-        )
-    out = Store(str(tmp_path / "out"))
-    done = committed_blocks(out)
-    assert 0 < len(done) < 20
-    assert found(tmp_path)[:3] == EXPECTED[:3]
-    (tmp_path / "out" / "rejects.jsonl").unlink()  # as a kill in the wrong moment leaves it
-    assert label(tmp_path, blocks).num_rejected == 5
-    assert done < committed_blocks(out)
-    assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
-    check_exact(tmp_path / "out")
-
-
-@pytest.mark.ray
-def test_actors_leave_out_the_same_and_strict_stops_them(tmp_path: Path) -> None:
-    path = write_rows(tmp_path)
-    more = ["ray.address=local", "ray.max_engines=1"]
-    assert label(tmp_path, *more).num_rejected == 5
-    assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
-    with pytest.raises(DataError, match=r"problem (long|odd): "):
-        label(tmp_path, *more, "strict=true", f"out={tmp_path / 'strict'}")
-
-
-def test_a_note_of_an_attempt_that_lost_says_nothing(tmp_path: Path) -> None:
-    write_rows(tmp_path)
-    label(tmp_path)
-    out = Store(str(tmp_path / "out"))
-    for block in committed_blocks(out):
-        out.create(f"rejects/{block}.json", b"{}")
-    out.create("rejects/none.json", b"{}")
-    assert label(tmp_path).num_rejected == 5
-
-
-def test_a_mended_source_leaves_no_file(tmp_path: Path) -> None:
-    path = write_rows(tmp_path)
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join(lines[:6]))
-    assert label(tmp_path).num_rejected == 0
-    assert not (tmp_path / "out" / "rejects.jsonl").exists()
-
-
 @pytest.mark.parametrize(
     ("drop", "fault"),
     [
@@ -189,25 +132,6 @@ def test_strict_on_the_command_line_and_after_a_run_without(tmp_path: Path) -> N
     path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
     result = CliRunner().invoke(main, [*arguments, "--strict"])
     assert result.exit_code == 2 and "problem long was left out" in result.output
-
-
-def test_problems_without_a_given_solution_are_left_out(tmp_path: Path) -> None:
-    write_rows(tmp_path)
-    rows = [{"problem_id": f"p{i}", "solution": "Line 1 is sound.\n\\boxed{1}"} for i in range(19)]
-    solutions = tmp_path / "s.jsonl"
-    solutions.write_text("\n".join(map(json.dumps, [*rows, {"problem_id": "none", "steps": []}])))
-    report = label(tmp_path, f"solutions.path={solutions}")
-    assert report.counts["num_solutions"] == 19
-    assert {row.problem.id for row in read_labels(Store(str(tmp_path / "out")))} == {
-        f"p{i}" for i in range(19)
-    }
-    reasons = [(r["problem_id"], r["reason"]) for r in rejected(tmp_path)]
-    assert reasons[3:] == [
-        ("none", "unknown_problem"),
-        ("long", "no_solution"),
-        ("odd", "no_solution"),
-        ("p19", "no_solution"),
-    ]
 
 
 def test_a_job_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:

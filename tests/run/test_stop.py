@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.stop import SAME_S
-from mclabel.run.shards.store import Store
 from tests.support.job_processes import (
     EAGER,
     HANGS_S,
     VLLM,
     check_nothing_is_left,
     go_on,
-    last_state,
     shared_memory,
     start,
     vllm_engine,
@@ -26,36 +24,6 @@ from tests.support.job_processes import (
 )
 
 RAY = pytest.param("local", marks=pytest.mark.ray)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("address", ["none", RAY])
-def test_once_keeps_what_is_whole_and_says_how_to_resume(
-    tmp_path: Path, address: str, number: signal.Signals
-) -> None:
-    out = tmp_path / "out"
-    job = start(tmp_path, address)
-    wait_for_work(out, job)
-    memory = shared_memory(job)
-    if number == signal.SIGINT:  # a terminal sends it to all of the group
-        os.killpg(job.pid, number)
-    else:
-        job.send_signal(number)
-    output, _ = job.communicate(timeout=60)
-    assert job.returncode == 128 + number, output
-    said = " ".join(output.split())
-    assert f"stopped by {number.name}: completed work is kept. Run the same command again" in said
-    assert "Traceback" not in output
-    check_nothing_is_left(job, memory)
-    assert list((out / "journals").rglob("*.gz"))
-    assert not list((out / "drivers").glob("*"))
-    labels = [name.split("/")[1].split(".")[0] for name in Store(str(out)).names("labels")]
-    rollouts = [name.split("/")[1].split(".")[0] for name in Store(str(out)).names("rollouts")]
-    assert sorted(labels) == sorted(rollouts)  # none was cut between the two
-    assert not {p.parent.name for p in (out / "journals").rglob("*.gz")} & set(labels)
-    go_on(tmp_path)
-    assert last_state(out)["num_replayed"] > 0
 
 
 @pytest.mark.slow

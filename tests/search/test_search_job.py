@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from mclabel.search import SEARCHES
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.scorers import make_scorer
-from tests.support.forked import Forked
 from tests.support.scripted_jobs import write_problems
 from tests.support.searches import check_trees
 
@@ -144,38 +141,6 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
     assert len((out / "rejects.jsonl").read_text().splitlines()) == 2
 
 
-@pytest.mark.slow
-def test_killed_four_times_every_problem_is_searched_once(tmp_path: Path) -> None:
-    rng, out, count = random.Random(1), tmp_path / "out", 12
-    source = write_problems(tmp_path, count)
-    keys = [f"problems.source={source}", f"out={out}", "block_problems=3", "journal_s=0.05"]
-    keys += ["scorer=constant", "seed=1"]
-    keys += ["search=beam", "search.n=4", "search.width=2", "policy.max_tokens=1000"]
-    keys += ["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"]
-    for _ in range(4):
-        job = Forked("search", "/dev/null", *keys)
-        wait_s = rng.uniform(0.5, 3)
-        seen = len(list(out.glob("journals/**/*"))) if out.exists() else 0
-        deadline = time.monotonic() + 120
-        while job.poll() is None and time.monotonic() < deadline:
-            now = len(list(out.glob("journals/**/*"))) if out.exists() else 0
-            if now > seen:
-                time.sleep(wait_s / 10)
-                break
-            time.sleep(0.02)
-        job.kill()
-        job.communicate()
-    done = run("search", "/dev/null", *keys)
-    assert done.exit_code == 0, done.output
-    store = Store(str(out))
-    check_trees(read_trees(store), [f"p{i}" for i in range(count)])
-    assert len(store.names("trees")) == len(store.names("labels")) == count // 3
-    num_replayed = sum(tree.cost.num_replayed for tree in read_trees(store))
-    assert num_replayed > 0
-    assert f"Interruptions: {num_replayed:,} of the sampled tokens were taken over" in done.output
-    assert verify(store).is_sound
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -193,32 +158,6 @@ def test_bad_input_is_one_clear_word(tmp_path: Path, keys: list[str], message: s
     result = run(*arith(tmp_path / "out", *keys))
     assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_damaged_trees_are_found_and_searched_again(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert run(*arith(out)).exit_code == 0
-    (tree,) = out.glob("trees/*.parquet")
-    before = list(read_trees(Store(str(out))))
-    content = bytearray(tree.read_bytes())
-    content[len(content) // 2] ^= 1
-    tree.write_bytes(bytes(content))
-    checked = run("verify", str(out))
-    said = " ".join(checked.output.split())
-    assert checked.exit_code and "run `mclabel search` again with the same settings" in said
-    compacted = run("compact", str(out))
-    assert compacted.exit_code == 2 and "so its shards are not merged" in " ".join(
-        compacted.output.split()
-    )
-    tree.unlink()
-    next(out.glob("labels/*.parquet")).unlink()
-    again = run(*arith(out))
-    assert again.exit_code == 0, again.output
-    assert {tree.problem_id for tree in read_trees(Store(str(out)))} == {
-        tree.problem_id for tree in before
-    }
-    assert run("verify", str(out)).exit_code == 0
 
 
 def test_a_dry_run_checks_and_forecasts_and_writes_nothing(tmp_path: Path) -> None:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import pickle
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.core.errors import MclabelError
-from mclabel.report.viewer.index import Follower, Index
-from mclabel.report.viewer.server import Scorers, make_app
-from mclabel.run.kinds import find_runs
 from tests.support.broken_inputs import World
 from tests.support.hostile_models import hostile_models
 from tests.support.hostile_runs import SCRIPT, Touches, hostile_configurations, hostile_runs
@@ -114,29 +106,6 @@ def in_their_folder(stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> Iter
     assert MODULE not in sys.modules
 
 
-def test_there_are_enough(stranger: Stranger) -> None:
-    assert len(stranger.runs) >= 40 and len(stranger.configurations) >= 40
-
-
-UNFIT = {"score by it", "eval labels, exact", "eval processbench"}
-"""Verbs that refuse a run of the scripted policy, whatever else is in it."""
-
-
-@pytest.mark.parametrize("verb", sorted(VERBS.keys() - UNFIT))
-def test_each_verb_makes_something_of_the_run_without_harm(
-    stranger: Stranger, tmp_path: Path, verb: str
-) -> None:
-    run = shutil.copytree(stranger.world["run"], tmp_path / "run")
-    arguments = VERBS[verb](stranger.world, str(run), str(tmp_path / "out"))
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
-
-
-def test_the_viewer_shows_the_run_without_harm(stranger: Stranger) -> None:
-    answers = _looked_at(stranger.world["run"])
-    assert len(answers) > 10 and {status for status, _, _ in answers.values()} == {200}
-
-
 def test_a_training_is_not_resumed_from_pickles(stranger: Stranger, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["train", stranger.world["train.yaml"], f"labels=[{stranger.world['arith']}]"]
@@ -172,22 +141,6 @@ def test_hostile_runs_run_nothing(stranger: Stranger, tmp_path: Path, verb: str)
     assert not faults
 
 
-def test_the_viewer_runs_nothing(stranger: Stranger) -> None:
-    faults = {}
-    for name, run in stranger.runs.items():
-        try:
-            answers = _looked_at(str(run))
-        except MclabelError:  # which `mclabel view` prints
-            continue
-        if stranger.canary.exists():
-            faults[name] = "the canary is there"
-            stranger.canary.unlink()
-        for path, (status, kind, _) in answers.items():
-            if status not in (200, 404) or kind != "application/json":
-                faults[name] = f"{path}: {status} {kind}"
-    assert not faults
-
-
 @pytest.mark.parametrize("verb", CONFIGURED)
 def test_hostile_configurations_run_nothing(stranger: Stranger, tmp_path: Path, verb: str) -> None:
     faults = {}
@@ -200,51 +153,3 @@ def test_hostile_configurations_run_nothing(stranger: Stranger, tmp_path: Path, 
             if fault is not None:
                 faults[f"{name}: {' '.join(command)}"] = fault
     assert not faults
-
-
-def _looked_at(run: str) -> dict[str, tuple[int, str, bytes]]:
-    """All that the viewer shows of a run: status, type and body of each answer."""
-    index = Index([one for one in find_runs([run]) if one.kind == "labels"])
-    scorers = Scorers({"theirs": run} if (Path(run) / "model").is_dir() else {})
-    try:
-        index.refresh()
-        app = make_app(index, Follower(index), scorers, token="t")
-        found = {"state": _asked(app, "state"), "summary": _asked(app, "summary")}
-        found["solutions"] = _asked(app, "solutions")
-        rows = json.loads(found["solutions"][2]).get("rows", [])
-        for row in rows[:2]:
-            about = {"run": 0, "id": row["solution_id"], "step": 0, "what": "problem"}
-            for what in ("solution", "rollouts", "grades", "text", "scores"):
-                found[f"{what} {row['solution_id']}"] = _asked(app, what, **about)
-        return found
-    finally:
-        scorers.close()
-        index.close()
-
-
-def _asked(app: Any, name: str, **query: object) -> tuple[int, str, bytes]:
-    """An answer of the viewer's application, asked without a socket."""
-    sent: list[dict[str, Any]] = []
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "GET",
-        "path": f"/api/{name}",
-        "raw_path": f"/api/{name}".encode(),
-        "root_path": "",
-        "scheme": "http",
-        "query_string": urlencode(query).encode(),
-        "headers": [(b"host", b"127.0.0.1"), (b"cookie", b"mclabel_80=t")],
-        "server": ("127.0.0.1", 80),
-    }
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    asyncio.run(app(scope, receive, send))
-    headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
-    body = b"".join(one.get("body", b"") for one in sent[1:])
-    return sent[0]["status"], headers["content-type"], body

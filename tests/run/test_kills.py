@@ -1,0 +1,172 @@
+"""Jobs that are killed or stopped, and begun again: what was written is kept, each result is once.
+
+Each job has one such test in the plain run, in its own folder. Random faults are in `test_chaos`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mclabel.labeling.journal import read_entry
+from mclabel.prm.scoring.score import PRM
+from mclabel.run.shards.journal import parse_journal
+from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.store import Store
+from mclabel.run.shards.trees import read_trees
+from mclabel.run.verify.run import verify
+from tests.support.exactness import check_exact
+from tests.support.forked import Forked
+from tests.support.job_processes import last_state
+from tests.support.labelled import train_tiny_prm
+from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.searches import check_trees
+
+COUNT = 6
+"""Problems, all in one block."""
+SLOW = "{kind: scripted, repeatable: false, delay_s: 0.3}"
+"""An engine whose texts differ in every attempt."""
+NUM_ROWS = 120
+"""Solutions to be scored, in blocks of two."""
+Content = dict[str, bytes]
+
+
+def _label(kind: str, *more: str) -> Callable[[Path], list[str]]:
+    def command(folder: Path) -> list[str]:
+        keys = scripted_overrides(write_problems(folder, COUNT), folder / "out", *more)
+        keys += [f"estimator.kind={kind}", "estimator.rollouts=12", f"block_problems={COUNT}"]
+        keys += ["journal_s=0.1", f"policy.engine={SLOW}"]
+        return ["label", "/dev/null", *keys]
+
+    return command
+
+
+def _search(folder: Path) -> list[str]:
+    keys = [f"problems.source={write_problems(folder, COUNT)}", f"out={folder / 'out'}"]
+    keys += ["scorer=constant", "search=beam", "search.n=4", "search.width=2"]
+    keys += ["policy.max_tokens=1000", f"policy.engine={SLOW}", "ray.address=none"]
+    return ["search", "/dev/null", *keys, f"block_problems={COUNT}", "journal_s=0.05"]
+
+
+def _score(folder: Path) -> list[str]:
+    prm, source = folder / "prm", folder / "in.jsonl"
+    if not source.exists():
+        train_tiny_prm(folder)
+        lines = [f"{n} + 1 = {n + 1}\nThe answer is {n + 1}." for n in range(NUM_ROWS)]
+        rows = [{"number": n, "problem": "How many?", "solution": s} for n, s in enumerate(lines)]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return ["score", str(prm), str(source), "-o", str(folder / "out.jsonl"), "block_solutions=2"]
+
+
+def _check_labels(folder: Path, kept: Content, *, all_rollouts: bool = False) -> None:
+    """No completion was written twice, and labels rest on those that were written."""
+    store = Store(str(folder / "out"))
+    check_exact(folder / "out", COUNT)
+    entries = list(chain.from_iterable(parse_journal(one, read_entry) for one in kept.values()))
+    assert len({entry.key for entry in entries}) == len(entries)
+    solutions = [row.solution for row in read_labels(store)]
+    rollouts = list(read_rollouts(store))
+    assert len({(r.completer, r.prefix_id, r.index) for r in rollouts}) == len(rollouts)
+    for entry in entries:
+        if entry.key[0] == "solution":
+            assert entry.content.solution in solutions
+        elif all_rollouts:
+            assert entry.content.rollout.text in {one.text for one in rollouts}
+    assert last_state(folder / "out")["num_replayed"] > 0
+
+
+def _check_trees(folder: Path, kept: Content) -> None:
+    store = Store(str(folder / "out"))
+    trees = list(read_trees(store))
+    check_trees(trees, [f"p{i}" for i in range(COUNT)])
+    assert sum(tree.cost.num_replayed for tree in trees) > 0
+
+
+def _check_scores(folder: Path, kept: Content) -> None:
+    found = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert [row["number"] for row in found] == list(range(NUM_ROWS))
+    problems, solutions = ([row[name] for row in found] for name in ("problem", "solution"))
+    for row, scores in zip(found, PRM.load(folder / "prm").score(problems, solutions), strict=True):
+        assert row["scores"] == pytest.approx(scores, abs=1e-5)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, the folder in which it works, and what must hold in the end."""
+
+    command: Callable[[Path], list[str]]
+    check: Callable[[Path, Content], None]
+    folder: str = "out"
+
+
+OTHER = f"completers=[{{model: policy, cost: 1}}, {{model: other, cost: 2, engine: {SLOW}}}]"
+HERE, RAY = "ray.address=none", ("ray.address=local", "ray.max_engines=1")
+JOBS = {
+    "fixed by two models": Job(
+        _label("fixed", HERE, OTHER),
+        lambda folder, kept: _check_labels(folder, kept, all_rollouts=True),
+    ),
+    "bisect": Job(_label("bisect", HERE), _check_labels),
+    "posterior by two models": Job(_label("posterior", HERE, OTHER), _check_labels),
+    "tree by two models": Job(_label("tree", HERE, OTHER), _check_labels),
+    "fixed on Ray": Job(_label("fixed", *RAY), _check_labels),
+    "search": Job(_search, _check_trees),
+    "score": Job(_score, _check_scores, "out.jsonl.partial"),
+}
+
+
+def written(out: Path) -> Content:
+    """Journals and shards, of which none may be lost."""
+    paths = chain(out.glob("journals/*/*.gz"), out.glob("opinions/*.parquet"))
+    return {path.name: path.read_bytes() for path in paths}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        *((name, signal.SIGKILL) for name in JOBS if "Ray" not in name),
+        *((name, signal.SIGINT) for name in ("fixed by two models", "search", "score")),
+        ("bisect", signal.SIGTERM),
+        pytest.param("fixed on Ray", signal.SIGTERM, marks=pytest.mark.ray),
+    ],
+)
+def test_what_was_written_is_kept_and_each_result_is_there_once(
+    name: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    job = JOBS[name]
+    command, out, kept = job.command(tmp_path), tmp_path / job.folder, Content()
+    for _ in range(2):
+        process, deadline = Forked(*command), time.monotonic() + 240
+        while len(written(out)) <= len(kept):
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        output, _ = process.communicate(60)
+        if number == signal.SIGKILL:
+            assert process.returncode == -number
+        else:
+            said = f"stopped by {number.name}: completed work is kept. Run the same command again"
+            assert process.returncode == 128 + number and said in " ".join(output.split())
+            assert "Traceback" not in output and not list(out.glob("drivers/*"))
+            assert psutil.wait_procs(started, 60)[1] == []
+        found = written(out)
+        assert kept.items() <= found.items()
+        kept = found
+    assert not list(out.glob("labels/*")) and not (tmp_path / "out.jsonl").exists()
+    last = Forked(*command)
+    output, _ = last.communicate(240)
+    assert last.returncode == 0, output
+    job.check(tmp_path, kept)
+    if job.folder == "out":
+        assert written(out) == {} and verify(Store(str(out))).is_sound
