@@ -1,27 +1,24 @@
-"""No pattern that meets a model's text takes more time than grows with the text's length."""
+"""No pattern that meets a model's text takes more steps than the text is long, times a constant."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import json
-import math
 import re
 import resource
-import signal
 import subprocess
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import mclabel
+from tests.support.ambiguity import Analysis
 from tests.support.attacks import Attack, attacks
+from tests.support.regex_steps import Steps, TooManySteps
 
 HANGING = [
     ("no real solutions because the discriminant is -3", "7"),
@@ -33,10 +30,9 @@ HANGING = [
 ]
 """Each took minutes or more in the caller's own process."""
 ROOT = Path(mclabel.__file__).parent
-LIMIT_S, MAX_S = 0.05, 2.0
-"""What takes less for `SIZE` characters is not slow; what takes more than the latter is."""
-NUM_ATTACKS = 80
-SIZE = 20_000
+MAX_STEPS = 40_000
+NUM_ATTACKS = 100
+SIZE = 60
 _CALLS = frozenset("match fullmatch search findall finditer sub subn split".split())
 
 
@@ -95,51 +91,80 @@ def _calls(source: str) -> dict[str, frozenset[str]]:
     return {name: frozenset(calls) for name, calls in found.items()}
 
 
-def seconds(call: Callable[[Any], Any], text: Any) -> float:
-    """Seconds of a processor that a call and what it yields take; infinity beyond `MAX_S`."""
+def slow_attack(pattern: Pattern) -> tuple[str, Attack, list[int]] | None:
+    """A call, an attack, and the steps it takes at lengths that double, if they more than double.
 
-    def end(*_: object) -> None:
-        raise TimeoutError
-
-    before, began = signal.signal(signal.SIGVTALRM, end), time.process_time()
-    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_S)
-    try:
-        found = call(text)
-        if isinstance(found, Iterator):
-            deque(found, 0)
-    except TimeoutError:
-        return math.inf
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-    return time.process_time() - began
-
-
-def _like(pattern: Pattern, text: str) -> str | bytes:
-    return text if isinstance(pattern.pattern.pattern, str) else text.encode()
-
-
-def slow_attack(pattern: Pattern) -> tuple[str, Attack] | None:
-    """A call and an attack under which a pattern takes more than linear time, if one is found."""
+    A fixed number of steps at the beginning is allowed for: growth is that of what is added.
+    """
+    counter = Steps(pattern.pattern, MAX_STEPS)
+    count = {
+        "match": counter.match, "fullmatch": counter.full_match, "search": counter.search,
+    }  # fmt: skip
     for attack in attacks(pattern.pattern, number=NUM_ATTACKS):
-        short, text = (_like(pattern, attack.text(size)) for size in (SIZE // 4, SIZE))
-        for name in sorted(pattern.calls):
-            is_one = name in ("match", "fullmatch", "search")
-            call = getattr(pattern.pattern, name if is_one else "finditer")
-            took = seconds(call, text)
-            if took > LIMIT_S and took > 8 * seconds(call, short):
-                return name, attack
+        for call in sorted(pattern.calls):
+            steps = []
+            try:
+                for size in (SIZE, 2 * SIZE, 4 * SIZE):
+                    steps.append(count.get(call, counter.find_all)(attack.text(size)))
+            except TooManySteps:
+                return call, attack, [*steps, MAX_STEPS]
+            if steps[2] - steps[1] > 2.6 * (steps[1] - steps[0]) + 16 * SIZE:
+                return call, attack, steps
     return None
+
+
+@pytest.fixture(autouse=True)
+def _recursion_limit() -> Iterator[None]:
+    """Counting steps needs deep recursion, on which other tests must not come to rest."""
+    before = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(before)
 
 
 PATTERNS = list(package_patterns())
 
 
+BY_HAND = {
+    "mclabel.answers.reading.groups._MATRIX": "its body ends at the next begin or end",
+    "mclabel.data.statements._BEGINS_CODE": "it is given MAX_FIRST characters of one line",
+    "mclabel.judge.critic.verdicts._CODE": "its body ends at the next three backticks",
+    "mclabel.answers.reading.normalize._OVER": r"what stands before \over holds no \over",
+}
+"""Patterns with a look-ahead at a whole word, which the proof does not see, and why they are
+linear nevertheless: these are attacked."""
+
+
 @pytest.mark.parametrize("module", dict.fromkeys(one.module for one in PATTERNS))
-def test_time_grows_with_the_length_and_no_faster(module: str) -> None:
+def test_steps_grow_with_the_length_and_no_faster(module: str) -> None:
     for pattern in PATTERNS:
         if pattern.module == module:
-            assert slow_attack(pattern) is None, pattern.name
+            search = bool(pattern.calls - {"match", "fullmatch"})
+            if Analysis(pattern.pattern, search=search).stumbling_word() is not None:
+                assert pattern.name in BY_HAND
+                assert slow_attack(pattern) is None, pattern.name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "search", "is_linear"),
+    [
+        (r"(?:\s|[a-z]+)+", False, False),
+        (r"(a|a)*b", False, False),
+        (r"(a*)*b", False, False),
+        (r"a*b?a*c", False, False),
+        (r"a*+a*+b", False, True),
+        (r"(a|b)*c", False, True),
+        (r"\s+$", True, False),
+        (r"(?<!\s)\s++$", True, True),
+        (r"\d+x", True, False),
+        (r"\d+", True, True),
+        (r"\([^()]*,[^()]*\)", True, False),
+        (r"\([^(),]*+,[^()]*+\)", True, True),
+        (r"[a-z]+ [a-z]+!", False, True),
+    ],
+)
+def test_the_proof_tells_slow_patterns(pattern: str, search: bool, is_linear: bool) -> None:
+    word = Analysis(re.compile(pattern), search=search).stumbling_word()
+    assert (word is None) is is_linear
 
 
 @pytest.mark.parametrize(
