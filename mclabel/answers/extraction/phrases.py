@@ -215,7 +215,7 @@ _IDEOGRAPHS = re.compile(
     r"[\u0600-\u0669\u066e-\u06ff\u0900-\u0eff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff60]++"
 )
 """Letters and signs that may stand beside a number without a space."""
-_MYRIADS = re.compile(r"\d++(?:\.\d++)?+ ?[万萬亿億]++")
+_MYRIADS = re.compile(r"(?<![\d.])\d++(?:\.\d++)?+ ?[万萬亿億]++")
 """A number in units of ten thousand or of a hundred million: `1.2万`."""
 
 
