@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import sys
 import tracemalloc
 from pathlib import Path
@@ -22,11 +21,9 @@ from mclabel.core.records import LabeledSolution
 from mclabel.core.stats.pool import pool_mean
 from mclabel.data.readers.solutions import read_selected
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.shards.labels import commit_block, read_labels
+from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
-from mclabel.run.tally import JobState
 from mclabel.select.job import SelectConfig, SelectReport
-from tests.support.forked import Forked
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 NUM_PROBLEMS, EACH = 6, 5
@@ -203,21 +200,6 @@ def test_what_was_chosen_before_is_left_out(tmp_path: Path, pool: Path) -> None:
     assert "exclude leaves nothing of it. Give a larger pool" in said
 
 
-def test_the_same_whatever_the_order_of_shards(tmp_path: Path) -> None:
-    rows = arith_rows(24, per_problem=3)
-    contents = []
-    for name, order in (("pool", (0, 8, 16)), ("turned", (16, 0, 8))):
-        store = Store(str(tmp_path / name / "pool"), create=True)
-        for block, start in enumerate(order):
-            commit_block(store, f"{block:016d}", "test", rows[start : start + 8], None, {})
-        out = tmp_path / name / "next.parquet"
-        config = {"solutions": str(tmp_path / name / "pool"), "out": str(out), "rule": "uniform"}
-        report = jobs.select(SelectConfig(**config, budget=7))  # type: ignore[arg-type]
-        assert (report.num_pool, report.num_drawn) == (24, 7)
-        contents.append(manifest(out))
-    assert contents[0] == contents[1]
-
-
 @pytest.fixture(scope="module")
 def prm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("prm")
@@ -260,46 +242,6 @@ def test_a_killed_selection_is_resumed(
             assert ended.exit_code == EXIT_INTERRUPTED
         assert not out.exists()
     assert manifest(select(pool, out, *options, budget=6)) == manifest(whole)
-
-
-KILLED_AFTER_A_BLOCK = """
-import os, signal, sys, threading
-from mclabel.cli import main
-from mclabel.judge import task
-commit, first = task.commit_opinions, threading.Lock()  # blocks are committed in threads
-def last(*given, **named):
-    with first:
-        commit(*given, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-task.commit_opinions = last
-main(sys.argv[1:])
-"""
-
-
-@pytest.mark.slow
-def test_a_selection_that_was_killed_while_it_scored_is_resumed(tmp_path: Path, prm: Path) -> None:
-    pool = write_run(tmp_path / "pool", arith_rows(260, per_problem=20, seed=1))  # two blocks
-    options = ("--rule", "uncertain", "--prm", prm, "--budget", 30)
-    out = tmp_path / "next.parquet"
-    (tmp_path / "killed.py").write_text(KILLED_AFTER_A_BLOCK)
-    ended = Forked(tmp_path / "killed.py", "select", pool, *options, "-o", out)
-    output, _ = ended.communicate()
-    assert ended.returncode == -signal.SIGKILL, output
-    left = sorted(tmp_path.glob("next.parquet*"))
-    assert [path.name for path in left] == ["next.parquet.scores.jsonl.partial"]
-    assert list((left[0] / "opinions").glob("*.parquet"))
-    states: list[JobState] = []
-    config = {"solutions": pool, "out": str(out), "rule": "uncertain", "prm": str(prm)}
-    jobs.select(SelectConfig(**config, budget=30), states.append)  # type: ignore[arg-type]
-    assert 0 < states[-1].num_items_resumed < 260
-    whole = select(pool, tmp_path / "whole.parquet", *options[:-2], budget=30)
-    # the last digits of a score depend on what is in its batch
-    assert manifest(out) == _rounded(manifest(whole))
-
-
-def _rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: pytest.approx(v, abs=1e-5) if k in ("key", "score") and v is not None else v
-             for k, v in row.items()} for row in rows]  # fmt: skip
 
 
 def _killed(*_: Any, **__: Any) -> None:
@@ -383,17 +325,6 @@ def test_a_budget_that_leaves_nothing_to_the_rule(tmp_path: Path, pool: Path) ->
         given = ("--scores", tmp_path / "scores.jsonl", "-o", tmp_path / f"{budget}.parquet")
         found = mclabel("select", pool, "--rule", "uncertain", "--budget", budget, *given)
         assert found.exit_code == 0 and ("leaves nothing to the rule" in found.output) == is_said
-
-
-def test_a_pool_that_the_prm_cannot_score(tmp_path: Path, prm: Path) -> None:
-    rows = [{"problem": "Q", "steps": ["1 + 1 = 2 " * 2000], "outcome": "wrong"}]
-    pool = write(tmp_path / "pool.jsonl", rows)
-    said = refused(
-        *("select", pool, "-o", tmp_path / "next.parquet", "--rule", "convincing"),
-        *("--prm", prm, "--budget", 1),
-    )
-    assert "none of its 1 rows can be scored" in said and "more than max_tokens" in said
-    assert [path.name for path in tmp_path.iterdir()] == ["pool.jsonl"]
 
 
 def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:

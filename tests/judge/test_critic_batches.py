@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_critic_hosted import hosted
 from tests.judge.test_judge_job import NUM_ROWS, answered, check, critic, run, write
 from tests.support.batch_server import FILE_FAULTS, BatchServer
-from tests.support.forked import Forked
 from tests.support.hosted_server import KEY, HostedServer
 
 ENGINE = "judge.policy.engine"
@@ -81,20 +78,6 @@ def test_expired_and_cancelled_batches_are_used_and_the_rest_is_asked_again(
     check(tmp_path / "out")
     assert "is expired: 10 of its 48 requests have answers" in caplog.text
     assert "other 33 are asked again in a new batch (71 since the start)" in caplog.text
-
-
-def test_failed_requests_are_asked_again_or_are_failed_answers(
-    source: Path, tmp_path: Path
-) -> None:
-    """As without batches: a busy server is asked again, a refusal is a failed answer."""
-    with batch_server() as server:
-        server.row_faults += [429, 500, 400]
-        done = run(*critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK))
-        assert done.exit_code == 0, done.output
-        output = " ".join(done.output.split())
-        assert "refuses the request: no (HTTP 400)" in output
-        assert sizes(server)[0] == 48 and sum(sizes(server)[1:]) >= 2
-        assert set(server.paid.values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -257,14 +240,6 @@ def test_a_server_without_batches_is_refused_in_one_line(source: Path, tmp_path:
     assert "batch=true: needs one endpoint, but endpoints has 2" in " ".join(done.output.split())
 
 
-def test_an_answer_that_gets_lost_makes_no_second_batch(source: Path, tmp_path: Path) -> None:
-    with batch_server() as server:
-        server.lose_creations = 1
-        done = run(*critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK))
-        assert done.exit_code == 0, done.output
-        assert len(server.batches) == 1 and is_paid_once(server)
-
-
 @pytest.fixture(params=["openai", "hosted"])
 def either(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -323,31 +298,4 @@ def test_stopped_at_any_step_each_request_is_paid_once(
         patch.undo()
         assert run(*command).exit_code == 0
         assert is_paid_once(server) and len(server.batches) == 1
-    check(out)
-
-
-@pytest.mark.slow
-def test_killed_ten_times_each_request_is_paid_once(
-    source: Path, tmp_path: Path, either: tuple[BatchServer, Callable[..., list[str]]]
-) -> None:
-    server, asking = either
-    rng, out = random.Random(0), tmp_path / "out"
-    with server:
-        more = (f"{ENGINE}.batch_requests=4", "journal_s=0.05", f"{ENGINE}.batch_poll_s=0.05")
-        command = asking(server, source, out, *BATCH, *more)
-        num_kills = 0
-        for _ in range(10):
-            seen = server.num_calls
-            job = Forked(*command, HOSTED_KEY=KEY)
-            deadline = time.monotonic() + 240
-            last = seen + rng.randint(2, 8)
-            while job.poll() is None and server.num_calls < last:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-            num_kills += job.poll() is None
-            job.kill()
-            job.communicate()
-        done = run(*command)
-        assert done.exit_code == 0, done.output
-        assert num_kills == 10 and is_paid_once(server)
     check(out)

@@ -231,16 +231,6 @@ def test_an_error_with_the_status_of_a_success_is_shown(
     assert is_asked_again or "The provider broke." in opinion.reason
 
 
-def test_a_cut_answer_is_asked_for_once_more_with_more_tokens(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
-    with HostedServer(answered) as server:
-        shown(hosted(server, source, out, f"judge.max_tokens={NUM_TOKENS - 1}"))
-        budgets = [body["max_completion_tokens"] for body in server.bodies[1:]]
-    assert budgets == [NUM_TOKENS - 1] * 2 + [2 * (NUM_TOKENS - 1)] * 2
-    answers = OpinionRun.read(str(out)).opinions["1"].answers
-    assert [one.finish_reason for one in answers] == ["length"] * 2 + ["stop"] * 2
-
-
 @pytest.mark.parametrize(
     ("server", "more", "message"),
     [
@@ -309,18 +299,6 @@ def test_an_account_that_cannot_pay_stops_the_job_at_once(
         server.errors.clear()
         shown(command)
     check(out, 2)
-
-
-def test_a_limit_of_the_rate_is_waited_for_at_the_start_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 0.0)
-    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
-    with HostedServer(answered) as server:
-        server.errors += [(429, "rate_limit_exceeded")] * 3
-        shown(hosted(server, source, out))
-        assert len(server.bodies) == 3 + 1 + 2 * 4
-    check(out, 4)
 
 
 def test_a_wrong_key_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

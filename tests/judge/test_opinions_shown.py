@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -67,11 +66,6 @@ def test_what_needs_labels_says_that_a_run_holds_opinions(
     assert "holds opinions" in said and "`mclabel show` prints them" in said
 
 
-def test_a_report_of_a_folder_leaves_opinions_out(source: Path, tmp_path: Path) -> None:
-    run("judge", source, "-o", tmp_path / "runs" / "opinions")
-    assert "is not a run" in run("report", tmp_path / "runs", code=2)
-
-
 def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run("judge", source, "-o", out)
@@ -88,35 +82,12 @@ def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
     assert "damaged" not in run("verify", out)
 
 
-def test_verify_writes_the_manifest_of_opinions_again(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run("judge", source, "-o", out)
-    before, whole = run("show", out), json.loads((out / "run.json").read_text())
-    (out / "run.json").unlink()
-    assert "missing, though shards carry its configuration" in run("verify", out, code=1)
-    run("verify", out, "--restore-manifest")
-    assert json.loads((out / "run.json").read_text()) == whole and run("show", out) == before
-
-
 def label(folder: Path, *more: str) -> Path:
     """A run of the scripted policy, whose problems are in a file."""
     out = folder / "labels"
     overrides = scripted_overrides(folder / "problems.jsonl", out, "ray.address=none", *more)
     run("label", write_config(folder), *overrides)
     return out
-
-
-def test_labels_counts_what_a_combined_run_keeps(tmp_path: Path) -> None:
-    write_problems(tmp_path, 6)
-    labels, out, combined = label(tmp_path), tmp_path / "out", tmp_path / "combined"
-    run("judge", labels, "-o", out, *CRITIC)
-    run("combine", labels, out, "-o", combined, "--rule", "same_location")
-    rows = list(read_labels(Store(str(combined))))
-    kept = sum(bool(row.consensus and row.consensus.kept) for row in rows)
-    assert 0 < kept < len(rows)
-    assert re.search(rf"kept by the consensus +{kept} *\n", run("labels", combined))
-    assert json.loads(run("labels", combined, "--json"))["num_kept"] == kept
-    assert "kept by" not in run("labels", labels)
 
 
 def test_solutions_that_came_after_the_judge_are_called_not_judged(tmp_path: Path) -> None:

@@ -101,14 +101,6 @@ def test_free_rollouts_make_values_better() -> None:
     assert (together**2).mean() < (alone**2).mean()
 
 
-def test_the_group_alone_gives_values_for_nothing() -> None:
-    groups, values = estimated(60, {"kind": "outcome"})
-    assert all(one.num_tokens == one.num_rollouts == 0 for one in values)
-    known = errors(groups, values)
-    assert len(known) > 60 * SIZE  # the bare problem, and more
-    assert any(None in own.values for one in values for own in one.solutions)
-
-
 def test_an_outcome_is_no_evidence_of_its_own_solution() -> None:
     """Two solutions alike in all but the outcome see each other's, and never their own."""
     groups, values = estimated(40, {"kind": "outcome"})

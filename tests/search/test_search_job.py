@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from mclabel.search import SEARCHES
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.scorers import make_scorer
-from tests.support.forked import Forked
 from tests.support.scripted_jobs import write_problems
 from tests.support.searches import check_trees
 
@@ -142,38 +139,6 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
         assert done.exit_code == 1, done.output
         assert "no problem could be searched: all were left out" in done.output
     assert len((out / "rejects.jsonl").read_text().splitlines()) == 2
-
-
-@pytest.mark.slow
-def test_killed_four_times_every_problem_is_searched_once(tmp_path: Path) -> None:
-    rng, out, count = random.Random(1), tmp_path / "out", 12
-    source = write_problems(tmp_path, count)
-    keys = [f"problems.source={source}", f"out={out}", "block_problems=3", "journal_s=0.05"]
-    keys += ["scorer=constant", "seed=1"]
-    keys += ["search=beam", "search.n=4", "search.width=2", "policy.max_tokens=1000"]
-    keys += ["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"]
-    for _ in range(4):
-        job = Forked("search", "/dev/null", *keys)
-        wait_s = rng.uniform(0.5, 3)
-        seen = len(list(out.glob("journals/**/*"))) if out.exists() else 0
-        deadline = time.monotonic() + 120
-        while job.poll() is None and time.monotonic() < deadline:
-            now = len(list(out.glob("journals/**/*"))) if out.exists() else 0
-            if now > seen:
-                time.sleep(wait_s / 10)
-                break
-            time.sleep(0.02)
-        job.kill()
-        job.communicate()
-    done = run("search", "/dev/null", *keys)
-    assert done.exit_code == 0, done.output
-    store = Store(str(out))
-    check_trees(read_trees(store), [f"p{i}" for i in range(count)])
-    assert len(store.names("trees")) == len(store.names("labels")) == count // 3
-    num_replayed = sum(tree.cost.num_replayed for tree in read_trees(store))
-    assert num_replayed > 0
-    assert f"Interruptions: {num_replayed:,} of the sampled tokens were taken over" in done.output
-    assert verify(store).is_sound
 
 
 @pytest.mark.parametrize(

@@ -87,48 +87,6 @@ def test_a_reward_function_of_trl(where: str) -> None:
     assert found == expected
 
 
-def test_trl_trains_with_it(tmp_path: Path) -> None:
-    pytest.importorskip("trl")
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
-
-    from mclabel.domains.arith import bundled_model
-
-    model = str(bundled_model("policy"))
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    trainer = GRPOTrainer(
-        model,
-        reward_funcs=example("trl_reward").right_answer,
-        processing_class=tokenizer,
-        train_dataset=Dataset.from_list([{"prompt": "What is 2 + 3?\n", "answer": "5"}] * 4),
-        args=GRPOConfig(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=4,
-            num_generations=4,
-            max_completion_length=24,
-            max_steps=1,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            bf16=False,
-            use_cpu=True,
-        ),
-    )
-    trainer.train()
-    (logged,) = [row for row in trainer.state.log_history if "rewards/right_answer/mean" in row]
-    assert 0 <= logged["rewards/right_answer/mean"] <= 1
-
-
-def test_compute_score_of_verl() -> None:
-    score = example("verl_reward").compute_score
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(score, ["math"] * len(TEXTS), TEXTS, GOLDS, timeout=300))
-    assert [one["score"] for one in found] == RIGHT == [one["acc"] for one in found]
-    assert [one["unknown"] for one in found] == UNKNOWN
-
-
 class Written:
     """A tokenizer whose ids are characters."""
 
