@@ -252,7 +252,6 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     scores, out = tmp_path / "scores.jsonl", tmp_path / "next.parquet"
     base = ("select", pool, "-o", out)
     cases: list[tuple[tuple[object, ...], str]] = [
-        (("--rule", "uniform", "--budget", 0), "Invalid value for '--budget'"),
         (
             ("--rule", "uniform", "--budget", 31),
             "there are 30 solutions to choose from. Give at most 30",
@@ -281,9 +280,6 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     other = write(tmp_path / "other.jsonl", [{"problem": "Q", "solution": "x", "scores": [0.5]}])
     said = refused(*base, "--rule", "uncertain", "--scores", other, "--budget", 3)
     assert "none of its 1 solutions is in" in said and "Give the scores of this pool" in said
-    plain = write(tmp_path / "plain.jsonl", [{"problem": "Q", "solution": "x"}])
-    said = refused(*base, "--rule", "uncertain", "--scores", plain, "--budget", 3)
-    assert "plain.jsonl, line 1: scores=None: must be a list of finite numbers" in said
     said = refused(
         *("select", other, "-o", out, "--rule", "convincing", "--scores", other, "--budget", 1)
     )
@@ -291,12 +287,6 @@ def test_what_is_refused(tmp_path: Path, pool: Path) -> None:
     assert "must be a local file that ends in .parquet" in refused(
         *("select", pool, "-o", tmp_path / "next.jsonl", "--rule", "uniform", "--budget", 3)
     )
-    empty = write(tmp_path / "empty.jsonl", [])
-    said = refused(*base, "--rule", "uncertain", "--scores", empty, "--budget", 3)
-    assert "holds no solutions. Give what `mclabel score` has written for" in said
-    no_text = write(tmp_path / "no-text.jsonl", [{"problem": "Q", "scores": [0.5]}])
-    said = refused(*base, "--rule", "uncertain", "--scores", no_text, "--budget", 3)
-    assert "needs a solution (text) or steps (list of texts). Give what `mclabel score`" in said
     bad = write(tmp_path / "bad.jsonl", [{"problem": "Q", "solution": "x", "outcome": "good"}])
     said = refused("select", bad, "-o", out, "--rule", "uniform", "--budget", 1)
     assert "bad.jsonl, line 1: 'good' is not a valid Outcome. Give outcome (right, wrong" in said
@@ -342,16 +332,9 @@ def test_a_manifest_of_another_pool(tmp_path: Path, pool: Path) -> None:
     moved.write_text("\n".join(reversed(lines)) + "\n")
     said = refused(*base, f"solutions.select={out}", f"solutions.path={moved}")
     assert "solution 1 has another text" in said
-    said = refused(*base, f"solutions.select={out}")
-    assert "names solutions of a pool, which is not given. Set run (a labelling run) or" in said
     assert "is no manifest of a selection" in refused(
         *base, f"solutions.select={pool}", f"solutions.path={pool}"
     )
-    content = bytearray(out.read_bytes())
-    content[8] ^= 1
-    out.write_bytes(content)
-    said = refused(*base, f"solutions.select={out}", f"solutions.path={pool}")
-    assert "is damaged" in said or "is no manifest" in said
     assert not (tmp_path / "run").exists()
 
 

@@ -68,19 +68,6 @@ def test_a_critic_asks_a_hosted_service(tmp_path: Path) -> None:
     assert not any(KEY.encode() in path.read_bytes() for path in out.rglob("*") if path.is_file())
 
 
-def test_opinions_of_two_models_or_parameters_are_not_mixed(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
-    with HostedServer(answered) as server:
-        command = hosted(server, source, out)
-        shown(command)
-        asked = len(server.bodies)
-        for change in (f"{ENGINE}.model=other", f"{ENGINE}.parameters={{temperature: null}}"):
-            assert change.partition("=")[0] in shown([*command, change], exit_code=2)
-            reused = hosted(server, source, tmp_path / "b", "--answers", str(out), change)
-            assert "its answers are another model's" in shown(reused, exit_code=2)
-        assert len(server.bodies) == asked
-
-
 def test_an_answer_that_is_kept_back_is_an_unknown_vote_whose_tokens_are_paid(
     tmp_path: Path,
 ) -> None:
@@ -309,21 +296,15 @@ def test_a_wrong_key_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "refuses the key in HOSTED_KEY" in said and "sk-wrong-1" not in said
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(
-    tmp_path: Path, more: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("key", ["policy.engine", "completers"])
+def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(tmp_path: Path, key: str) -> None:
     with HostedServer(answered) as server:
         engine = {"kind": "hosted", "model": MODEL, "endpoints": [server.url]}
-        for key in ("policy.engine", "completers"):
-            value = json.dumps(
-                engine if key == "policy.engine" else [{"model": "m", "engine": engine}]
-            )
-            out = f"out={tmp_path / 'out'}"
-            command = ["label", str(write_config(tmp_path)), f"{key}={value}", out, *more]
-            said = shown(command, exit_code=2)
-            assert "engine=hosted: only answers whole prompts" in said
-            assert "Choose policy.engine=openai with a server of vLLM" in said
+        value = engine if key == "policy.engine" else [{"model": "m", "engine": engine}]
+        changes = [f"{key}={json.dumps(value)}", f"out={tmp_path / 'out'}"]
+        said = shown(["label", str(write_config(tmp_path)), *changes], exit_code=2)
+        assert "engine=hosted: only answers whole prompts" in said
+        assert "Choose policy.engine=openai with a server of vLLM" in said
         assert not server.bodies
 
 

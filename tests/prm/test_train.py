@@ -122,6 +122,26 @@ def test_a_finished_run_is_a_prm_and_is_not_trained_again(
         train(tmp_path / "prm", *changes, "target=soft")
 
 
+def test_a_training_that_is_stopped_goes_on_to_the_same_weights(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    changes = [f"labels=[{labels}]", f"base={base}", "max_steps=8", "batch_size=4", "save_steps=3"]
+    train(tmp_path / "whole", *changes)
+    config = load_config(TrainConfig, None, [f"out={tmp_path / 'stopped'}", *changes])
+
+    def stop(step: int, total: int, loss: str) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        jobs.train(config, stop)
+    with pytest.raises(DataError, match="has not finished"):
+        PRM.load(tmp_path / "stopped")
+    train(tmp_path / "stopped", *changes)
+    ours, theirs = (tmp_path / name / "model/model.safetensors" for name in ("stopped", "whole"))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
 def test_a_torn_checkpoint_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     for step, whole in ((5, True), (10, True), (15, False)):
         folder = tmp_path / f"checkpoint-{step}"

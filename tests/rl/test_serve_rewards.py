@@ -394,15 +394,6 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
         assert isinstance(server.error, EngineDied)
 
 
-def test_a_fault_of_the_server_is_told_as_one(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(prm=prm) as server:
-        with held(monkeypatch, KeyError("a mistake of ours")) as sizes:
-            asked = server.posting("/score", json.dumps({"items": [ITEM]}).encode())
-            until(lambda: sizes == [1])
-        answer = asked.getresponse()
-        assert answer.status == 500 and b"a fault of the server" in answer.read()
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
