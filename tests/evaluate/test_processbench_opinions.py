@@ -170,6 +170,13 @@ def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path:
     assert runs == list(zip([toy["a"], toy["s"]], ids, strict=True))
 
 
+def test_each_run_finds_its_split(toy: dict[str, str]) -> None:
+    found = measured([toy["file"], toy["other"]], [toy["other-a"], toy["b"]])
+    assert values(found["splits"]["toy"]) == pytest.approx((2 / 5, 2 / 3, 1 / 2))
+    assert values(found["splits"]["other"]) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
+    assert found["mean_f1"]["value"] == pytest.approx((1 / 2 + 4 / 7) / 2)
+
+
 def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_path: Path) -> None:
     rows = toy_rows()[:6]
     rows[0]["steps"] = rows[0]["steps"][:3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Claim, LabeledSolution, SourceOpinion
 from mclabel.domains.registry import true_first_error
+from mclabel.evaluate.labels.job import evaluate_labels
 from mclabel.judge.combine import combine
 from mclabel.judge.consensus.models import Locations
 from mclabel.judge.consensus.posterior import fuse
@@ -227,6 +229,30 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     assert invoke("eval", "labels", str(out)).exit_code == 0
     assert invoke("show", str(out)).exit_code == 0
     assert invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl")).exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_combined_run_is_measured_source_by_source(run: str, tmp_path: Path) -> None:
+    rows = list(read_labels(Store(run)))
+    knowing = write_opinions(tmp_path / "knowing", rows, truth)
+    report = combine(run, [f"knowing={knowing}"], str(tmp_path / "posterior"))
+    found = evaluate_labels(str(tmp_path / "posterior"), None, str(tmp_path / "eval"), seed=0)
+    assert found.sources is not None and found.sources.rule == "posterior"
+    source = found.sources.sources["knowing"]
+    assert source.labels.quality is not None and source.rates is not None
+    assert source.labels.quality.first_error_accuracy.value == 1
+    assert (source.rates.false_alarm.value, source.rates.detection.value) == (0, 1)
+    assert source.learned_rates == report.rates["knowing"]
+    # Rollouts alone are the run that was combined; a rule is a run that is combined by it.
+    alone = evaluate_labels(run, None, None, seed=0)
+    assert alone.sources is None
+    assert found.sources.sources["rollouts"].labels.quality == alone.groups["all"].quality
+    combine(run, [f"knowing={knowing}"], str(tmp_path / "rule"), rule="same_location")
+    by_rule = evaluate_labels(str(tmp_path / "rule"), None, None, seed=0).sources
+    assert by_rule is not None and by_rule.surest is None
+    assert by_rule.labels == found.sources.same_location.labels
+    written = json.loads((tmp_path / "eval" / "labels.json").read_text())["sources"]
+    assert written["sources"]["knowing"]["learned_rates"] == source.learned_rates
 
 
 def test_judges_that_repeat_each_other_are_named(run: str, tmp_path: Path) -> None:

@@ -199,6 +199,25 @@ def test_the_unknown_has_null_scores_in_a_file(tmp_path: Path) -> None:
     assert "1 of them have no scores" in chosen
 
 
+def test_best_of_n_ranks_the_unknown_last(tmp_path: Path) -> None:
+    rows = [{"problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(8)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scorer = json.dumps({"v": settings()})
+    asked = (
+        "eval", "best-of-n", "/dev/null", f"problems.source={tmp_path}/p.jsonl", "samples=8",
+        "policy.engine=scripted", "ray.address=none", f"out={tmp_path}/out", f"scorers={scorer}",
+    )  # fmt: skip
+    run(*asked)
+    report = json.loads((tmp_path / "out" / "best_of_n.json").read_text())
+    assert 0 < report["num_unscored"] < 64
+    best, drawn = (report["result"]["accuracy"][name]["8"] for name in ("v:min", "random"))
+    assert best["value"] > drawn["value"] + 0.2
+    before = (tmp_path / "out" / "best_of_n.json").read_bytes()
+    run(*asked)
+    assert (tmp_path / "out" / "best_of_n.json").read_bytes() == before
+    assert "samples could not be scored" in run(*asked)
+
+
 def test_a_search_is_given_scores_or_an_error() -> None:
     scorer = make_scorer(PrmScorer.Settings(**settings()))
 

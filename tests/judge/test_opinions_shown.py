@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,19 @@ def label(folder: Path, *more: str) -> Path:
     overrides = scripted_overrides(folder / "problems.jsonl", out, "ray.address=none", *more)
     run("label", write_config(folder), *overrides)
     return out
+
+
+def test_labels_counts_what_a_combined_run_keeps(tmp_path: Path) -> None:
+    write_problems(tmp_path, 6)
+    labels, out, combined = label(tmp_path), tmp_path / "out", tmp_path / "combined"
+    run("judge", labels, "-o", out, *CRITIC)
+    run("combine", labels, out, "-o", combined, "--rule", "same_location")
+    rows = list(read_labels(Store(str(combined))))
+    kept = sum(bool(row.consensus and row.consensus.kept) for row in rows)
+    assert 0 < kept < len(rows)
+    assert re.search(rf"kept by the consensus +{kept} *\n", run("labels", combined))
+    assert json.loads(run("labels", combined, "--json"))["num_kept"] == kept
+    assert "kept by" not in run("labels", labels)
 
 
 def test_solutions_that_came_after_the_judge_are_called_not_judged(tmp_path: Path) -> None:

@@ -270,6 +270,21 @@ def test_adapters_get_their_own_rate_and_the_plan_says_so(labels: str, tmp_path:
     assert "the head alone at 0.0001; on" in plan("backbone_lr=0")
 
 
+def test_a_step_token_of_another_base_is_answered_with_what_to_set(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    path = "configs/train/own-labels.yaml"
+    changes = [f"out={tmp_path / 'prm'}", f"labels=[{labels}]", f"base={base}"]
+
+    def look(*more: str) -> None:
+        preflight(load_config(TrainConfig, path, [*changes, *more]))
+
+    with pytest.raises(ConfigError) as caught:
+        look()
+    assert "Its tokenizer reserves <|step|> for steps: pass step_token=null" in str(caught.value)
+    look("step_token=null")
+
+
 @pytest.mark.parametrize("how", ["itself", "copy", "other folder", "other labels", "half"])
 def test_runs_that_hold_the_same_solutions_are_refused(tmp_path: Path, how: str) -> None:
     rows = arith_rows(12)

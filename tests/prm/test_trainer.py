@@ -173,6 +173,15 @@ def test_early_stopping_keeps_the_best_weights(base: str, labels: str, tmp_path:
     assert all(report.validation[name] is not None for name in figures)
 
 
+def test_tensorboard_is_written(base: str, labels: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train(
+        tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=1",
+        "report_to=tensorboard",
+    )  # fmt: skip
+    assert list((tmp_path / "prm" / "tensorboard").glob("events*"))
+
+
 def test_a_tracker_that_is_not_installed_is_named_before_training(
     base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,25 @@ def test_hostile_texts_are_scored_or_refused_with_a_word(server: Running) -> Non
         assert len(one.scores) == (len(one.ends) if one.refused is None else 0)
 
 
+def test_other_paths_pages_and_types_are_refused(plain: Running) -> None:
+    body = json.dumps({"items": [ITEM]}).encode()
+    assert plain.post("/score", body, host="evil.example")[0] == 421
+    assert plain.post("/score", body, content_type="text/plain")[0] == 415
+    assert plain.post("/health", body)[0] == 405
+    assert plain.post("/nowhere", body)[0] == 404
+
+
+def test_a_wrong_token_is_refused() -> None:
+    with serving(token="sesamé") as server:
+        for token in (None, "sesame"):
+            with pytest.raises(RewardError, match=r"refused \(401\): the key is wrong"):
+                server.client(token=token).health()
+        status, _ = server.post(
+            "/score", b"{}", authorization="Bearer sesamé".encode().decode("latin-1")
+        )
+        assert status == 400
+
+
 def query(prompt: str, completion: str) -> dict[str, Any]:
     return {"query": [prompt + completion], "prompts": [prompt], "labels": ["2"]}
 
@@ -392,6 +411,15 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
         assert server.thread is not None
         server.thread.join(WAIT_S)
         assert isinstance(server.error, EngineDied)
+
+
+def test_a_fault_of_the_server_is_told_as_one(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(prm=prm) as server:
+        with held(monkeypatch, KeyError("a mistake of ours")) as sizes:
+            asked = server.posting("/score", json.dumps({"items": [ITEM]}).encode())
+            until(lambda: sizes == [1])
+        answer = asked.getresponse()
+        assert answer.status == 500 and b"a fault of the server" in answer.read()
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,14 @@ def test_a_reward_function_of_trl(where: str) -> None:
     assert found == expected
 
 
+def test_compute_score_of_verl() -> None:
+    score = example("verl_reward").compute_score
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(score, ["math"] * len(TEXTS), TEXTS, GOLDS, timeout=300))
+    assert [one["score"] for one in found] == RIGHT == [one["acc"] for one in found]
+    assert [one["unknown"] for one in found] == UNKNOWN
+
+
 class Written:
     """A tokenizer whose ids are characters."""
 
