@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from safetensors.torch import load_file, save_file
 
 from mclabel.cli import main
-from mclabel.prm.model.settings import HEAD_FILE
 from tests.support.labelled import tiny_model
 
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
@@ -155,22 +151,6 @@ def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:
     assert "no such folder" in evaluate(world, other, "exclude=[/nowhere]", code=2)
     assert "samples=0" in evaluate(world, other, "samples=0", code=2)
     assert not (world / "other").exists()
-
-
-def test_scores_that_are_no_numbers_are_refused_and_named(world: Path) -> None:
-    evaluate(world)
-    shutil.copytree(world / "prm" / "model", world / "damaged")
-    head = world / "damaged" / HEAD_FILE
-    weights = {name: weight * float("nan") for name, weight in load_file(head).items()}
-    save_file(weights, head, metadata={"format": "pt"})
-    given = [f"run={world}/best/samples", f"out={world}/refused"]
-    message = evaluate(world, *given, f"scorers={{bad: {world}/damaged}}", code=2)
-    assert re.search(r"problem p\d+, solution 0: \S+damaged gives it the score nan", message)
-    (world / "two.jsonl").write_text('{"problem": "P", "solution": "One.\\n"}')
-    message = run("score", f"{world}/damaged", f"{world}/two.jsonl", code=2)
-    assert "two.jsonl, line 1" in message and "gives it the score nan" in message
-    (world / "none.jsonl").write_text("")
-    assert "holds no solutions" in run("score", f"{world}/prm", f"{world}/none.jsonl", code=2)
 
 
 def test_score_writes_every_row_again_with_its_scores(world: Path) -> None:

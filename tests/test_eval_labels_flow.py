@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from mclabel.cli import main
 from mclabel.core.records import Outcome
 from mclabel.data.readers.judged import read_processbench
-from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
 from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.evaluate.processbench.figures import processbench
 from mclabel.prm.scoring.manifest import best_threshold, first_below
@@ -119,26 +118,6 @@ def test_the_same_bytes_whatever_the_order_of_shards(arith_run: str, tmp_path: P
     for name in names:
         assert (outs[0] / name).read_bytes() == (outs[1] / name).read_bytes(), name
     assert (outs[0] / "labels.json").read_bytes() != (outs[2] / "labels.json").read_bytes()
-
-
-@pytest.mark.slow
-def test_families_held_out_of_training_are_rows_of_their_own(tmp_path: Path) -> None:
-    rows = arith_rows(40)
-    source = f"families={json.dumps(['shopping', *HELD_OUT_FAMILIES])}"
-    run(
-        "label", "/dev/null", f"out={tmp_path}/run", "problems.source=arith", "problems.limit=12",
-        f"problems.{source}", "policy.max_tokens=120", "ray.address=none",
-        "solutions.per_problem=1", "estimator.kind=outcome",
-    )  # fmt: skip
-    groups = figures("labels", f"{tmp_path}/run")["groups"]
-    held = [f"family: {name} (held out)" for name in HELD_OUT_FAMILIES]
-    assert {"family: shopping", *held, "families held out of training"} <= set(groups)
-    together = groups["families held out of training"]["num_solutions"]
-    assert together == sum(groups[name]["num_solutions"] for name in held)
-    assert rows  # arith_rows alone hold none of these families
-    assert not any(
-        "held out" in n for n in figures("labels", write_run(tmp_path / "w", rows))["groups"]
-    )
 
 
 def test_labels_against_another_run(scripted: Path) -> None:
@@ -286,32 +265,8 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
     assert toy["right_accuracy"]["value"] > 0.5
     assert json.loads((tmp_path / "out/processbench.json").read_text()) == result
     assert "| toy | 3 | 10 | 7 |" in (tmp_path / "out/processbench.md").read_text()
-    lines = (tmp_path / "out/predictions.jsonl").read_text().splitlines()
-    assert json.loads(lines[1]) == {"split": "toy", "id": "toy-1", "label": 1, "prediction": 1}
     table = run("eval", "processbench", bench, "--labels", f"{tmp_path}/run")
-    named = "Left out for want of a prediction: 7 (toy-3, toy-5, toy-7, toy-11, toy-13, …)"
-    assert named in " ".join(table.split())
     assert "Why: 7 not in the run." in " ".join(table.split())
-
-
-def test_labelled_solutions_are_found_by_id_where_their_words_are_the_same(tmp_path: Path) -> None:
-    steps = [step(hard, prefix=str(n)) for n, hard in enumerate((True, False))]
-    labelled = [
-        row("x-0", steps, 1, origin="given", texts=["one\n", "\uff12 0"]),  # a wide digit
-        row("x-1", steps, 1),  # sampled: another solution than the one that people judged
-        row("x-2", steps[:1], 0, origin="given"),  # another number of steps
-        row("x-3", steps, 1, origin="given"),  # another text
-    ]
-    shard = write_run(tmp_path / "run", labelled)
-    judged = [
-        {"id": f"x-{n}", "problem": f"Problem x-{n}", "steps": ["one", f"2 {n}"], "label": n % 2}
-        for n in range(4)
-    ]
-    bench = write_rows(tmp_path / "b.jsonl", judged)
-    split = figures("processbench", bench, "--labels", shard)["splits"]["b"]
-    assert split["missing"] == ["x-1", "x-2", "x-3"]
-    assert split["reasons"] == {"not_in_run": 1, "other_steps": 1, "other_text": 1}
-    assert split["num_wrong"] == 1 and split["wrong_accuracy"]["value"] == 0
 
 
 def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
@@ -341,25 +296,6 @@ def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
     assert why["d"][1] == "3 steps in the run, 2 in the file"
     assert "is ungraded against '1'" in why["b"][1]
     assert sum(split["reasons"].values()) == 4 == len(split["missing"])
-
-
-@pytest.mark.slow
-def test_the_public_benchmark_names_what_a_short_prm_cannot_read(
-    public_data: Path, tmp_path: Path
-) -> None:
-    """A PRM of the bundled base reads 1,024 tokens, in pieces of a few characters."""
-    labels = write_run(tmp_path / "labels", arith_rows(12))
-    common = [f"labels=[{labels}]", "base=arith:strong", "validation=0", "backbone_lr=0"]
-    run("train", "/dev/null", f"out={tmp_path}/prm", *common, "max_steps=1")
-    bench = tmp_path / "processbench_gsm8k.jsonl"
-    rows = (public_data / bench.name).read_text().splitlines()[:15]
-    bench.write_text("\n".join(rows))
-    command = ["processbench", str(bench), "--model", f"{tmp_path}/prm", "--threshold", "0.5"]
-    split = figures(*command, "-o", f"{tmp_path}/o")["splits"]["gsm8k"]
-    left_out = (tmp_path / "o/left_out.jsonl").read_text().splitlines()
-    assert split["reasons"] == {"too_long": len(split["missing"])} and split["missing"]
-    assert len(left_out) + split["num_wrong"] + split["num_right"] == 15
-    assert "tokens, more than max_tokens=1024" in json.loads(left_out[0])["detail"]
 
 
 def test_folders_for_figures_are_checked_before_anything_is_read(tmp_path: Path) -> None:
@@ -419,26 +355,12 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
     assert "empty.jsonl: an empty split: holds no rows" in refused(empty, *model)
     assert "unlike.jsonl, line 3: not a row of ProcessBench" in refused(unlike, *model, "--strict")
     assert "nobody.jsonl, line 1: problem=' '" in refused(nobody, *model)
-    assert "give either --model or --labels or --opinions" in refused(math)
     assert "is a second file of the split math" in refused(math, math, *model)
     assert "is an ORM" in refused(math, "--model", f"{prm}/orm", "--threshold", "0.5")
-    assert "--threshold works only with --model" in refused(
-        math, "--labels", "x", "--threshold", "0.5"
-    )
     assert "none of its 0 solutions with a verdict" in refused(math, "--labels", outcomes)
-    other = write_rows(tmp_path / "other.jsonl", bench_rows(4, seed=77))
-    assert "none of its 60 solutions with a verdict" in refused(other, "--labels", arith_run)
     right = [dict(row, label=-1) for row in rows]
     gsm = write_rows(tmp_path / "gsm8k.jsonl", right)
     assert "the split gsm8k holds no solution with an error" in refused(gsm, *model)
-    manifest = prm / "prm" / "model" / "prm.json"
-    content = json.loads(manifest.read_text())
-    try:
-        manifest.write_text(json.dumps(content | {"step_token": "<nowhere>"}))
-        message = refused(math, *model, "--threshold", "0.5")
-    finally:
-        manifest.write_text(json.dumps(content))
-    assert f"{prm}/prm: step_token='<nowhere>': is not a token of this model" in message
 
 
 def test_golds_that_nobody_knows(tmp_path: Path) -> None:

@@ -40,15 +40,6 @@ def test_pass_at_n() -> None:
     assert pass_at(3, 0, 4) == 0
 
 
-def test_argmax_by_ranks() -> None:
-    # Of pairs of {.9 wrong, .8 right, .1 wrong}: the right one is best of one pair of three.
-    scores, right = [0.9, 0.8, 0.1], [False, True, False]
-    assert argmax_accuracy(scores, right, 1) == pytest.approx(1 / 3)
-    assert argmax_accuracy(scores, right, 2) == pytest.approx(1 / 3)
-    assert argmax_accuracy(scores, right, 3) == 0
-    assert argmax_accuracy([0.5, 0.5], [True, False], 2) == 0.5
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from([0.0, 0.1, 0.5, -math.inf]), st.booleans()),
@@ -81,11 +72,6 @@ def test_majority_and_weighted_vote() -> None:
     assert vote_accuracy(none, 2, seed=0)["vote:s"] == 0.5
     silent = problem([None, None], [False, False])
     assert vote_accuracy(silent, 1, seed=0) == {"majority": 0.0, "vote:s": 0.0}
-
-
-def test_a_vote_of_one_is_a_random_sample() -> None:
-    one = problem(["7", "9", "9", None], [True, False, False, False])
-    assert vote_accuracy(one, 1, seed=3)["majority"] == pytest.approx(0.25, abs=0.12)
 
 
 def test_pair_accuracy() -> None:

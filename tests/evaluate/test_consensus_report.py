@@ -10,9 +10,6 @@ from mclabel.core.records import Consensus, LabeledSolution, Outcome, SourceOpin
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.labels.consensus import ConsensusReport, KeptQuality, consensus_report
 from mclabel.evaluate.labels.quality import LabelQuality
-from mclabel.evaluate.labels.report import label_report
-from mclabel.evaluate.labels.tables import label_grids
-from mclabel.evaluate.labels.truth import Truth
 from tests.support.rows import row, step
 
 UNKNOWN = -1
@@ -164,24 +161,6 @@ def test_without_truth_there_are_shares_and_learned_rates() -> None:
     cut = [one for one in rows() if one.solution.outcome is Outcome.TRUNCATED]
     nothing = measured(cut)
     assert nothing.labels.kept.value is None and quality(nothing.labels).num_solutions == 0
-
-
-def test_tables() -> None:
-    truth = Truth(kind="run", first_errors=TRUTH)
-    report = label_report(rows(), truth, judge_rates=RATES)
-    labels, flags, rates = (
-        next(grid for grid in label_grids(report) if grid.title.startswith(title))
-        for title in ("Labels by each source", "Judges that flag", "How often a judge")
-    )
-    assert [one[0].strip() for one in labels.rows] == [
-        *("rollouts", "critic", "symbolic", "same_location", "posterior, as many"),
-        *("the labels: posterior", "surest 60%"),
-    ]
-    assert labels.rows[2][2:4] == ("-", "-")
-    assert [one[0] for one in flags.rows] == ["symbolic"]
-    assert [one[4:] for one in rates.rows] == [("0.080", "0.700", "0.400"), ("", "", "")]
-    plain = [replace(one, consensus=None) for one in rows()]
-    assert label_report(plain, truth).sources is None
 
 
 @pytest.mark.parametrize("order", [1, -1])

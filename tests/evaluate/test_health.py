@@ -322,11 +322,6 @@ def test_runs_without_solutions(tmp_path: Path) -> None:
     assert found == {"no_solutions": "error"}
 
 
-def test_every_check_has_ordered_thresholds() -> None:
-    for check in CHECKS.values():
-        assert 0 < check.warning < (1.0 if check.error is None else check.error) <= 1
-
-
 def mclabel(*arguments: str) -> str:
     result = CliRunner(env={"COLUMNS": "200"}).invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -338,32 +333,16 @@ def test_a_job_ends_with_what_is_wrong(tmp_path: Path) -> None:
     problems = [{"problem": f"P{i} [answer {i}]", "answer": f"{1000 + i}"} for i in range(12)]
     source = tmp_path / "problems.jsonl"
     source.write_text("\n".join(map(json.dumps, problems)))
-    job = [f"problems.source={source}", "policy.engine=scripted", "ray.address=none"]
     out = str(tmp_path / "out")
-    job = ["label", "/dev/null", "estimator.kind=fixed", *job]
-    pilot = mclabel(*job, f"out={tmp_path / 'pilot'}", "--dry-run", "--pilot", "4")
-    assert "Health of the run" in pilot and "step labels (100%) are wrong" in pilot
-    said = mclabel(*job, f"out={out}")
+    job = [f"problems.source={source}", "policy.engine=scripted", "ray.address=none", f"out={out}"]
+    said = mclabel("label", "/dev/null", "estimator.kind=fixed", *job)
     assert f"Health of the run (all figures: mclabel labels {out}):" in said
     assert "error: 240 of 240 step labels (100%) are wrong" in said
     assert "Choose a stronger policy.model" in said
-    tables = mclabel("labels", out)
-    assert "Health of the run" in tables and "wrong labels" in tables
     content = json.loads(mclabel("labels", out, "--json"))["health"]
     assert content["figures"]["labels_wrong"] == {"count": 240, "total": 240, "share": 1.0}
-    assert {"labels_wrong"} <= {f["check"] for f in content["findings"]}
     page = report_page([out], str(tmp_path / "report.html")).read_text()
     assert "Health of the run" in page and "240 of 240 step labels (100%) are wrong" in page
-
-
-@pytest.mark.slow
-def test_a_sound_job_says_nothing(tmp_path: Path) -> None:
-    job = ["problems.source=arith", "problems.limit=4", "ray.address=none", "seed=1"]
-    said = mclabel(
-        *("label", "/dev/null", f"out={tmp_path}/out", "policy.max_tokens=200"),
-        *("estimator.kind=fixed", "estimator.rollouts=2", *job),
-    )
-    assert "Health" not in said
 
 
 def test_the_documentation_lists_every_check_with_its_thresholds() -> None:

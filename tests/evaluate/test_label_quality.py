@@ -66,16 +66,6 @@ def test_no_errors_give_no_figures_of_errors() -> None:
     assert all(e.value is e.low is e.high is None for e in nothing)
 
 
-def test_no_solutions_give_no_figures() -> None:
-    found = label_quality([], lambda one: None)
-    assert (found.num_problems, found.first_error_accuracy.value, found.kappa.value) == (
-        0,
-        None,
-        None,
-    )
-    assert cost_estimate([]).tokens_per_solution.value is None
-
-
 def test_as_scikit_learn_on_steps() -> None:
     rng = np.random.RandomState(3)  # whose draws never change
     rows, truth = [], {}

@@ -55,28 +55,6 @@ def test_the_metric_by_hand() -> None:
     assert found.threshold is None
 
 
-def test_accuracies_as_scikit_learn(splits: dict[str, list[JudgedSolution]]) -> None:
-    rng = np.random.RandomState(2)  # whose draws never change
-
-    def guess(row: JudgedSolution) -> int | None:
-        return row.first_error if rng.random_sample() < 0.6 else rng.randint(0, len(row.steps))
-
-    said = {name: {row.id: guess(row) for row in rows} for name, rows in splits.items()}
-    found = processbench(splits, said)
-    # sklearn.metrics.accuracy_score(first errors, said), -1 for none, of scikit-learn 1.9.1
-    known = {
-        "gsm8k": {"wrong_accuracy": 0.7053140096618358, "right_accuracy": 0.5958549222797928},
-        "math": {"wrong_accuracy": 0.6868686868686869, "right_accuracy": 0.6231527093596059},
-    }
-    for name, accuracies in known.items():
-        for accuracy, value in accuracies.items():
-            estimate = getattr(found.splits[name], accuracy)
-            assert estimate.value == pytest.approx(value)
-            assert 0 < estimate.low < estimate.value < estimate.high < 1
-    values = [split.f1.value or 0.0 for split in found.splits.values()]
-    assert found.mean_f1.value == pytest.approx(sum(values) / 2)
-
-
 def test_missing_solutions_are_left_out_and_named() -> None:
     rows = judged(2, 0, None, None)
     found = processbench({"s": rows}, {"s": {"0": 2, "3": 1}})

@@ -193,29 +193,6 @@ def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_
     assert found["missing"] == [f"toy-{number}" for number in (0, 1, 3, 5, 6, 7)]
 
 
-def test_the_symbolic_judge_on_a_real_run(tmp_path: Path) -> None:
-    texts = {
-        "first": (["2 + 2 = 5.", "So it is 5."], 0),
-        "late": (["She has 7 apples.", "7 * 2 = 15."], 0),
-        "silent": (["She has 7 apples.", "She gives some away."], 1),
-        "sound": (["2 + 2 = 4.", "4 * 2 = 8."], -1),
-    }
-    rows = [
-        {"id": name, "problem": f"How many, {name}?", "steps": steps, "label": label}
-        for name, (steps, label) in texts.items()
-    ]
-    file = write(tmp_path / "processbench_gsm8k.jsonl", rows)
-    out = str(tmp_path / "opinions")
-    run("judge", file, "-o", out, "judge=symbolic", "ray.address=none")
-    said = run("eval", "processbench", file, "--opinions", out, "-o", str(tmp_path / "out"))
-    assert "symbolic claims only that an error is at a step or before it" in said
-    result = json.loads((tmp_path / "out" / "processbench.json").read_text())
-    # Of three wrong ones `first` is found exactly; the right one is passed.
-    assert values(result["splits"]["gsm8k"]) == pytest.approx((1 / 3, 1, 1 / 2))
-    lines = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
-    assert [json.loads(line)["prediction"] for line in lines] == [0, 1, -1, -1]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

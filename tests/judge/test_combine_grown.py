@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,6 @@ from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
 from tests.support.scripted_jobs import scripted_overrides, write_problems
-
-
-class Killed(BaseException):
-    """Ends a command where it is, as a kill does: nothing that is written is taken back."""
 
 
 def grow(folder: Path, problems: int) -> str:
@@ -94,71 +90,6 @@ def test_a_grown_run_is_combined_as_if_it_was_the_first_time(
     compact(Store(str(out)))
     assert combined(out).num_blocks_resumed == report.num_blocks
     assert rows_of(out) == rows_of(fresh) and verify(Store(str(out))).is_sound
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_moment_leaves_labels_of_one_fit(
-    run: tuple[Path, Callable[[], None]],
-    inputs: tuple[str, str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    place, grown = run
-    out, begun, fresh = tmp_path / "out", tmp_path / "begun", tmp_path / "fresh"
-    combine(str(place), [inputs[2]], str(begun))
-    old = rows_of(begun)
-    grown()
-    combine(str(place), [inputs[2]], str(fresh))
-    new = rows_of(fresh)
-    seen = []
-    for moment in _moments(monkeypatch):
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(begun, out)
-        with pytest.raises(Killed):
-            moment(lambda: combine(str(place), [inputs[2]], str(out)))
-        there = rows_of(out)
-        assert there in (old, new)
-        seen.append(there == new)
-        if len(seen) % 4:  # each takes as long as a whole command
-            continue
-        combine(str(place), [inputs[2]], str(out))
-        assert rows_of(out) == new and verify(Store(str(out))).is_sound
-        assert len(list((out / "merged" / "labels").iterdir())) == len(
-            list((out / "merged" / "rollouts").iterdir())
-        )
-    assert seen == sorted(seen) and {*seen} == {False, True}
-
-
-def _moments(
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Callable[[Callable[[], Any]], None]]:
-    """Runs a command up to its first, second, … change of files; ends when it outlives it."""
-    for number in range(100):
-        left, outlived = [number], []
-
-        def counted(name: str, left: list[int] = left) -> Callable[..., Any]:
-            whole = getattr(Store, name)
-
-            def change(*args: Any) -> Any:
-                if not left[0]:
-                    raise Killed
-                left[0] -= 1
-                return whole(*args)
-
-            return change
-
-        def act(command: Callable[[], Any], outlived: list[bool] = outlived) -> None:
-            with monkeypatch.context() as patched:
-                for name in ("create", "replace", "delete"):
-                    patched.setattr(Store, name, counted(name))
-                command()
-                outlived.append(True)
-                raise Killed
-
-        yield act
-        if outlived:
-            return
-    pytest.fail("the command does not end")
 
 
 def test_a_reader_never_mixes_two_fits(

@@ -51,15 +51,6 @@ def test_answers_are_read_as_people_read_them(case: Case) -> None:
     assert vote == Vote(case.first_error, case.is_known, reason)
 
 
-def test_the_cases_cover_every_parser_and_kind_of_verdict() -> None:
-    for parser in PARSERS:
-        mine = [case for case in CASES if case.parser == parser]
-        assert len(mine) >= 20
-        assert {case.truncated for case in mine if case.is_known} == {False, True}
-        assert {case.is_known for case in mine} == {False, True}
-        assert None in {case.first_error for case in mine if case.is_known}
-
-
 @pytest.mark.parametrize("case", [one for one in CASES if one.truncated and not one.is_known])
 def test_a_cut_answer_is_never_no_error(case: Case) -> None:
     for end in range(len(case.text)):
@@ -110,11 +101,6 @@ def test_the_longest_texts_are_read_to_their_end(piece: str, parser: str) -> Non
     assert too_long == Vote(None, is_known=False, reason="longer than 1,000,000 characters")
 
 
-def test_a_long_answer_ends_with_its_verdict() -> None:
-    text = "Paragraph 0 holds. " * 50_000 + "\\boxed{3}"
-    assert parse_output(text, "processbench", 5, truncated=False) == Vote(3, is_known=True)
-
-
 @pytest.mark.parametrize(
     ("parser", "text"),
     [
@@ -128,11 +114,6 @@ def test_all_parsers_mean_the_same_step(parser: str, text: str) -> None:
     index = 2 + FIRST_INDEX[parser]
     prompt = critic_prompt(TEMPLATES[parser], "p", ["a", "b", "the third", "d", "e"])
     assert re.search(rf"(paragraph_|Step ){index}[>:]\s+the third", prompt)
-
-
-def test_an_unknown_parser_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"parser='boxes': there is no such parser\. Take one of"):
-        parse_output("\\boxed{1}", "boxes", 3, truncated=False)
 
 
 PROCESSBENCH_STEPS = """[Solution]
@@ -216,8 +197,6 @@ def test_headings_of_the_solution_itself_give_way_to_those_of_the_prompt() -> No
 def test_faults_of_templates_name_what_is_missing() -> None:
     with pytest.raises(ConfigError, match=r"lacks \{problem\} and \{steps\}: it must contain"):
         own_template("Find the error.", "lessons")
-    with pytest.raises(ConfigError, match=r"the template lacks \{steps\}"):
-        own_template("{problem}", "lessons")
     with pytest.raises(ConfigError, match="parser='xml': there is no such parser"):
         own_template("{problem} {steps}", "xml")
     bare = own_template("{problem} {steps}", "lessons")
@@ -244,15 +223,6 @@ def test_hashes_are_stable_and_change_with_the_wording() -> None:
         replace(first, reference_section=None),
     ]
     assert len({template_hash(one) for one in (first, *others)}) == 5
-
-
-def test_settings_name_a_template() -> None:
-    assert CriticSettings().template is TEMPLATES["processbench"]
-    own = CriticSettings(
-        prompt="{problem} {steps} {reference}", parser="lessons", use_reference=True
-    )
-    assert own.template == own_template("{problem} {steps} {reference}", "lessons")
-    assert CriticSettings().identity() == {}
 
 
 @pytest.mark.parametrize(

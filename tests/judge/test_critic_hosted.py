@@ -68,19 +68,6 @@ def test_a_critic_asks_a_hosted_service(tmp_path: Path) -> None:
     assert not any(KEY.encode() in path.read_bytes() for path in out.rglob("*") if path.is_file())
 
 
-def test_opinions_of_two_models_or_parameters_are_not_mixed(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
-    with HostedServer(answered) as server:
-        command = hosted(server, source, out)
-        shown(command)
-        asked = len(server.bodies)
-        for change in (f"{ENGINE}.model=other", f"{ENGINE}.parameters={{temperature: null}}"):
-            assert change.partition("=")[0] in shown([*command, change], exit_code=2)
-            reused = hosted(server, source, tmp_path / "b", "--answers", str(out), change)
-            assert "its answers are another model's" in shown(reused, exit_code=2)
-        assert len(server.bodies) == asked
-
-
 def test_an_answer_that_is_kept_back_is_an_unknown_vote_whose_tokens_are_paid(
     tmp_path: Path,
 ) -> None:
@@ -231,16 +218,6 @@ def test_an_error_with_the_status_of_a_success_is_shown(
     assert is_asked_again or "The provider broke." in opinion.reason
 
 
-def test_a_cut_answer_is_asked_for_once_more_with_more_tokens(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
-    with HostedServer(answered) as server:
-        shown(hosted(server, source, out, f"judge.max_tokens={NUM_TOKENS - 1}"))
-        budgets = [body["max_completion_tokens"] for body in server.bodies[1:]]
-    assert budgets == [NUM_TOKENS - 1] * 2 + [2 * (NUM_TOKENS - 1)] * 2
-    answers = OpinionRun.read(str(out)).opinions["1"].answers
-    assert [one.finish_reason for one in answers] == ["length"] * 2 + ["stop"] * 2
-
-
 @pytest.mark.parametrize(
     ("server", "more", "message"),
     [
@@ -311,18 +288,6 @@ def test_an_account_that_cannot_pay_stops_the_job_at_once(
     check(out, 2)
 
 
-def test_a_limit_of_the_rate_is_waited_for_at_the_start_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 0.0)
-    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
-    with HostedServer(answered) as server:
-        server.errors += [(429, "rate_limit_exceeded")] * 3
-        shown(hosted(server, source, out))
-        assert len(server.bodies) == 3 + 1 + 2 * 4
-    check(out, 4)
-
-
 def test_a_wrong_key_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOSTED_KEY", "sk-wrong-1")
     source = write(tmp_path / "in.jsonl", 2)
@@ -331,21 +296,15 @@ def test_a_wrong_key_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "refuses the key in HOSTED_KEY" in said and "sk-wrong-1" not in said
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(
-    tmp_path: Path, more: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("key", ["policy.engine", "completers"])
+def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(tmp_path: Path, key: str) -> None:
     with HostedServer(answered) as server:
         engine = {"kind": "hosted", "model": MODEL, "endpoints": [server.url]}
-        for key in ("policy.engine", "completers"):
-            value = json.dumps(
-                engine if key == "policy.engine" else [{"model": "m", "engine": engine}]
-            )
-            out = f"out={tmp_path / 'out'}"
-            command = ["label", str(write_config(tmp_path)), f"{key}={value}", out, *more]
-            said = shown(command, exit_code=2)
-            assert "engine=hosted: only answers whole prompts" in said
-            assert "Choose policy.engine=openai with a server of vLLM" in said
+        value = engine if key == "policy.engine" else [{"model": "m", "engine": engine}]
+        changes = [f"{key}={json.dumps(value)}", f"out={tmp_path / 'out'}"]
+        said = shown(["label", str(write_config(tmp_path)), *changes], exit_code=2)
+        assert "engine=hosted: only answers whole prompts" in said
+        assert "Choose policy.engine=openai with a server of vLLM" in said
         assert not server.bodies
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -92,12 +91,6 @@ def test_rounds_by_hand(
         votes.record(_vote(0))
 
 
-def test_two_votes_that_agree_decide_nothing_where_three_are_needed() -> None:
-    votes = Votes(least=3, most=3)
-    assert _rounds(votes, [1, U, 1, U]) == [(3, False), (1, True)]
-    assert votes.result() == Result({1: 2}, 1, is_decided=False, first_error=None)
-
-
 def test_one_vote_is_enough_if_one_is_asked_for() -> None:
     votes = Votes(least=1, most=1)
     assert not votes.result().is_decided and votes.result().counts == {}
@@ -109,15 +102,6 @@ def test_one_vote_is_enough_if_one_is_asked_for() -> None:
 def test_numbers_of_votes_are_checked(least: int, most: int) -> None:
     with pytest.raises(ValueError, match=f"least={least}, most={most}: must be 1 <= least"):
         Votes(least, most)
-
-
-@pytest.mark.parametrize("order", list(permutations([0, None, U, 0])))
-def test_the_order_within_a_round_does_not_matter(order: tuple[int | str | None, ...]) -> None:
-    votes = Votes(least=4, most=9)
-    for first_error in order:
-        votes.record(_vote(first_error))
-    assert (votes.wanted(), votes.retry) == (1, True)
-    assert votes.result() == Result({None: 1, 0: 2}, 0, is_decided=False, first_error=None)
 
 
 ANSWERS = st.sampled_from([None, 0, 1, U])

@@ -74,28 +74,6 @@ def test_copies_of_a_random_judge_do_no_harm_to_a_fair_one(
     assert all("fair" not in group for group in crowded.groups)
 
 
-def test_thresholds_of_one_prm_are_no_several_witnesses(
-    world: World, fused: Callable[[str], Fused]
-) -> None:
-    singles = [fused(f"a PRM at {at}") for at in (".3", ".5", ".7")]
-    several = fused("that PRM at three thresholds")
-    right = world.right(several.chances)
-    # Means over the benchmark's runs are .006 above the best threshold; one run varies as much.
-    assert right >= max(world.right(one.chances) for one in singles) - 0.01
-    assert several.chances.max(1).mean() - right <= 0.03
-    beside_scores = fused("its scores and a threshold")
-    assert world.right(beside_scores.chances) >= world.right(fused("its scores").chances) - 0.005
-
-
-def test_judges_that_mostly_repeat_one_are_believed_as_often_as_they_are_right(
-    world: World, fused: Callable[[str], Fused]
-) -> None:
-    several = fused("five that repeat it on 80%")
-    right = world.right(several.chances)
-    assert right > world.right(fused("a fair judge").chances)
-    assert several.chances.max(1).mean() - right <= 0.05
-
-
 def test_independent_judges_keep_their_full_weight(
     world: World, fused: Callable[[str], Fused]
 ) -> None:

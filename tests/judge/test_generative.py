@@ -27,12 +27,8 @@ from mclabel.judge.generative_chains import VerdictTokens
 from mclabel.prm.examples.encode import TooLongError
 from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.scorer import ScorerSettings, load_scorer
-from mclabel.rl.client import RewardItem
-from mclabel.rl.config import RewardSettings
-from mclabel.rl.rewarder import Rewarder
 from mclabel.search.prm_scorer import PrmScorer
 from mclabel.search.scorers import Beginning, make_scorer
-from mclabel.serving.requests import Limits
 from tests.prm.test_adapters import tokenizer
 from tests.support.labelled import tiny_model
 from tests.support.verifier_engines import SURE
@@ -243,25 +239,6 @@ def test_a_search_is_given_scores_or_an_error() -> None:
     known, unknown = asyncio.run(ask("p [error 2]", "p [unknown]"))
     assert known.scores == pytest.approx((1, 1, 1 - SURE)) and known.num_computed > 0
     assert isinstance(unknown, DataError)
-
-
-def test_a_reward_of_the_unknown_is_masked() -> None:
-    given = RewardSettings(**settings(), check=False, device="auto")
-    rewarder = Rewarder(given, limits=Limits())
-    items = [
-        RewardItem(problem=f"p {mark}", completion="one\ntwo\nthree", answer=None, truncated=False)
-        for mark in ("[error -1]", "[unknown]")
-    ]
-
-    async def ask() -> Any:
-        await rewarder.start()
-        found = await rewarder.begin(items)
-        await rewarder.close()
-        return found
-
-    known, unknown = asyncio.run(ask())
-    assert known.reward == pytest.approx(SURE) and not known.masked
-    assert unknown.masked and unknown.refused == "not_scored"
 
 
 # What is refused

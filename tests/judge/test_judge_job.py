@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from mclabel.judge.base import UNKNOWN_VOTE
 from mclabel.judge.opinions import OpinionRun
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
-from tests.support.forked import Forked
 from tests.support.openai_server import Server
 
 NUM_ROWS = 24
@@ -93,55 +90,6 @@ def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) 
     assert found.claim == "where" and found.judge == "critic"
     metadata = json.loads((out / "run.json").read_text())["config"]
     assert metadata["judge"]["policy"]["model"].startswith("weights:")
-
-
-def test_one_malformed_answer_is_a_failed_vote(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
-
-    def sometimes(prompt: str) -> str | bytes:
-        return b'{"choices": null}' if "row 1," in prompt else answered(prompt)
-
-    with Server(answer=sometimes, max_model_len=2000) as server:
-        done = run(*critic(server, source, out))
-    assert done.exit_code == 0, done.output
-    output = " ".join(done.output.split())
-    assert "4 solutions judged: an error in 2, unknown 1" in output
-    assert "answers could not be had, most often: judge.policy.engine: an answer" in output
-    opinion = OpinionRun.read(str(out)).opinions["2"]
-    assert not opinion.is_known and "has no choices" in opinion.reason
-
-
-def test_opinions_that_are_all_unknown_are_a_failure(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
-    with Server(answer="I cannot say.", max_model_len=2000) as server:
-        done = run(*critic(server, source, out))
-    assert done.exit_code == 1 and "all 2 opinions are unknown" in done.output
-
-
-@pytest.mark.slow
-def test_killed_again_and_again_every_vote_is_asked_once(tmp_path: Path) -> None:
-    """The jobs run in processes that share their imports, which cost ten times the work."""
-    kills, count = 3, 12
-    rng, source, out = random.Random(0), write(tmp_path / "in.jsonl", count), tmp_path / "out"
-    with Server(answer=answered, max_model_len=2000, delay_s=0.15) as server:
-        more = ("judge.policy.engine.max_live=2", "journal_s=0.05")
-        command = critic(server, source, out, *more)
-        for _ in range(kills):
-            seen = len(server.bodies)
-            job = Forked(*command)
-            deadline = time.monotonic() + 240
-            while job.poll() is None and len(server.bodies) < seen + 1 + rng.randint(1, 5):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-            job.kill()
-            job.communicate()
-        last = Forked(*command)
-        output, _ = last.communicate(timeout=240)
-        assert last.returncode == 0, output
-        asked = len(server.bodies)
-    check(out, count)
-    # What was under way at a kill, or not in a journal yet, is asked again; the rest is not.
-    assert asked <= 2 * count + (kills + 1) + kills * 4
 
 
 def test_failures_are_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> None:
@@ -265,32 +213,3 @@ def test_a_judge_without_what_it_needs_ends_with_one_clear_word(
     result = run("judge", str(source), "-o", str(out), *arguments)
     assert result.exit_code == 2 and words in " ".join(result.output.split()), result.output
     assert not out.exists()
-
-
-SCRIPTED = ("judge=critic", "judge.policy.engine=scripted")
-
-
-def test_the_first_line_says_which_judge_runs(tmp_path: Path) -> None:
-    source = str(write(tmp_path / "in.jsonl", 1))
-
-    def first_line(*chosen: str) -> str:
-        result = run("judge", source, "-o", str(tmp_path / str(len(chosen))), *chosen)
-        assert result.exit_code == 0, result.output
-        return result.output.splitlines()[0]
-
-    assert first_line() == (
-        "The judge is symbolic, since none is chosen. Choose one with judge=symbolic, "
-        "judge=critic, judge=scorer or judge=module:Class"
-    )
-    assert first_line("judge=symbolic") == "The judge is symbolic"
-    assert "It asks the engine scripted, which does not run judge." in first_line(*SCRIPTED)
-    config = json.loads((tmp_path / "2" / "run.json").read_text())["config"]
-    assert config["judge"]["policy"]["model"] == "scripted"
-
-
-def test_an_engine_that_dies_at_work_names_the_critics_settings(tmp_path: Path) -> None:
-    source = str(write(tmp_path / "in.jsonl", 4))
-    dying = (*SCRIPTED, "judge.policy.engine.crash_rate=1")
-    result = run("judge", source, "-o", str(tmp_path / "out"), *dying)
-    assert result.exit_code == 2
-    assert "judge.policy.engine=scripted: the engine died" in result.output

@@ -67,11 +67,6 @@ def test_what_needs_labels_says_that_a_run_holds_opinions(
     assert "holds opinions" in said and "`mclabel show` prints them" in said
 
 
-def test_a_report_of_a_folder_leaves_opinions_out(source: Path, tmp_path: Path) -> None:
-    run("judge", source, "-o", tmp_path / "runs" / "opinions")
-    assert "is not a run" in run("report", tmp_path / "runs", code=2)
-
-
 def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run("judge", source, "-o", out)
@@ -86,16 +81,6 @@ def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
     run("judge", source, "-o", out)
     assert run("show", out) == before
     assert "damaged" not in run("verify", out)
-
-
-def test_verify_writes_the_manifest_of_opinions_again(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run("judge", source, "-o", out)
-    before, whole = run("show", out), json.loads((out / "run.json").read_text())
-    (out / "run.json").unlink()
-    assert "missing, though shards carry its configuration" in run("verify", out, code=1)
-    run("verify", out, "--restore-manifest")
-    assert json.loads((out / "run.json").read_text()) == whole and run("show", out) == before
 
 
 def label(folder: Path, *more: str) -> Path:

@@ -46,11 +46,6 @@ def test_strict_stops_at_what_cannot_be_scored(prm: str, tmp_path: Path) -> None
     assert done.exit_code == 2 and "in.jsonl, line 2: " in done.output, done.output
 
 
-def test_a_file_of_which_nothing_can_be_judged(prm: str, tmp_path: Path) -> None:
-    done = judge(tmp_path, prm, LONG, LONG)
-    assert done.exit_code == 2 and "none of its 2 rows can be scored" in done.output, done.output
-
-
 def test_a_prm_that_gives_no_numbers_ends_the_job(prm: str, tmp_path: Path) -> None:
     damaged = shutil.copytree(prm, tmp_path / "damaged")
     weights = load_file(damaged / "model" / "model.safetensors")

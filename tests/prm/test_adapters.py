@@ -124,27 +124,6 @@ def test_what_is_read_and_where(prm: tuple[str, AdaptedPRM]) -> None:
     assert [read[position] for position in encoded.positions] == at
 
 
-def test_scores_are_the_probability_that_the_format_means(
-    prm: tuple[str, AdaptedPRM],
-) -> None:
-    form, adapted = prm
-    encoded = adapted.encode(PROBLEM, STEPS)
-    with torch.no_grad():
-        logits = adapted.network(input_ids=torch.tensor([encoded.ids])).logits[0].double()
-    plus, minus = WORDS.index("+"), WORDS.index("-")
-    good, bad = (1, 0) if form in ("trl", "qwen") else (plus, minus)
-    by_hand = [
-        float(1 / (1 + torch.exp(logits[p, bad] - logits[p, good]))) for p in encoded.positions
-    ]
-    # two at a time and apart, as a list and as lines
-    both = adapted.score([PROBLEM, "q2"], [STEPS, ["b"]])
-    assert both[0] == pytest.approx(by_hand, abs=1e-5)
-    between = "\n" if adapted.layout.split == "line" else "\n\n"
-    text = between.join(STEPS)
-    assert adapted.score([PROBLEM], [text])[0] == pytest.approx(by_hand, abs=1e-5)
-    assert len(both[1]) == 1 and all(0 <= s <= 1 for s in both[1])
-
-
 def test_texts_that_hold_the_marks_are_refused(prm: tuple[str, AdaptedPRM]) -> None:
     form, adapted = prm
     with pytest.raises(DataError, match="without steps"):
@@ -153,17 +132,6 @@ def test_texts_that_hold_the_marks_are_refused(prm: tuple[str, AdaptedPRM]) -> N
     if mark is not None:
         with pytest.raises(DataError, match="holds the mark itself"):
             adapted.score(["q1"], [["a", f"b {mark} c"]])
-
-
-def test_the_command_scores_with_them(saved: tuple[str, str], tmp_path: Path) -> None:
-    form, path = saved
-    file = tmp_path / "in.jsonl"
-    file.write_text(json.dumps({"problem": PROBLEM, "steps": STEPS}) + "\n")
-    done = CliRunner().invoke(main, ["score", path, str(file), "--format", form])
-    assert done.exit_code == 0, done.output
-    row = json.loads(done.output)
-    assert len(row["scores"]) == 3 and row["last"] == row["scores"][-1]
-    assert row["max"] == max(row["scores"])
 
 
 def test_the_command_leaves_out_what_the_network_cannot_read(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mclabel.core.errors import DataError
-from mclabel.core.records import LabeledSolution, Outcome
+from mclabel.core.records import Outcome
 from mclabel.prm.examples.build import ExampleSettings, is_held_out, make_examples
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.examples.targets import step_targets
@@ -71,20 +71,6 @@ def test_what_cannot_be_encoded_is_refused() -> None:
         encoder.labeled(replace(row, solution=forged))
 
 
-def test_targets_are_the_view_of_the_labels_that_is_asked_for() -> None:
-    row = next(r for r in arith_rows(50) if r.first_error and len(r.steps) > r.first_error + 1)
-    error = row.first_error
-    assert error is not None
-    hard = step_targets(row, "hard")
-    assert hard == tuple(float(i < error) for i in range(len(row.steps)))
-    assert step_targets(row, "soft") == tuple(s.value for s in row.steps)
-    expected = replace(row.steps[0], value=None, mean=0.375)
-    biased = replace(row, steps=(expected, *row.steps[1:]))
-    assert step_targets(biased, "soft")[0] == 0.375
-    outcome = step_targets(row, "outcome")
-    assert outcome == (*[None] * (len(row.steps) - 1), 0.0)
-
-
 def test_examples_are_split_by_problem_and_counted() -> None:
     encoder = StepEncoder(TEXT, step_id=None, max_tokens=1024)
     rows = arith_rows(200, per_problem=4)
@@ -100,14 +86,3 @@ def test_examples_are_split_by_problem_and_counted() -> None:
     assert examples.num_unlabeled == 3
     assert len(examples.train) + len(examples.validation) == 197
     assert is_held_out("Ada  has\n3", 0.5) == is_held_out("ada has 3", 0.5)
-
-
-def test_no_labels_left_is_one_clear_error() -> None:
-    def without(row: LabeledSolution) -> LabeledSolution:
-        return replace(row, solution=replace(row.solution, outcome=Outcome.TRUNCATED))
-
-    encoder = StepEncoder(TEXT, step_id=None, max_tokens=1024)
-    with pytest.raises(DataError, match="no labels left to train on: 4 solutions have no outcome"):
-        make_examples(
-            map(without, arith_rows(4)), encoder, ExampleSettings(target="outcome", validation=0)
-        )

@@ -84,10 +84,3 @@ def test_a_handful_among_thousands_is_refused(base: str, tmp_path: Path) -> None
     assert code == 2
     assert f"{count - 1:,} of {count:,} hard labels to train on are 0" in said
     assert "at least 2 must differ" in said and "policy.max_tokens" in said
-
-
-def test_one_other_label_among_few_is_enough(base: str, tmp_path: Path) -> None:
-    rows = alike(arith_rows(12), sound=True)
-    rows[0] = replace(rows[0], steps=(*rows[0].steps[:-1], replace(rows[0].steps[-1], hard=False)))
-    code, said = train(write_run(tmp_path / "run", rows), tmp_path / "prm", base)
-    assert code == 0, said

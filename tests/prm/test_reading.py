@@ -98,19 +98,3 @@ def test_a_body_is_another_when_one_number_or_its_configuration_changes() -> Non
     assert changed != before
     network.config.rope_parameters["rope_theta"] = 5e5
     assert body_fingerprint(network) not in (before, changed)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_batch_is_computed_by_one_core(threads: int) -> None:
-    """Beside other programs several threads on one batch wait for each other."""
-    network = head_on(str(bundled_model("strong")), 0).network
-    seen: set[int] = set()
-    network.register_forward_pre_hook(lambda *_: seen.add(torch.get_num_threads()))
-    network.base_model.register_forward_pre_hook(lambda *_: seen.add(torch.get_num_threads()))
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        read_solutions(network, solutions(), threads=threads)
-        assert seen == {1} and torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)

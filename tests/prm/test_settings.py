@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ComponentError, ConfigError, ShardError
+from mclabel.core.errors import ComponentError, ConfigError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.settings import OPERATIONAL
 from mclabel.prm.config import TrainConfig
-from mclabel.prm.examples.build import ExampleSettings
-from mclabel.prm.examples.encode import TextSettings
 from mclabel.prm.job import TrainReport
-from mclabel.prm.model.settings import ModelSettings
-from mclabel.prm.training.settings import TrainerSettings
 from tests.support.labelled import arith_rows
-
-PARTS = (ModelSettings, ExampleSettings, TextSettings, TrainerSettings)
 
 
 def train(out: Path, *overrides: str, kind: type[TrainConfig] = TrainConfig) -> TrainReport:
     config = load_config(kind, None, [f"out={out}", *overrides])
     return jobs.train(config, lambda step, total, loss: None)
-
-
-def test_every_setting_stands_once_and_has_a_sentence() -> None:
-    for one, other in combinations(PARTS, 2):
-        assert not set(one.model_fields) & set(other.model_fields)
-    own = set(vars(TrainConfig)["__annotations__"])
-    assert not own & {name for part in PARTS for name in part.model_fields}
-    assert all(info.description for info in TrainConfig.model_fields.values())
 
 
 def test_five_faults_are_named_at_once_and_nothing_is_read(tmp_path: Path) -> None:
@@ -90,32 +74,6 @@ def test_the_identity_of_a_training() -> None:
     assert config.identity() == {"base": "b", "target": "soft", "seed": 1}
     operational = {n for n, i in TrainConfig.model_fields.items() if OPERATIONAL in i.metadata}
     assert set(config.semantic()) == set(TrainConfig.model_fields) - operational
-
-
-class Grown(TrainConfig):
-    """What a later release could be."""
-
-    new: int = 3
-
-
-def test_a_later_release_resumes_a_run_and_names_what_differs(
-    base: str, labels: str, tmp_path: Path
-) -> None:
-    out = tmp_path / "prm"
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2"]
-    first = train(out, *common)
-    assert train(out, *common, kind=Grown) == first
-    with pytest.raises(ShardError) as caught:
-        train(out, *common, "new=4", "target=soft", "trust_remote_code=true", kind=Grown)
-    differences = str(caught.value).splitlines()[1:-1]
-    assert [line.strip() for line in differences] == [
-        "new: not set there, 4 here",
-        "target: 'hard' there, 'soft' here",
-        "trust_remote_code: False there, True here",
-    ]
-    manifest = json.loads((out / "train.json").read_text())
-    assert manifest["config"]["trust_remote_code"] is False
-    assert set(manifest["identity"]) == {"base", "labels", "max_steps"}
 
 
 def half(row: LabeledSolution) -> tuple[float | None, ...]:

@@ -15,10 +15,10 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ConfigError, TrainingError
+from mclabel.core.errors import ConfigError
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.encode import EncodedSolution, Example, PackedExamples
-from mclabel.prm.job import TrainReport, preflight
+from mclabel.prm.job import TrainReport
 from mclabel.prm.model.heads import prepare_step_token
 from mclabel.prm.model.network import add_adapters, start_step_model
 from mclabel.prm.model.settings import ModelSettings
@@ -205,15 +205,6 @@ def test_a_run_goes_on_with_the_blocks_it_began_with(
     assert later.num_solutions + later.num_validation == 60
 
 
-def test_preflight_writes_nothing(base: str, labels: str, tmp_path: Path) -> None:
-    config = load_config(
-        TrainConfig, None, [f"labels=[{labels}]", f"base={base}", f"out={tmp_path / 'prm'}"]
-    )
-    found = preflight(config)
-    assert len(found.shown) == 3 and found.num_train + found.num_validation == 60
-    assert not (tmp_path / "prm").exists()
-
-
 def test_a_step_token_that_was_never_trained_gets_the_mean(base: str) -> None:
     for value in (0.0, float("nan"), 100.0):
         network = start_step_model(ModelSettings(base=base, head="token")).network
@@ -287,12 +278,3 @@ def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
     else:
         train_in_two(tmp_path / "split", *common, "shard=true")
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
-
-
-def test_a_group_that_cannot_share_a_batch_is_refused(
-    base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=1"]
-    monkeypatch.setenv("WORLD_SIZE", "2")  # as in a worker
-    with pytest.raises(TrainingError, match=r"batch_size=7: must be a multiple of workers=2"):
-        train(tmp_path / "odd", *common, "batch_size=7")

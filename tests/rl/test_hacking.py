@@ -81,9 +81,3 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_measurements_of_other_problems_are_not_compared() -> None:
     with pytest.raises(ValueError, match="different problems"):
         changes(measurement(0.5), measurement(0.5, count=7))
-
-
-def test_the_words_say_what_changed() -> None:
-    one = changes(measurement(0.5), measurement(0.25, seed=1))["pass_at_1"]
-    found = f"right answers {one.before:.3f} to {one.after:.3f}, {one.change.value:+.3f} ["
-    assert str(one).startswith(found)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from mclabel import jobs
-from mclabel.core.config.load import bundled_config, load_config
+from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, EngineError, ShardError, TrainingError
 from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.engines.pretrained import load_model, load_tensors
@@ -27,7 +25,6 @@ from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Crediting, per_token
 from mclabel.rl.training.rollouts import step_figures
 from mclabel.rl.training.trainer import kl_divergence
-from tests.support.forked import Forked
 from tests.support.serving import trained_prm
 
 pytest.importorskip("trl")
@@ -278,47 +275,3 @@ def _policy() -> Path:
     from mclabel.domains.arith import bundled_model
 
     return bundled_model("policy")
-
-
-def test_the_configuration_for_a_gpu_is_planned_without_one(tmp_path: Path) -> None:
-    changes = ["policy.model=arith:policy", "problems.source=arith", "policy.system=null"]
-    changes += ["problems.limit=100"]
-    checked = load_config(
-        RLConfig, bundled_config("rl/math-qwen2.5-1.5b.yaml"), [*changes, f"out={tmp_path / 'out'}"]
-    )
-    lines = "\n".join(jobs.plan_rl(checked).lines(checked))
-    assert "on cuda" in lines and "512 solutions (64 problems x 8)" in lines
-    assert "values: estimator posterior" in lines
-
-
-@pytest.mark.slow
-def test_a_training_that_is_killed_again_and_again_comes_to_the_same_policy(
-    whole: Path, tmp_path: Path
-) -> None:
-    """Real processes, killed at moments of their own."""
-    out = tmp_path / "killed"
-    command = ("rl", "/dev/null", f"out={out}", *KEYS, "save_steps=1")
-    rng = random.Random(5)
-    for _ in range(2):
-        process, began = Forked(*command), _num_lines(out)
-        while process.poll() is None and _num_lines(out) <= began:
-            time.sleep(0.02)
-        time.sleep(rng.random())  # into the next step, or into a checkpoint
-        process.kill()
-        process.communicate()
-    assert not (out / "model").exists()
-    jobs.rl(config(out, "save_steps=1"))
-    assert [row["step"] for row in log(out)] == [1, 2, 3, 4]
-    for one, other in zip(log(whole), log(out), strict=True):
-        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
-    assert {path.name for path in (out / "measured").glob("*.json")} == {
-        *("0.json", "2.json", "4.json")
-    }
-    ours = load_tensors(out / "model" / "model.safetensors")
-    theirs = load_tensors(whole / "model" / "model.safetensors")
-    assert all((ours[name] - theirs[name]).abs().max() < 1e-4 for name in theirs)
-
-
-def _num_lines(out: Path) -> int:
-    path = out / "log.jsonl"
-    return len(path.read_text().splitlines()) if path.is_file() else 0

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
-import importlib.util
 import json
-import logging
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -167,13 +159,6 @@ def test_what_nothing_is_known_of_moves_no_baseline(truncated: str) -> None:
     assert set(unread.credits) == {0} and masked == sum(one.masked for one in found)
 
 
-def test_an_answer_that_cannot_be_read_is_ungraded(plain: Running) -> None:
-    before = plain.client().health()["num_ungraded"]
-    [found] = plain.client().score([RewardItem(problem="p", completion="1\\", answer="\\frac{")])
-    assert (found.outcome, found.reward) == ("ungraded", 0)
-    assert plain.client().health()["num_ungraded"] == before + 1
-
-
 REFUSED = [
     ("", "empty", 0),
     (" \n\t \n", "empty", 0),
@@ -207,21 +192,6 @@ def test_refusals_are_counted_and_blamed(
     assert after["num_refused"] == counts and list(counts) == REFUSED_KINDS
 
 
-def test_what_is_repeated_a_little_is_not_refused(plain: Running) -> None:
-    texts = ["a\na\na", "a\nb\na\nb", "a", "a\n" * 2 + "b\nc"]
-    items = [RewardItem(problem="p", completion=text, answer="2") for text in texts]
-    assert [one.refused for one in plain.client().score(items)] == [None] * 4
-
-
-def test_one_step_and_a_thousand(plain: Running) -> None:
-    long = "".join(f"step {n}\n" for n in range(999)) + "\\boxed{2}"
-    items = [RewardItem(problem="p", completion=one, answer="2") for one in ("\\boxed{2}", long)]
-    one, thousand = plain.client().score(items)
-    assert (len(one.ends), len(thousand.ends)) == (1, 1000)
-    assert one.outcome == thousand.outcome == "right"
-    assert thousand.ends[-1] == len(long) and sum(thousand.ends_segment) == 1
-
-
 def test_without_a_checker_the_scores_reward(prm: str) -> None:
     with serving(prm=prm, check=False, aggregate="mean", credit="first_error") as server:
         items = solutions(2)
@@ -232,30 +202,6 @@ def test_without_a_checker_the_scores_reward(prm: str) -> None:
         health = server.client().health()
         assert (health["checker"], health["credit"]) == (None, "first_error")
         assert health["prm"] == prm and health["status"] == "ok" and health["num_scored"] == 6
-
-
-def test_many_at_a_time_get_what_each_alone_gets(server: Running) -> None:
-    items = solutions()
-    alone = [server.client().score(items[i : i + 8]) for i in (0, 8, 16)]
-    found: list[Any] = [None] * 12
-
-    def ask(i: int) -> None:
-        start = 8 * (i % 3)
-        found[i] = server.client().score(items[start : start + 8])
-
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_S)
-    for i, one in enumerate(found):
-        for got, expected in zip(one, alone[i % 3], strict=True):
-            assert got.scores == pytest.approx(expected.scores, abs=1e-4)
-            assert (got.reward, got.outcome, got.ends) == (
-                expected.reward,
-                expected.outcome,
-                expected.ends,
-            )
 
 
 ITEM = {"problem": "p", "completion": "c", "answer": "1"}
@@ -392,25 +338,6 @@ def test_completions_of_a_problem_without_a_gold_are_masked(plain: Running) -> N
             plain.client().score([RewardItem(problem="p", completion=RIGHT, answer=bad)])
     labels = {"query": ["p" + RIGHT], "prompts": ["p"], "labels": ["1 + 1 = 2.\n#### 2"]}
     assert post(plain, labels)["rewards"] == [1]
-
-
-def test_openrlhf_itself(plain: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code by which OpenRLHF 0.11 asks; of the package, which takes much, nothing else."""
-    pytest.importorskip("aiohttp")
-    package = importlib.util.find_spec("openrlhf")
-    if package is None or package.origin is None:
-        pytest.skip("openrlhf is not installed")
-    logs = SimpleNamespace(init_logger=logging.getLogger)
-    monkeypatch.setitem(sys.modules, "openrlhf.utils.logging_utils", logs)
-    place = Path(package.origin).parent / "utils" / "agent.py"
-    spec = importlib.util.spec_from_file_location("openrlhf_agent", place)
-    assert spec is not None and spec.loader is not None
-    agent = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(agent)
-    executor = agent.SingleTurnAgentExecutor(f"{plain.url}/get_reward")
-    asked = (["p" + RIGHT, "p" + WRONG], ["p", "p"], ["2", "2"])
-    [answer] = asyncio.run(executor._fetch_rewards_via_http(*asked))
-    assert answer["rewards"] == [1, 0] and answer["extra_logs"]["refused"] == [0, 0]
 
 
 @contextmanager
@@ -570,45 +497,3 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
         thread.start()
         assert client.health() == {"status": "ok"}
         thread.join(WAIT_S)
-
-
-def test_the_client_needs_nothing_but_python() -> None:
-    code = (
-        "import sys; sys.path_importer_cache.clear();"
-        "sys.path = [p for p in sys.path if 'site-packages' not in p];"
-        "import mclabel.rl.client, mclabel.rl.client"
-    )
-    root = str(Path(__file__).parents[2])
-    environment = {"PYTHONPATH": root, "PATH": os.environ["PATH"]}
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = ["serve-rewards", "configs/rl/serve-rewards.yaml", "--port", str(port)]
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "mclabel", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "COLUMNS": "200"},
-    )
-    try:
-        assert process.stdout is not None
-        assert any("http://" in line for line in process.stdout)
-        [found] = RewardClient(f"http://127.0.0.1:{port}").score([RewardItem("p", RIGHT, "2")])
-        assert found.outcome == "right"
-        process.send_signal(number)
-        out, errors = process.communicate(timeout=WAIT_S)
-        assert process.returncode == 0, out + errors
-        assert errors == ""
-    finally:
-        process.kill()
-        process.wait()

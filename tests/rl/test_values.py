@@ -31,20 +31,25 @@ def estimated(
     estimator: dict[str, Any],
     *,
     engine: dict[str, Any] | None = None,
+    num_prover_steps: int | None = None,
     **how: Any,
 ) -> tuple[list[Group], list[GroupValues]]:
-    """Groups and their values."""
+    """Sample groups and estimate the values of their steps, by a prover where it has steps."""
+
+    def scripted(**more: Any) -> Engine:
+        settings = {"kind": "scripted", "num_steps": NUM_STEPS, **more}
+        return make_engine(PolicySettings.model_validate({"engine": settings}), seed=0)
 
     async def run() -> tuple[list[Group], list[GroupValues]]:
-        settings = {"kind": "scripted", "num_steps": NUM_STEPS, **(engine or {})}
-        policy = make_engine(PolicySettings.model_validate({"engine": settings}), seed=0)
-        desk = Desk()
+        policy, prover, desk = scripted(**(engine or {})), None, Desk()
         await policy.start()
+        if num_prover_steps is not None:
+            prover = scripted(num_steps=num_prover_steps)
+            await prover.start()
         live = LivePolicy(policy, make_checker(default_checker()), desk)
         groups = await live.groups(problems(number), SIZE, seed=1)
         labels = LabelSettings.model_validate({"estimator": estimator})
-        values = await LiveValues(live, labels, **how).of(groups, seed=2)
-        await policy.close()
+        values = await LiveValues(live, labels, prover=prover, **how).of(groups, seed=2)
         desk.close()
         return groups, values
 
@@ -101,14 +106,6 @@ def test_free_rollouts_make_values_better() -> None:
     assert (together**2).mean() < (alone**2).mean()
 
 
-def test_the_group_alone_gives_values_for_nothing() -> None:
-    groups, values = estimated(60, {"kind": "outcome"})
-    assert all(one.num_tokens == one.num_rollouts == 0 for one in values)
-    known = errors(groups, values)
-    assert len(known) > 60 * SIZE  # the bare problem, and more
-    assert any(None in own.values for one in values for own in one.solutions)
-
-
 def test_an_outcome_is_no_evidence_of_its_own_solution() -> None:
     """Two solutions alike in all but the outcome see each other's, and never their own."""
     groups, values = estimated(40, {"kind": "outcome"})
@@ -142,24 +139,8 @@ def test_cut_and_empty_solutions_have_the_value_of_their_reward() -> None:
 
 def test_a_prover_rolls_out_in_place_of_the_policy() -> None:
     """The prover writes one line more, so that its values are lower by a known factor."""
-
-    async def run() -> tuple[list[Group], list[GroupValues]]:
-        def scripted(num_steps: int) -> Engine:
-            settings = {"engine": {"kind": "scripted", "num_steps": num_steps}}
-            return make_engine(PolicySettings.model_validate(settings), seed=0)
-
-        policy, prover, desk = scripted(NUM_STEPS), scripted(NUM_STEPS + 1), Desk()
-        await policy.start()
-        await prover.start()
-        live = LivePolicy(policy, make_checker(default_checker()), desk)
-        groups = await live.groups(problems(60), SIZE, seed=1)
-        estimator = {"kind": "fixed", "rollouts": 8, "root_rollouts": 8}
-        labels = LabelSettings.model_validate({"estimator": estimator})
-        values = await LiveValues(live, labels, prover=prover).of(groups, seed=2)
-        desk.close()
-        return groups, values
-
-    groups, values = asyncio.run(run())
+    estimator = {"kind": "fixed", "rollouts": 8, "root_rollouts": 8}
+    groups, values = estimated(60, estimator, num_prover_steps=NUM_STEPS + 1)
     one_line = sum(share * factor for share, factor in WORDS.values())
     ratio = np.mean([v for one in values for own in one.solutions for v in own.values[:-1]])
     true = np.mean([v for group in groups for s in group.solutions for v in true_values(s)])

@@ -125,8 +125,6 @@ def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     )
     assert labelled.exit_code == 0, labelled.output
     assert len(list(read_labels(Store(str(tmp_path / "labelled"))))) == len(rows)
-    exported = run("export", str(out), "--to", "parquet", "-o", str(tmp_path / "rows.parquet"))
-    assert exported.exit_code == 0, exported.output
 
 
 def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:
@@ -168,7 +166,6 @@ def test_a_dry_run_checks_and_forecasts_and_writes_nothing(tmp_path: Path) -> No
     assert fresh.exit_code == 0, fresh.output
     assert "search: beam, n=4" in fresh.output and f"{out}: not begun" in fresh.output
     assert not out.exists()
-    assert run("search", *keys, "budget.max_tokens=1").exit_code != 0
     assert run("search", *keys).exit_code == 0
     before = sorted(path.name for path in out.rglob("*"))
     done = run("search", *keys, "--dry-run")
@@ -179,7 +176,3 @@ def test_a_dry_run_checks_and_forecasts_and_writes_nothing(tmp_path: Path) -> No
     assert expected is not None
     assert 1.3 * sampled < float(expected[1].replace(",", "")) < 3 * sampled
     assert sorted(path.name for path in out.rglob("*")) == before
-    refused = run("search", *keys, "search.n=8", "--dry-run")
-    assert refused.exit_code == 2 and "search.n" in refused.output
-    missing = run("search", *keys, "scorer=prm", f"scorer.prm={tmp_path / 'none'}", "--dry-run")
-    assert missing.exit_code == 2 and "none" in missing.output

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -114,21 +112,6 @@ def test_the_model_is_listed_and_another_is_not_found(server: Running) -> None:
     assert [one.id for one in server.client().models.list()] == ["arith:policy"]
     with pytest.raises(openai.NotFoundError, match="Ask for 'arith:policy'"):
         server.ask(model="gpt-4o")
-
-
-def test_many_are_answered_together(server: Running) -> None:
-    async def ask_all() -> list[Any]:
-        async with openai.AsyncOpenAI(base_url=server.url, api_key="none") as client:
-            create = client.chat.completions.create
-            requests = [
-                create(model="arith:policy", messages=USER, seed=seed)  # type: ignore[arg-type]
-                for seed in range(3)
-            ]
-            return await asyncio.gather(*requests)
-
-    answers = asyncio.run(ask_all())
-    assert len({one.id for one in answers}) == 3
-    assert all(one.choices[0].finish_reason == "stop" for one in answers)
 
 
 def test_a_stream_holds_the_same_solution(server: Running) -> None:
@@ -297,30 +280,6 @@ def test_a_client_that_goes_away_ends_its_search(stream: bool) -> None:
         until(lambda: engine.stats().num_live == 0)
 
 
-def test_the_engine_drops_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bundled model on the embedded engine, whose steps are held until the client is gone."""
-    step, go = threading.Event(), threading.Event()
-    from mclabel.engines.decoder import SharedPrefixDecoder
-
-    real = SharedPrefixDecoder.step
-
-    def held(decoder: SharedPrefixDecoder) -> Any:
-        step.set()
-        assert go.wait(WAIT_S)
-        return real(decoder)
-
-    monkeypatch.setattr(SharedPrefixDecoder, "step", held)
-    with serving() as server:
-        [searcher] = server.parts
-        connection = server.hanging()
-        assert step.wait(WAIT_S)
-        connection.close()
-        until(lambda: searcher.num_searches == 0)
-        go.set()
-        until(lambda: searcher._policy.stats().num_live == 0)
-        assert searcher._policy.stats().num_sampled_tokens <= 2 * SEARCH["n"]  # type: ignore[operator]
-
-
 def test_comments_keep_a_stream_alive_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mclabel.search.serve.KEEP_ALIVE_S", 0.01)
     with serving(policy=HANGING) as server:
@@ -422,16 +381,3 @@ def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
         out, errors = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, out + errors
         assert errors == ""
-
-
-@pytest.mark.slow
-def test_a_dead_engine_ends_the_command_with_one_line() -> None:
-    engine = "policy.engine={kind: scripted, crash_rate: 1}"
-    with command(engine, "policy.max_tokens=1000") as (process, server):
-        with pytest.raises(openai.InternalServerError, match="the engine died"):
-            server.ask()
-        out, errors = process.communicate(timeout=WAIT_S)
-        assert process.returncode == 2, out + errors
-        assert errors.splitlines() == [
-            "mclabel: policy.engine=scripted: the engine died, as its settings want"
-        ]

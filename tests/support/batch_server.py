@@ -36,8 +36,6 @@ class BatchServer(Server):
         self.endings: deque[tuple[str, int]] = deque()
         """State in which a batch ends, and how many of its requests are answered then; without
         one it is completed. `never` does not end."""
-        self.row_faults: deque[int] = deque()
-        """Status codes with which the next requests in batches fail."""
         self.row_errors: dict[str, dict[str, Any]] = {}
         """Rows in place of an answer (`response` and `error`), by a text in the request."""
         self.asked: Counter[str] = Counter()
@@ -142,10 +140,6 @@ class BatchServer(Server):
             error = next((row for name, row in self.row_errors.items() if name in text), None)
             if error is not None:
                 bad.append({"custom_id": row["custom_id"], **error})
-                continue
-            if self.row_faults:
-                failed = {"status_code": self.row_faults.popleft(), "body": {"error": "no"}}
-                bad.append({"custom_id": row["custom_id"], "response": failed, "error": None})
                 continue
             reply = self._reply(request, row["body"], row["url"].endswith("/chat/completions"))
             assert isinstance(reply.body, bytes)

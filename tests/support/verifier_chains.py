@@ -11,7 +11,6 @@ from typing import Any
 from mclabel.core.records import LabeledSolution
 from mclabel.judge.base import Answer, prompt_hash
 from mclabel.judge.critic import TEMPLATES, critic_prompt
-from mclabel.judge.critic.chains import step_verdicts
 from mclabel.prm.scoring.items import labeled_item
 from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
 from mclabel.run.shards.opinions import commit_opinions
@@ -40,22 +39,11 @@ class GoldenChain:
     def parser(self) -> str:
         return PARSERS.get(self.format, self.format)
 
-    def is_read(self) -> bool:
-        """Whether it is read as a person reads it."""
-        found = step_verdicts(self.text, self.num_steps, self.parser, truncated=self.truncated)
-        return (list(found.verdicts), found.fault is None) == (self.verdicts, self.complete)
-
 
 def golden_chains() -> list[GoldenChain]:
     """All chains of the file."""
     lines = _FILE.read_text(encoding="utf-8").splitlines()
     return [GoldenChain(**json.loads(line)) for line in lines]
-
-
-def golden_read() -> tuple[int, int]:
-    """How many chains are read as a person reads them, and how many there are."""
-    chains = golden_chains()
-    return sum(one.is_read() for one in chains), len(chains)
 
 
 def chain(row: LabeledSolution, error: int | None, words: str = "I redo it.") -> str:

@@ -59,7 +59,7 @@ def nothing_was_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
 def test_one_verdict_from_any_thread() -> None:
     with ThreadPoolExecutor(8) as threads:
-        assert list(threads.map(verdict_on, TEXTS * 4, GOLDS * 4, timeout=300)) == VERDICTS * 4
+        assert list(threads.map(verdict_on, TEXTS * 2, GOLDS * 2, timeout=300)) == VERDICTS * 2
     assert verdict_on("It is 5.", ["4", 5]) == "right"
     assert verdict_on("It is 5.", {"ground_truth": "5"}) == "right"
     assert verdict_on("It is 5.", None) == "unknown"
@@ -85,40 +85,6 @@ def test_a_reward_function_of_trl(where: str) -> None:
     else:
         found = reward(prompts=TEXTS, completions=TEXTS, answer=GOLDS, completion_ids=[], extra=1)
     assert found == expected
-
-
-def test_trl_trains_with_it(tmp_path: Path) -> None:
-    pytest.importorskip("trl")
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
-
-    from mclabel.domains.arith import bundled_model
-
-    model = str(bundled_model("policy"))
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    trainer = GRPOTrainer(
-        model,
-        reward_funcs=example("trl_reward").right_answer,
-        processing_class=tokenizer,
-        train_dataset=Dataset.from_list([{"prompt": "What is 2 + 3?\n", "answer": "5"}] * 4),
-        args=GRPOConfig(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=4,
-            num_generations=4,
-            max_completion_length=24,
-            max_steps=1,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            bf16=False,
-            use_cpu=True,
-        ),
-    )
-    trainer.train()
-    (logged,) = [row for row in trainer.state.log_history if "rewards/right_answer/mean" in row]
-    assert 0 <= logged["rewards/right_answer/mean"] <= 1
 
 
 def test_compute_score_of_verl() -> None:

@@ -135,19 +135,6 @@ def test_equal_advantages_give_the_losses_and_gradients_of_trl(
         torch.testing.assert_close(found[name], grad, atol=1e-6, rtol=0)
 
 
-def test_credits_stay_with_their_completions(tmp_path: Path, tokenizer: Any) -> None:
-    """Batches are shuffled and split after the credits were made."""
-
-    def numbered(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
-        return [[float(token) for token in ids] for ids in completion_ids]
-
-    trainer = make(Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=numbered)
-    trainer.train()
-    for _, inputs in trainer.seen:
-        expected = inputs["completion_ids"] * inputs["completion_mask"]
-        assert torch.equal(inputs["advantages"], expected.float())
-
-
 def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
     tmp_path: Path, tokenizer: Any
 ) -> None:

@@ -82,11 +82,3 @@ def test_groups_are_whole(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert [len(items) for items in server.asked] == [8], "one request, of the first process"
     assert [(tmp_path / f"checked{rank}").read_text() for rank in "01"] == ["xxxx"] * 2
-
-
-@pytest.mark.slow
-def test_a_server_that_is_down_ends_all_processes(tmp_path: Path) -> None:
-    done = train("http://127.0.0.1:9", tmp_path)
-    assert done.returncode != 0
-    assert "RewardError: http://127.0.0.1:9: cannot be reached" in done.stderr
-    assert not list(tmp_path.glob("checked*"))
