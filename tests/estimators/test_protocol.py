@@ -17,7 +17,6 @@ from mclabel.labeling.estimators import (
     Judgement,
     ProblemPaths,
     RecordedRollout,
-    RolloutSettings,
     SolutionPath,
     decide_together,
 )
@@ -79,16 +78,6 @@ def test_defaults_ask_nothing_of_labelling() -> None:
         Bare.read_knowledge("{}")
     decide_together([one])  # nothing is due
     Bare.decide_together([one])
-
-
-@pytest.mark.parametrize("missing", ["wanted", "record", "judge"])
-def test_a_method_without_a_default_must_be_written(missing: str) -> None:
-    methods = {
-        name: getattr(Bare, name) for name in ("wanted", "record", "judge") if name != missing
-    }
-    torn = type("Torn", (Estimator,), methods)
-    with pytest.raises(TypeError, match=missing):
-        torn(settings_of("outcome"), ProblemPaths(paths=PATHS))
 
 
 def test_estimators_that_are_due_decide_together_by_class() -> None:
@@ -175,15 +164,3 @@ def test_what_is_no_setting_of_the_estimator_is_an_error(written: str, message: 
     with pytest.raises(ConfigError) as caught:
         estimator_of(f"estimator={written}")
     assert message in str(caught.value)
-
-
-def test_all_faults_of_an_estimator_are_named_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        estimator_of("estimator={kind: bisect, rollouts: 0, width: 1, batch: x}", "seed=-1")
-    for key in ("estimator.rollouts", "estimator.width", "estimator.batch", "seed"):
-        assert key in str(caught.value)
-
-
-def test_rollouts_are_a_setting_of_those_that_roll_out() -> None:
-    kinds = {kind for kind in ESTIMATORS if isinstance(settings_of(kind), RolloutSettings)}
-    assert kinds == set(ESTIMATORS) - {"outcome"}

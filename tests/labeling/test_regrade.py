@@ -132,23 +132,6 @@ def test_a_gold_of_another_problem_is_counted_and_not_used(tmp_path: Path) -> No
         jobs.regrade(str(run), str(tmp_path / "other"), golds=str(path))
 
 
-def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) -> None:
-    run = label(tmp_path, "estimator.kind=first_error", "estimator.rollouts=4")
-    # No answer is right any more: every solution is searched, of which right ones never were.
-    golds = write_golds(tmp_path, {f"p{i}": "-7" for i in range(20)})
-    report = jobs.regrade(str(run), str(tmp_path / "again"), golds=golds)
-    assert report.num_rollouts_missing > 0
-    after = rows(tmp_path / "again")
-    assert all(row.solution.outcome is not Outcome.RIGHT for row in after)
-    unreached = [row for row in after if row.num_missing]
-    for row in unreached:  # where nothing was rolled out, nothing is said
-        for step in row.steps[:-1]:
-            if step.counts.num_rollouts == 0 and step.source == "none":
-                assert step.hard is None and step.value is None
-                assert row.first_error is None  # which may be this one
-    assert any(step.source == "none" for row in unreached for step in row.steps)
-
-
 def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,15 +172,15 @@ def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
     run = label(tmp_path, "estimator.kind=fixed")
     result = CliRunner().invoke(
         main,
-        ["regrade", str(run), "-o", str(tmp_path / "strict"), "checker.rules.ignore_case=false"],
+        ["regrade", str(run), "-o", str(tmp_path / "strict"), "checker.rules.units_optional=false"],
     )
     assert result.exit_code == 0, result.output
     assert "48 solutions: 0 other outcomes, 0 other first errors" in result.output
     config = json.loads((tmp_path / "strict" / "run.json").read_text())["config"]
     assert config["regraded"]["run"] == str(run)
-    assert config["checker"]["rules"]["ignore_case"] is False
+    assert config["checker"]["rules"]["units_optional"] is False
     assert config["estimator"]["kind"] == "fixed"
-    with pytest.raises(ShardError, match=r"checker.rules.ignore_case: False there, True here"):
+    with pytest.raises(ShardError, match=r"checker.rules.units_optional: False there, True here"):
         jobs.regrade(str(run), str(tmp_path / "strict"))
 
 
