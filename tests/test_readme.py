@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import re
 import shlex
 import sys
@@ -37,7 +36,6 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in [*TEXTS, *sorted((ROOT / "configs").rglob("*.yaml"))]
 }
-MAX_WORDS = 950
 ANY = re.compile(r"\bCONFIG\b")
 """A configuration of the reader's; one of ours stands for it."""
 
@@ -57,13 +55,6 @@ def commands() -> list[tuple[str, list[str]]]:
         lines = re.findall(r"^(?:# )?(?:pip install \S+ && )?mclabel (.+)$", joined, re.MULTILINE)
         found += [(page, shlex.split(line, comments=True)) for line in lines]
     return found
-
-
-def test_there_are_commands_to_check() -> None:
-    assert len(commands()) >= 40
-    assert {"README.md", "docs/evaluation.md", "docs/labelling.md", "docs/training.md"} <= {
-        page for page, _ in commands()
-    }
 
 
 @pytest.mark.parametrize(
@@ -92,26 +83,6 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
     places = [f"{name}={given[name]}" for name in ("solutions", "out") if verb == "judge"]
     if (kind := kinds.get(verb)) and given["config"] and not ANY.search(given["config"]):
         load_config(kind, ROOT / given["config"], [*places, *given["overrides"]])
-
-
-def test_the_first_commands_of_the_readme_install_and_run() -> None:
-    lines = blocks(PAGES["README.md"], "", "sh", "bash").splitlines()
-    typed = [line for line in lines if re.match(r"(pip|mclabel|pytest|python|make) ", line)]
-    assert typed[:2] == [
-        "pip install '.[run]' && mclabel quickstart",
-        "pip install --no-compile '.[dev]' && pytest",
-    ]
-
-
-def test_the_readme_is_short() -> None:
-    assert len(PAGES["README.md"].split()) <= MAX_WORDS
-
-
-def test_who_has_no_clone_is_not_sent_to_the_tests() -> None:
-    """`tests/` is not installed: a page that names a part of it says that it is in a clone."""
-    for page, text in PAGES.items():
-        if page.startswith("docs/") and re.search(r"\btests[./]\w", text):
-            assert re.search(r"\bin\s+a\s+clone\b", text, flags=re.IGNORECASE), page
 
 
 def test_links_lead_somewhere() -> None:
@@ -213,14 +184,6 @@ def test_targets_of_make_exist() -> None:
     }
     assert {"test", "lint", "docs", "bench"} <= targets_of_make()
     assert named <= targets_of_make()
-
-
-def test_scripts_that_make_runs_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    for module in re.findall(r"-m (tests[\w.]+)", makefile):
-        assert (ROOT / (module.replace(".", os.sep) + ".py")).exists(), module
-    for script in re.findall(r"\$\(PYTHON\) (\S+\.py)", makefile):
-        assert (ROOT / script).exists(), script
 
 
 def test_extras_are_installed_from_a_folder() -> None:

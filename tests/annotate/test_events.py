@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +14,7 @@ import pytest
 
 from mclabel.annotate.events import parse_event
 from mclabel.annotate.folder import Annotated
-from mclabel.annotate.storage import EVENTS, MANIFEST, read_folder
+from mclabel.annotate.storage import EVENTS, read_folder
 from mclabel.core.errors import ConfigError, DamagedFile, DataError, ShardError
 from tests.support.annotated import add_events, begun_log, event
 
@@ -48,36 +46,6 @@ def test_the_order_of_recording_counts_and_no_clock(tmp_path: Path) -> None:
     found = Annotated.read(str(tmp_path))
     key = ("ana", "solution-1")
     assert (found.firsts[key], found.latest[key]) == (blind, later)
-
-
-def test_nothing_acknowledged_is_lost_wherever_a_kill_strikes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    draw = random.Random(0)
-    whole = tmp_path / "whole"
-    sizes, manifests = [], []
-    with begun_log(whole) as log:
-        for number in range(12):
-            sizes.append((whole / EVENTS).stat().st_size)
-            manifests.append((whole / MANIFEST).read_bytes())
-            log.add(event(number, note="ü\n" * draw.randrange(40)))
-    sizes.append((whole / EVENTS).stat().st_size)
-    content, all_ids = (whole / EVENTS).read_bytes(), ids(whole)
-    for point in range(50):
-        acknowledged = draw.randrange(12)
-        end = draw.randrange(sizes[acknowledged], sizes[acknowledged + 1] + 1)
-        folder = tmp_path / str(point)
-        shutil.copytree(whole, folder)
-        (folder / EVENTS).write_bytes(content[:end])
-        (folder / MANIFEST).write_bytes(manifests[acknowledged])
-        is_whole = end == sizes[acknowledged + 1]
-        expected = all_ids[: acknowledged + is_whole]
-        caplog.clear()
-        assert ids(folder) == expected
-        is_cut = sizes[acknowledged] < end and not is_whole
-        assert ("is half written and left out" in caplog.text) is is_cut
-        add_events(folder, [event(99, revision=len(expected) + 1)])
-        assert ids(folder) == [*expected, "event-0099"]
 
 
 def test_a_real_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:

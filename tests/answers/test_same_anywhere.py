@@ -11,8 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from mclabel.answers import Checker
-from mclabel.core.records import Verdict
-from tests.support.hard_pairs import double_angle, logarithm, mixture, moduli, shifted_wave
+from tests.support.hard_pairs import double_angle, logarithm, mixture, shifted_wave
 
 BUDGET = 55_000
 """Between the costs of two kinds of pairs, and within a factor of two of both."""
@@ -49,49 +48,3 @@ def test_load_and_order_change_no_verdict() -> None:
     assert together == alone
     assert alone.count(("right", "equal")) == 11
     assert alone.count(("unknown", "too_many_steps")) == 3
-
-
-@pytest.mark.slow
-def test_pairs_are_near_the_budget() -> None:
-    """Those that it is enough for need more than half of it, and the others less than twice."""
-    for pair, budget, is_enough in (
-        (logarithm(7), BUDGET // 2, False),
-        (double_angle(7), 2 * BUDGET, True),
-    ):
-        checker = Checker(max_steps=budget)
-        assert (checker.grade(*pair).verdict is Verdict.RIGHT) is is_enough
-        checker.close()
-
-
-@pytest.mark.slow
-def test_the_budget_is_met_to_the_step() -> None:
-    """By two checkers, each with a host of its own, also when they were asked other things."""
-    pair, low, high = double_angle(1), BUDGET, 2 * BUDGET
-    checker = Checker(memo_size=0)
-    checker.grade(*moduli(1, 3))
-    while high - low > 1:
-        middle = (low + high) // 2
-        if reason_within(checker, pair, middle) == "too_many_steps":
-            low = middle
-        else:
-            high = middle
-    checker.close()
-    other = Checker(memo_size=0)
-    assert reason_within(other, pair, low) == "too_many_steps"
-    assert reason_within(other, pair, high) == "equal"
-    other.close()
-
-
-def reason_within(checker: Checker, pair: tuple[str, str], steps: int) -> str:
-    """Of the grade with another budget, by the host that is up."""
-    if checker._pool is not None:
-        checker._pool._max_steps = steps
-    checker._max_steps = steps
-    return checker.grade(*pair).reason
-
-
-def test_what_a_factorial_costs_is_no_question_of_time() -> None:
-    checker = Checker(memo_size=0)
-    with load(4 * (os.cpu_count() or 1)):
-        assert checker.grade("10!/(3!7!)", "120").verdict is Verdict.RIGHT
-    checker.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import Field
 
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
@@ -20,7 +19,6 @@ from mclabel.labeling.estimators import (
     SolutionPath,
     decide_together,
 )
-from mclabel.labeling.estimators.fixed import FixedEstimator
 from tests.support.estimating import make, settings_of
 
 PATHS = [
@@ -123,27 +121,6 @@ def estimator_of(*overrides: str) -> EstimatorSettings:
 @pytest.mark.parametrize(("written", "golden"), GOLDEN.items())
 def test_the_identity_of_settings_stays_from_release_to_release(written: str, golden: str) -> None:
     assert content_id("estimator", estimator_of(f"estimator={written}").identity()) == golden
-
-
-class Grown(FixedEstimator):
-    """`FixedEstimator` of a later release."""
-
-    class Settings(FixedEstimator.Settings):
-        """With one more."""
-
-        patience: int = Field(3, ge=1)
-
-
-@pytest.mark.parametrize("written", [{}, {"rollouts": 8, "truncated": "exclude"}])
-def test_an_identity_stays_when_the_settings_of_an_estimator_grow(
-    written: dict[str, object],
-) -> None:
-    grown = settings_of(f"{__name__}:Grown", **written)
-    assert isinstance(grown, Grown.Settings) and grown.patience == 3
-    then = FixedEstimator.Settings(**written)  # type: ignore[arg-type]
-    kinds = {"kind": grown.kind}
-    assert grown.identity() == {**then.identity(), **kinds}
-    assert grown.changed(patience=4).identity() == {**then.identity(), **kinds, "patience": 4}
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
-from click.testing import CliRunner
-
-from mclabel.cli import main
 from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.core.seeds import prefix_id
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.run.shards.labels import read_labels, read_rollouts
-from mclabel.run.shards.store import Store
-from tests.support.long_verbs import NUM_SOLUTIONS, verbs, viewer, write_given
 
 PROBLEM = Problem(id="p", text="P", answer="7")
 TOKENS_PER_STEP = 60
@@ -68,25 +60,3 @@ def test_each_prefix_is_whole_when_it_is_asked_for() -> None:
         assert prefix.text == one.text[:end]
         assert prefix.num_tokens == end
         assert prefix.id == prefix_id("p", one.ids[:end])
-
-
-@pytest.mark.slow
-def test_every_verb_takes_a_trace_of_30_000_tokens(tmp_path: Path) -> None:
-    """None fails; ten times the trace takes about ten times the space, in no file more."""
-    few, many = tmp_path / "few", tmp_path / "many"
-    for folder, num_steps in ((few, 50), (many, 500)):
-        write_given(folder, num_steps, TOKENS_PER_STEP)
-        for name, arguments in verbs(folder):
-            ended = CliRunner().invoke(main, arguments)
-            assert ended.exit_code == 0, (name, ended.output)
-    viewer(many / "fixed", 500)
-    rows = list(read_labels(Store(f"{many}/fixed")))
-    assert [len(row.steps) for row in rows] == [500] * NUM_SOLUTIONS
-    assert all(len(row.solution.ids) > 25_000 for row in rows)
-    assert len(list(read_rollouts(Store(f"{many}/fixed")))) == 499 * NUM_SOLUTIONS
-    for name in ("outcome", "fixed", "symbolic", "critic", "combined", "parquet", "trl"):
-        assert num_bytes(many / name) < 15 * num_bytes(few / name)
-
-
-def num_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

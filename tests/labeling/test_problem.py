@@ -41,26 +41,6 @@ def label(
     return asyncio.run(label_problem(problem(number), on_one_engine(policy, settings), given=given))
 
 
-@pytest.mark.slow
-def test_intervals_hold_the_true_value_at_the_promised_rate() -> None:
-    policy = ScriptedEngine(scripted())
-    inside, labels, error = 0, 0, 0.0
-    for number in range(120):
-        for row in label(number, policy, num_solutions=2).labeled:
-            text = ""
-            for step, found in zip(row.solution.steps[:-1], row.steps[:-1], strict=True):
-                text += step.text
-                true = policy.value(text)
-                assert found.low is not None and found.high is not None
-                assert found.value is not None
-                inside += found.low - 1e-12 <= true <= found.high + 1e-12
-                error += found.value - true
-                labels += 1
-    assert labels > 900
-    assert inside / labels > 0.95
-    assert abs(error / labels) < 0.02
-
-
 def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
     result = label(7, ScriptedEngine(scripted()), num_solutions=8)
     rolled = Counter(r.prefix_id for r in result.rollouts)
