@@ -1,4 +1,4 @@
-"""No pattern that meets a model's text takes more than linear time."""
+"""No pattern that meets a model's text takes more steps than the text is long, times a constant."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import importlib
 import json
 import re
 import resource
-import signal
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pytest
 
 import mclabel
+from tests.support.ambiguity import Analysis
 from tests.support.attacks import Attack, attacks
+from tests.support.regex_steps import Steps, TooManySteps
 
 HANGING = [
     ("no real solutions because the discriminant is -3", "7"),
@@ -31,11 +30,9 @@ HANGING = [
 ]
 """Each took minutes or more in the caller's own process."""
 ROOT = Path(mclabel.__file__).parent
-NUM_ATTACKS = 120
-LENGTHS = (10_000, 40_000)
-"""Characters of the text that is tried first, and of the one that decides."""
-SUSPICIOUS_S, MAX_S = 0.02, 0.4
-"""Seconds of CPU time for the two."""
+MAX_STEPS = 40_000
+NUM_ATTACKS = 100
+SIZE = 60
 _CALLS = frozenset("match fullmatch search findall finditer sub subn split".split())
 
 
@@ -94,80 +91,95 @@ def _calls(source: str) -> dict[str, frozenset[str]]:
     return {name: frozenset(calls) for name, calls in found.items()}
 
 
-class _Slow(Exception):
-    """The limit on CPU time was reached."""
+def slow_attack(pattern: Pattern) -> tuple[str, Attack, list[int]] | None:
+    """A call, an attack, and the steps it takes at lengths that double, if they more than double.
 
-
-def _limited(call: Callable[[], object], cpu_s: float) -> bool:
-    """Return whether a call ends within a limit on the CPU time of this process."""
-
-    def stop(*_: object) -> NoReturn:
-        raise _Slow
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
-    try:
-        call()
-    except _Slow:
-        return False
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-    return True
-
-
-def _matching(pattern: re.Pattern[Any], name: str, text: str) -> Callable[[], object]:
-    """Return a call of one of a pattern's methods on a text, to its end."""
-    given = text if isinstance(pattern.pattern, str) else text.encode("utf-8", "surrogatepass")
-    if name in ("sub", "subn"):
-        return lambda: getattr(pattern, name)(given[:0], given)
-    if name == "finditer":
-        return lambda: deque(pattern.finditer(given), 0)
-    return lambda: getattr(pattern, name)(given)
-
-
-def slow_attack(pattern: Pattern) -> tuple[str, Attack] | None:
-    """Return a call and an attack that take more than linear time, if there are any.
-
-    Linear patterns take some milliseconds for the short text, and at most a tenth of the limit
-    for the long one, which quadratic ones exceed.
+    A fixed number of steps at the beginning is allowed for: growth is that of what is added.
     """
+    counter = Steps(pattern.pattern, MAX_STEPS)
+    count = {
+        "match": counter.match, "fullmatch": counter.full_match, "search": counter.search,
+    }  # fmt: skip
     for attack in attacks(pattern.pattern, number=NUM_ATTACKS):
         for call in sorted(pattern.calls):
-            short, long = (_matching(pattern.pattern, call, attack.text(n)) for n in LENGTHS)
-            if not _limited(short, SUSPICIOUS_S) and not _limited(long, MAX_S):
-                return call, attack
+            steps = []
+            try:
+                for size in (SIZE, 2 * SIZE, 4 * SIZE):
+                    steps.append(count.get(call, counter.find_all)(attack.text(size)))
+            except TooManySteps:
+                return call, attack, [*steps, MAX_STEPS]
+            if steps[2] - steps[1] > 2.6 * (steps[1] - steps[0]) + 16 * SIZE:
+                return call, attack, steps
     return None
+
+
+@pytest.fixture(autouse=True)
+def _recursion_limit() -> Iterator[None]:
+    """Counting steps needs deep recursion, on which other tests must not come to rest."""
+    before = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(before)
 
 
 PATTERNS = list(package_patterns())
 
 
-@pytest.mark.parametrize("module", dict.fromkeys(pattern.module for pattern in PATTERNS))
-def test_time_grows_with_the_length_and_no_faster(module: str) -> None:
-    patterns = [pattern for pattern in PATTERNS if pattern.module == module]
-    assert {one.name: slow for one in patterns if (slow := slow_attack(one))} == {}
+BY_HAND = {
+    "mclabel.answers.reading.groups._MATRIX": "its body ends at the next begin or end",
+    "mclabel.data.statements._BEGINS_CODE": "it is given MAX_FIRST characters of one line",
+    "mclabel.judge.critic.verdicts._CODE": "its body ends at the next three backticks",
+    "mclabel.answers.reading.normalize._OVER": r"what stands before \over holds no \over",
+}
+"""Patterns with a look-ahead at a whole word, which the proof does not see, and why they are
+linear nevertheless: these are attacked."""
+
+
+@pytest.mark.parametrize("module", dict.fromkeys(one.module for one in PATTERNS))
+def test_steps_grow_with_the_length_and_no_faster(module: str) -> None:
+    for pattern in PATTERNS:
+        if pattern.module == module:
+            search = bool(pattern.calls - {"match", "fullmatch"})
+            if Analysis(pattern.pattern, search=search).stumbling_word() is not None:
+                assert pattern.name in BY_HAND
+                assert slow_attack(pattern) is None, pattern.name
 
 
 @pytest.mark.parametrize(
-    ("pattern", "call", "is_linear"),
+    ("pattern", "search", "is_linear"),
     [
-        (r"(?:\s|[a-z]+)+", "fullmatch", False),
-        (r"(a|a)*b", "match", False),
-        (r"a*b?a*c", "match", False),
-        (r"a*+a*+b", "match", True),
-        (r"\s+$", "search", False),
-        (r"(?<!\s)\s++$", "search", True),
-        (r"\(.*\)", "finditer", False),
-        (r"\d{1,3}(?:,\d{3})+(?![^(]*\))", "sub", False),
-        (r"(\d+)\1+!", "fullmatch", False),
-        (r"\([^()]*,[^()]*\)", "search", False),
-        (r"\([^(),]*+,[^()]*+\)", "search", True),
+        (r"(?:\s|[a-z]+)+", False, False),
+        (r"(a|a)*b", False, False),
+        (r"(a*)*b", False, False),
+        (r"a*b?a*c", False, False),
+        (r"a*+a*+b", False, True),
+        (r"(a|b)*c", False, True),
+        (r"\s+$", True, False),
+        (r"(?<!\s)\s++$", True, True),
+        (r"\d+x", True, False),
+        (r"\d+", True, True),
+        (r"\([^()]*,[^()]*\)", True, False),
+        (r"\([^(),]*+,[^()]*+\)", True, True),
+        (r"[a-z]+ [a-z]+!", False, True),
     ],
 )
-def test_slow_patterns_are_found(pattern: str, call: str, is_linear: bool) -> None:
-    found = slow_attack(Pattern("", re.compile(pattern), frozenset({call})))
-    assert (found is None) is is_linear
+def test_the_proof_tells_slow_patterns(pattern: str, search: bool, is_linear: bool) -> None:
+    word = Analysis(re.compile(pattern), search=search).stumbling_word()
+    assert (word is None) is is_linear
+
+
+@pytest.mark.parametrize(
+    ("pattern", "call"),
+    [
+        (r"(?:\s|[a-z]+)+", "fullmatch"),
+        (r"\s+$", "search"),
+        (r"a*b?a*c", "match"),
+        (r"\(.*\)", "finditer"),
+        (r"\d{1,3}(?:,\d{3})+(?![^(]*\))", "sub"),
+        (r"(\d+)\1+!", "fullmatch"),
+    ],
+)
+def test_slow_patterns_are_found(pattern: str, call: str) -> None:
+    assert slow_attack(Pattern("", re.compile(pattern), frozenset({call}))) is not None
 
 
 def test_english_beside_a_gold_does_not_hang() -> None:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from re import _constants as names  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-_REPEATS = (names.MAX_REPEAT, names.MIN_REPEAT, names.POSSESSIVE_REPEAT)
-_CHARACTERS = (names.LITERAL, names.NOT_LITERAL, names.ANY, names.IN)
-_CATEGORIES: dict[Any, Callable[[str], bool]] = {
-    names.CATEGORY_DIGIT: str.isdecimal,
-    names.CATEGORY_NOT_DIGIT: lambda c: not c.isdecimal(),
-    names.CATEGORY_SPACE: str.isspace,
-    names.CATEGORY_NOT_SPACE: lambda c: not c.isspace(),
-    names.CATEGORY_WORD: lambda c: c.isalnum() or c == "_",
-    names.CATEGORY_NOT_WORD: lambda c: not (c.isalnum() or c == "_"),
-}
+from tests.support.regex_steps import CHARACTERS, REPEATS, fits, nodes
+
 _PLAIN = "a1 x.!\n\x00AZé"
 
 
@@ -37,16 +29,14 @@ class Attack:
 
 
 def attacks(pattern: re.Pattern[str], *, number: int) -> list[Attack]:
-    """Return attacks on a pattern, always the same; none if it repeats nothing without a limit.
+    """Attacks on a pattern, always the same.
 
     Words are characters that its sets tell apart, what its repetitions repeat, and their mixtures.
     """
     rng = random.Random(pattern.pattern)
     tree = list(parser.parse(pattern.pattern, pattern.flags))
     alphabet = _alphabet(tree, pattern.flags)
-    bodies = [v[2] for op, v in _nodes(tree) if op in _REPEATS and int(v[1]) > 8]
-    if not bodies:
-        return []
+    bodies = [v[2] for op, v in nodes(tree) if op in REPEATS and int(v[1]) > 8]
     words = list(alphabet)
     words += [_sample(body, rng, pattern.flags, alphabet) for body in bodies for _ in range(4)]
     words = [word for word in words if word]
@@ -60,12 +50,17 @@ def attacks(pattern: re.Pattern[str], *, number: int) -> list[Attack]:
     return found
 
 
+def alphabet_of(pattern: re.Pattern[str]) -> list[str]:
+    """One character for each way in which the pattern's sets tell characters apart."""
+    return _alphabet(list(parser.parse(pattern.pattern, pattern.flags)), pattern.flags)
+
+
 def _alphabet(tree: Sequence[Any], flags: int) -> list[str]:
     """One character for each way in which the pattern's sets tell characters apart."""
     chars, sets = set(_PLAIN), []
-    for op, value in _nodes(tree):
-        if op in _CHARACTERS:
-            sets.append(_fits(op, value, flags))
+    for op, value in nodes(tree):
+        if op in CHARACTERS:
+            sets.append(fits(op, value, flags))
             chars.update(_written(op, value))
     return list({tuple(fit(c) for fit in sets): c for c in sorted(chars)}.values())
 
@@ -85,10 +80,10 @@ def _sample(items: Any, rng: random.Random, flags: int, alphabet: Sequence[str])
     """A text that the nodes match, if the look-arounds do not forbid it."""
     pieces = []
     for op, value in items:
-        if op in _CHARACTERS:
-            fit = _fits(op, value, flags)
+        if op in CHARACTERS:
+            fit = fits(op, value, flags)
             pieces.append(rng.choice([c for c in alphabet if fit(c)] or [""]))
-        elif op in _REPEATS:
+        elif op in REPEATS:
             low, high, body = value
             for _ in range(rng.randint(low, min(int(high), low + 2))):
                 pieces.append(_sample(body, rng, flags, alphabet))
@@ -99,54 +94,3 @@ def _sample(items: Any, rng: random.Random, flags: int, alphabet: Sequence[str])
         elif op is names.ATOMIC_GROUP:
             pieces.append(_sample(value, rng, flags, alphabet))
     return "".join(pieces)
-
-
-def _fits(op: Any, value: Any, flags: int) -> Callable[[str], bool]:
-    """Whether a character is one that a node takes."""
-    if op is names.ANY:
-        return lambda c: bool(flags & re.DOTALL) or c != "\n"
-    if op is names.LITERAL:
-        return lambda c: value in _cases(c, flags)
-    if op is names.NOT_LITERAL:
-        return lambda c: value not in _cases(c, flags)
-    negated = value[0][0] is names.NEGATE
-    members = value[1:] if negated else value
-
-    def fit(c: str) -> bool:
-        return any(_is_member(c, op, one, flags) for op, one in members) is not negated
-
-    return fit
-
-
-def _cases(c: str, flags: int) -> set[int]:
-    if not flags & re.IGNORECASE:
-        return {ord(c)}
-    return {ord(x) for x in (c, c.lower(), c.upper()) if len(x) == 1}
-
-
-def _is_member(c: str, op: Any, value: Any, flags: int) -> bool:
-    if op is names.CATEGORY:
-        inside = _CATEGORIES[value]
-        if flags & re.ASCII and not c.isascii():
-            return "NOT" in str(value)
-        return inside(c)
-    if op is names.RANGE:
-        return any(value[0] <= x <= value[1] for x in _cases(c, flags))
-    return value in _cases(c, flags)
-
-
-def _nodes(items: Any) -> Iterator[tuple[Any, Any]]:
-    """Every node of a parse tree, outer ones first."""
-    for op, value in items:
-        yield op, value
-        if op in _REPEATS:
-            yield from _nodes(value[2])
-        elif op is names.BRANCH:
-            for one in value[1]:
-                yield from _nodes(one)
-        elif op is names.SUBPATTERN:
-            yield from _nodes(value[3])
-        elif op is names.ATOMIC_GROUP:
-            yield from _nodes(value)
-        elif op in (names.ASSERT, names.ASSERT_NOT):
-            yield from _nodes(value[1])
