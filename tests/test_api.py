@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import re
 import sys
@@ -46,10 +45,6 @@ def label(problems: Any, **keys: Any) -> mc.LabelRun:
     return mc.label(problems, block_problems=2, **keys)
 
 
-def ids(run: Any) -> list[str]:
-    return sorted({solution.problem.id for solution in run})
-
-
 def test_solutions_are_read_while_the_job_goes_on() -> None:
     """The job waits, at its first committed block, for the first solution to be read."""
     was_read = threading.Event()
@@ -68,17 +63,6 @@ def test_solutions_are_read_while_the_job_goes_on() -> None:
     assert "done" in repr(run)
 
 
-def test_a_run_without_a_place_is_removed_with_its_object() -> None:
-    run = label(ROWS)
-    run.wait()
-    place = Path(run.out)
-    assert place.is_dir()
-    assert run.dataset().num_rows == mc.load_labels(run).num_rows == 4 * len(ROWS)
-    del run
-    gc.collect()
-    assert not place.exists()
-
-
 def test_the_same_call_resumes(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert label(ROWS, out=out).wait().counts["num_solutions"] == 4 * len(ROWS)
@@ -88,19 +72,6 @@ def test_the_same_call_resumes(tmp_path: Path) -> None:
     assert report.changes.num_added == 1
     with pytest.raises(mc.ShardError, match="rollouts"):
         label(ROWS, out=out, estimator={"kind": "fixed", "rollouts": 3}).wait()
-
-
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    many = [{"problem": f"P{i} [answer {i}]", "answer": i} for i in range(60)]
-    begun = threading.Event()
-    run = label(many, out=tmp_path / "run", on_state=lambda state: begun.set())
-    assert begun.wait(60)
-    run.stop()
-    assert run.is_done
-    left = run.wait().num_blocks_left
-    report = label(many, out=tmp_path / "run").wait()
-    assert report.num_blocks - report.num_blocks_resumed == left
-    assert len(ids(mc.read_labels(tmp_path / "run"))) == 60
 
 
 @pytest.mark.parametrize(
@@ -128,17 +99,6 @@ def test_given_solutions() -> None:
     found = list(label(ROWS, solutions=given))
     assert {s.problem.id: len(s.steps) for s in found} == {"p1": 2, "p2": 3}
     assert {s.solution.origin for s in found} == {"given"}
-
-
-def test_all_faults_are_told_at_once_and_before_the_job_begins() -> None:
-    with pytest.raises(mc.ConfigError) as caught:
-        label(ROWS, sede=1, estimator={"kind": "fixed", "rolouts": 3}, keep_rollouts="perhaps")
-    for fault in (
-        "sede: unknown key; did you mean seed?",
-        "estimator.rolouts: not a setting of kind=fixed; did you mean estimator.rollouts?",
-        "keep_rollouts='perhaps'",
-    ):
-        assert fault in str(caught.value)
 
 
 def test_a_job_that_fails_says_so_where_it_is_read() -> None:
@@ -224,34 +184,10 @@ def test_a_function_is_a_checker() -> None:
         mc.grade("4", "4", checker=lambda completion: True)
 
 
-def test_a_checker_that_is_defined_again_is_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(completion: str) -> bool:
-        return False
-
-    never.__qualname__ = "is_even"
-    assert mc.grade("4", 0, checker=is_even).verdict is mc.Verdict.RIGHT
-    monkeypatch.setitem(globals(), "is_even", never)
-    assert mc.grade("4", 0, checker=is_even).verdict is mc.Verdict.WRONG
-
-
-def thread_of(completion: str) -> bool:
-    """Says right in the main thread, where no event loop runs."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return threading.current_thread() is threading.main_thread()
-    return False
-
-
 async def waits(completion: str) -> bool:
     """Needs an event loop."""
     await asyncio.sleep(0)
     return True
-
-
-def test_a_grade_needs_a_thread_and_an_event_loop_only_for_what_awaits() -> None:
-    assert mc.grade("4", 0, checker=thread_of).verdict is mc.Verdict.RIGHT
-    assert mc.grade("4", 0, checker=waits).verdict is mc.Verdict.RIGHT
 
 
 @pytest.mark.parametrize(
@@ -291,14 +227,6 @@ def test_a_grade_that_needs_a_worker_comes_in_threads_loops_and_forks() -> None:
         os._exit(0 if mc.grade("The answer is 72.", "72").verdict is mc.Verdict.RIGHT else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert mc.grade(*pairs[4]).verdict is mc.Verdict.RIGHT
-
-
-def test_it_works_where_an_event_loop_runs() -> None:
-    async def cell() -> tuple[mc.Grade, int]:
-        return mc.grade("4", "4"), len(list(label(ROWS[:1])))
-
-    graded, count = asyncio.run(cell())
-    assert (graded.verdict, count) == (mc.Verdict.RIGHT, 4)
 
 
 def test_all_names_are_there() -> None:

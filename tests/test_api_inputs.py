@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -106,12 +103,6 @@ def test_solutions_come_in_any_table(how: str, tmp_path: Path) -> None:
     }
 
 
-def test_labelled_solutions_are_labelled_again() -> None:
-    first = list(label(ROWS, solutions={"per_problem": 1}))
-    again = list(label(ROWS, solutions=first))
-    assert {s.solution.text for s in again} == {s.solution.text for s in first}
-
-
 def test_a_mapping_is_one_row_where_it_has_a_problem_and_keys_where_it_has_none() -> None:
     with label(ROWS[1], solutions=ATTEMPTS[0]) as run:
         assert [(s.problem.id, s.solution.origin) for s in run] == [("p1", "given")]
@@ -139,21 +130,6 @@ def test_what_a_data_frame_lacks_is_missing_and_not_nan() -> None:
     run = label(gaps, strict=True)
     with pytest.raises(mc.DataError, match="answer in column 'answer' is empty"):
         run.wait()
-
-
-def test_a_data_frame_is_taken_without_an_import_of_pandas() -> None:
-    code = (
-        "import sys, mclabel.data.given as given\n"
-        "class Rows:\n"
-        "    columns = ['problem']\n"
-        "    def astype(self, kind): return self\n"
-        "    def notna(self): return self\n"
-        "    def where(self, known, other): return self\n"
-        "    def itertuples(self, index, name): return iter([('x',)])\n"
-        "print(list(given.given_items(Rows(), 'rows')), 'pandas' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[{'problem': 'x'}] False\n"
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -359,19 +335,3 @@ def test_a_run_without_a_place_leaves_nothing_behind(
     assert " ".join(done.stdout.split()) == printed
     assert "mclabel-" not in done.stderr and "Exception ignored" not in done.stderr
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("mclabel-")] == []
-
-
-def test_the_folder_goes_with_a_run_that_nobody_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    place, thread = _of_a_run()
-    thread.join()
-    gc.collect()
-    assert not place.exists()
-
-
-def _of_a_run() -> tuple[Path, threading.Thread]:
-    run = label(ROWS)
-    (thread,) = (one for one in threading.enumerate() if one.name == "mclabel")
-    return Path(run.out).parent, thread

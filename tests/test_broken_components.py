@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -191,21 +190,6 @@ def test_a_broken_loss_target_or_weight(
         assert code == 0, printed
 
 
-def test_the_traceback_is_shown_where_it_is_asked_for(
-    tmp_path: Path, module: Callable[[str], None], run: Mclabel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mclabel.cli.output._Shown.tracebacks", False)
-    case = table.ESTIMATORS[0]
-    module(broken(table.ESTIMATOR, case))
-    job = label(tmp_path, "estimator.kind=own:Own")
-    code, printed = run(*job)
-    assert code == 2 and "Traceback" not in printed
-    assert printed.strip().splitlines()[-1].endswith("Pass --traceback for the full traceback")
-    code, printed = run(*job, "--traceback")
-    assert code == 2 and "Traceback" in printed and "own.py" in printed
-    assert "own:Own: wanted raised KeyError" in printed.strip().splitlines()[-1]
-
-
 HANGS = {
     "estimator.kind": (table.ESTIMATOR, "wanted", "time.sleep(600)"),
     "checker": (table.CHECKER, "grade", "time.sleep(600)"),
@@ -213,31 +197,6 @@ HANGS = {
     "checker:": (table.CHECKER, "grade", "await aside(lambda: time.sleep(600))"),
     "policy.engine": (table.ENGINE, "encode", "time.sleep(600)"),
 }
-
-
-@pytest.mark.slow
-def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
-    shorter = "import mclabel.run.running\nmclabel.run.running.FIRST = 1.0\n"
-    forever = Case("", "sample", "import asyncio; await asyncio.sleep(600)", ())
-    live = "Own.stats = lambda self: EngineStats(num_live=1)\n"
-    (tmp_path / "own.py").write_text(broken(table.ENGINE, forever) + shorter + live)
-    job = label(tmp_path, "policy.engine=own:Own", "ray.stall_s=0.5")
-    done = mclabel(tmp_path, *job)
-    assert done.returncode == 2, done.stderr
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("mclabel: own:Own: sample has not ended: the engine produced no token")
-
-
-@pytest.mark.slow
-def test_a_reader_that_takes_long_is_named_and_waited_for(tmp_path: Path) -> None:
-    shorter = "import mclabel.core.boundary\nmclabel.core.boundary.HANG_S = 1.0\n"
-    once = "'slept' in globals() or globals().update(slept=time.sleep(4))"
-    slow = broken(table.READER, Case("", "rows", once, ()))
-    (tmp_path / "own.py").write_text(slow + shorter)
-    done = mclabel(tmp_path, *label(tmp_path, "problems.source=own:Own"))
-    assert done.returncode == 0, done.stderr
-    told = r"own:Own: rows has not returned for \d+ s\. It is waited for; Ctrl-C"
-    assert re.search(told, done.stderr)
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,36 +57,6 @@ def test_label_show_and_labels(config: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["problems.source=missing.jsonl"], "missing.jsonl: no such file"),
-        (["estimator.rolouts=3"], "did you mean estimator.rollouts?"),
-        (
-            ["estimator.rollouts=0"],
-            "estimator.rollouts=0: must be at least 1",
-        ),
-        (["problems.source=arith"], "problems.limit: required"),
-        (
-            ["policy.engine=hf", "policy.model=./nowhere"],
-            "policy.model='./nowhere': no such folder",
-        ),
-        (["policy.engine=hf", "policy.model=arith:best"], "must be arith:policy, arith:strong or"),
-        (["solutions.path=none.jsonl"], "none.jsonl: no such file"),
-        (["policy.engine=hf", "policy.model=arith:x"], "arith:x: must be arith:policy"),
-        (["policy.engine=hf", "policy.model=pyarith:x"], "pyarith:x: must be pyarith:policy"),
-    ],
-)
-def test_bad_input_is_one_clear_message_and_writes_nothing(
-    config: str, tmp_path: Path, overrides: list[str], message: str
-) -> None:
-    result = mclabel("label", config, *SCRIPTED, *overrides)
-    assert result.exit_code == 2
-    assert message in result.output
-    assert "Traceback" not in result.output
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
         (["policy.engine=openai", f"policy.engine.endpoints=[{NOBODY}]"], "gave no answer within"),
         (
             ["policy.engine=openai", f"policy.engine.endpoints=[{NOBODY}]", f"{KEY_ENV}=NO_KEY_X"],
@@ -117,27 +85,12 @@ def test_an_engine_that_cannot_start_is_one_clear_message(
     assert "Traceback" not in result.output
 
 
-def test_a_model_folder_that_is_none(config: str, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    result = mclabel("label", config, "ray.address=none", f"policy.model={tmp_path / 'empty'}")
-    assert result.exit_code == 2
-    assert "the folder holds no config.json" in result.output
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_problem_without_an_answer(config: str, tmp_path: Path) -> None:
     (tmp_path / "problems.jsonl").write_text('{"problem": "x"}\n')
     result = mclabel("label", config, *SCRIPTED)
     assert result.exit_code == 2
     assert "problems.jsonl, line 1: no answer" in result.output
     assert not (tmp_path / "out").exists()
-
-
-def test_an_output_of_another_configuration(config: str, tmp_path: Path) -> None:
-    assert mclabel("label", config, *SCRIPTED).exit_code == 0
-    result = mclabel("label", config, *SCRIPTED, "seed=3")
-    assert result.exit_code == 2
-    assert "seed: 0 there, 3 here" in result.output
 
 
 def test_an_output_that_is_a_file(config: str, tmp_path: Path) -> None:
@@ -167,13 +120,6 @@ def test_hostile_text_is_shown_as_text(config: str, tmp_path: Path) -> None:
     assert not {"\x1b", "\x07", "\x00", "\u202e"} & set(shown)
 
 
-def test_python_m_and_version() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "mclabel", "--version"], capture_output=True, text=True, check=True
-    )
-    assert "mclabel" in result.stdout
-
-
 def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Every verb with its name."""
     if isinstance(command, click.Group):
@@ -192,39 +138,6 @@ NUMBERS = [
 ]
 
 
-def test_every_numeric_option_of_every_verb_is_known_here() -> None:
-    assert {(*path, option.opts[0]) for path, option in NUMBERS} == {
-        ("label", "--pilot"),
-        ("compact", "--rows"),
-        ("select", "--budget"),
-        ("select", "--uniform-share"),
-        ("select", "--per-problem"),
-        ("select", "--seed"),
-        ("eval", "labels", "--seed"),
-        ("eval", "labels", "--width"),
-        ("combine", "--least-belief"),
-        ("eval", "processbench", "--threshold"),
-        ("eval", "processbench", "--seed"),
-        ("show", "--limit"),
-        ("view", "--port"),
-        ("annotate", "--port"),
-        ("annotate", "--sample"),
-        ("annotate", "--overlap"),
-        ("annotate", "--seed"),
-        ("annotate", "--gold-share"),
-        ("annotate", "--screening"),
-        ("annotate", "--admit"),
-        ("serve-search", "--port"),
-        ("serve-search", "--max-live"),
-        ("serve-search", "--max-waiting"),
-        ("export", "--max-tokens"),
-        ("export", "--per-solution"),
-        ("export", "--seed"),
-        ("serve-rewards", "--port"),
-        ("serve-rewards", "--max-waiting"),
-    }
-
-
 @pytest.mark.parametrize(
     ("path", "option"), NUMBERS, ids=[f"{path[-1]}-{option.name}" for path, option in NUMBERS]
 )
@@ -239,31 +152,6 @@ def test_numbers_out_of_range_are_refused(path: tuple[str, ...], option: click.O
         if option.opts[0] == "--pilot":  # whose value may be left out
             refusals.append(f"No such option '{value[:2]}'")
         assert any(refusal in result.output for refusal in refusals), result.output
-
-
-def test_a_default_that_only_the_help_names_is_shown_like_others() -> None:
-    """Click puts such a text into brackets of its own."""
-    shown = mclabel("export", "--help").output
-    assert "[default: 4096; x>=1]" in shown and "[default: (" not in shown
-
-
-def test_the_list_of_verbs_cuts_no_sentence() -> None:
-    """Not at the 80 columns that click writes for."""
-
-    def cut(group: click.Group) -> list[str]:
-        room = 78 - 6 - max(map(len, group.commands))
-        return [
-            name
-            for name, verb in group.commands.items()
-            if verb.get_short_help_str(room).endswith("...")
-        ] + [
-            one
-            for verb in group.commands.values()
-            if isinstance(verb, click.Group)
-            for one in cut(verb)
-        ]
-
-    assert cut(main) == []
 
 
 def test_a_file_of_problems_in_place_of_the_configuration(tmp_path: Path) -> None:

@@ -75,13 +75,3 @@ def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> Non
     assert "# mclabel" in description and "pip install 'mclabel[run]'" in description
     assert not [link for link in links if not link.startswith(("https://", "#"))], "lead nowhere"
     assert set(PROJECT["optional-dependencies"]) == set(metadata.get_all("Provides-Extra", []))
-
-
-def test_the_version_stands_in_one_place() -> None:
-    """Beside it only the changelog names it, for which there is a check."""
-    version = PROJECT["version"]
-    assert re.search(rf"^## {re.escape(version)} ", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    modules = (ROOT / "mclabel").rglob("*.py")
-    assert not [
-        path for path in modules if re.search(r"^__version__ *=", path.read_text(), re.MULTILINE)
-    ]

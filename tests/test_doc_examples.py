@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 import mclabel as mc
 from mclabel import jobs
 from mclabel.cli import main
-from mclabel.core.components import find_component
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
 from mclabel.judge.opinions import OpinionRun
@@ -84,13 +83,6 @@ def test_the_format(tmp_path: Path) -> None:
     assert report.num_rows == 5
     back = jobs.import_file(str(tmp_path / "rows/data.jsonl"), name, str(tmp_path / "back"))
     assert back.num_solutions == 5
-
-
-def test_the_settings_of_an_estimator() -> None:
-    settings = find_component("estimators", "shown_extending:PairsEstimator").Settings
-    assert settings().most == 8 and settings(most=4).summary
-    with pytest.raises(ValidationError, match="greater than or equal to 2"):
-        settings(most=1)
 
 
 def test_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ConfigError, ShardError
+from mclabel.core.errors import ShardError
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import OPERATIONAL, Settings
 from mclabel.labeling.config import LabelConfig
@@ -65,17 +65,6 @@ def test_what_one_record_lacks_is_a_difference_of_variables_and_engines(
     assert differences(other, plain)
 
 
-def test_a_run_is_one_of_other_steps_when_the_rules_of_steps_change(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = semantic_config(config())
-    monkeypatch.setattr("mclabel.labeling.job.SPLITTER_VERSION", "1")
-    then = semantic_config(config())
-    assert now.identity != then.identity
-    assert then.identity["split"] == {"version": "1"}
-    assert now.config["split"]["by"] == "line"
-
-
 def test_an_identity_stays_when_a_settings_class_grows() -> None:
     class Grown(FixedEstimator):
         class Settings(FixedEstimator.Settings):
@@ -99,13 +88,6 @@ def label(folder: Path, *overrides: str) -> Store:
     base = scripted_overrides(folder / "problems.jsonl", folder / "out", "ray.address=none")
     jobs.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
     return Store(str(folder / "out"))
-
-
-def test_another_estimator_s_setting_does_not_slip_into_a_run(tmp_path: Path) -> None:
-    write_problems(tmp_path, 4)
-    with pytest.raises(ConfigError, match="width: not a setting of kind=fixed"):
-        label(tmp_path, "estimator={kind: fixed, width: 0.9}")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_resumed_run_is_refused_by_the_field_that_differs_alone(tmp_path: Path) -> None:

@@ -30,17 +30,6 @@ def test_import_leaves_heavy_modules_alone(module: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["mclabel.jobs", "mclabel.judge.score"])
-def test_jobs_leave_alone_what_few_jobs_need(module: str) -> None:
-    slow = ("torch", "ray", "vllm", "transformers", "datasets", "matplotlib", "scipy.optimize")
-    code = f"import sys, {module}; print([m for m in {slow!r} if m in sys.modules])"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
-
-
-@pytest.mark.slow
 def test_a_run_with_nothing_left_to_do_loads_no_engine(tmp_path: Path) -> None:
     words = ["problems.source=arith", "problems.limit=1", "policy.model=arith:policy"]
     words += ["estimator=outcome", "solutions.per_problem=1", "policy.max_tokens=8"]
@@ -107,12 +96,6 @@ def test_a_verb_whose_part_is_missing_names_the_extra(words: tuple[str, ...]) ->
         r"pip install '\.\[run\]'\n",
         done.stderr,
     ), done.stderr
-
-
-@pytest.mark.parametrize("code", ["mc.label([], policy='x')", "mc.PRM", "mc.score('x', [])"])
-def test_a_part_of_the_library_that_is_missing_names_the_extra(code: str) -> None:
-    done = base_alone(f"import mclabel as mc\n{code}")
-    assert re.search(r"\w+: not installed, and needed here\..+pip install '\.\[run\]'", done.stderr)
 
 
 def test_a_folder_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

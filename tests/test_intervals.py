@@ -90,10 +90,3 @@ def _chances(rule: Boundary, p: float) -> dict[tuple[int, int], float]:
             for k in [k for k in alive if rule.stops(k, n)]:
                 found[k, n] = alive.pop(k)
     return found
-
-
-def test_a_boundary_must_make_sense() -> None:
-    with pytest.raises(ValueError, match="must rise"):
-        Boundary(looks=(4, 4), low=(0, 0), high=(1, 1))
-    with pytest.raises(ValueError, match="as many bounds"):
-        Boundary(looks=(4,), low=(), high=(1,))

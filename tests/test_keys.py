@@ -83,19 +83,6 @@ def test_a_component_has_its_name_and_its_own_keys() -> None:
     assert {"fixed", "posterior", "tree"} <= set(shared.components)
 
 
-def test_a_narrower_field_keeps_the_sentence_of_the_field_it_narrows() -> None:
-    keys = [k for k in configuration_keys(LabelConfig) if k.name == "estimator.rollouts"]
-    assert len(keys) > 1  # their ranges differ
-    assert {key.sentence for key in keys} == {keys[0].sentence} != {""}
-
-
-def test_a_default_is_that_of_the_configuration_and_not_of_the_class_it_nests() -> None:
-    assert {
-        key.default for key in configuration_keys(LabelConfig) if key.name == "ray.address"
-    } == {"local"}
-    assert keys_of(ScoreConfig)["ray.address"].default == "none"
-
-
 def test_the_fields_of_a_plain_dataclass_are_keys() -> None:
     key = keys_of(LabelConfig)["checker.rules.units_optional"]
     assert (key.type, key.default, key.components) == ("true or false", "true", ("math",))
@@ -153,13 +140,6 @@ def test_the_page_begins_with_ten_keys_whose_examples_can_be_used() -> None:
     overrides = [f"{name}={example}" for name, example in script.OFTEN_SET.items()]
     config = load_config(LabelConfig, None, overrides)
     assert (config.problems.kind, config.policy.engine.kind) == ("file", "vllm")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str) -> None:
-    result = CliRunner().invoke(main, ["completion", shell])
-    assert result.exit_code == 0
-    assert "_MCLABEL_COMPLETE" in result.output
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.run.shards.store import Store
-from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
@@ -98,53 +95,6 @@ def test_memory_is_bounded_by_a_shard(tmp_path: Path, monkeypatch: pytest.Monkey
     assert max(held) - min(held) < written / 5
 
 
-@pytest.mark.slow
-def test_the_file_goes_with_the_process(tmp_path: Path) -> None:
-    label(tmp_path, tmp_path / "run")
-    code = (
-        "import mclabel, pathlib, sys\n"
-        "data = mclabel.load_labels(sys.argv[1], cache_dir=sys.argv[2])\n"
-        "print(data.num_rows, len(list(pathlib.Path(sys.argv[2]).rglob('*.arrow'))))"
-    )
-    words = [sys.executable, "-c", code, str(tmp_path / "run"), str(tmp_path / "cache")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["48", "1"]
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FlakyS3]:
-    with flaky_s3("bucket") as proxy:
-        yield proxy
-
-
-@pytest.mark.slow
-def test_a_run_in_a_bucket(
-    server: FlakyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in s3_environment(server).items():
-        monkeypatch.setenv(name, value)
-    run = "s3://bucket/run"
-    label(tmp_path, run)
-    labels = rows(mclabel.load_labels(run, cache_dir=tmp_path))
-    assert CliRunner().invoke(main, ["verify", run]).exit_code == 0
-    compact(Store(run), rows=1000)
-    assert rows(mclabel.load_labels(run, cache_dir=tmp_path)) == labels
-    (shard,) = Store(run).names("merged/labels")
-    content = bytearray(Store(run).read(shard) or b"")
-    content[len(content) // 2] ^= 4
-    Store(run).delete(shard)
-    Store(run).create(shard, bytes(content))
-    with pytest.raises(DamagedFile, match=f"{run}/{shard}: damaged"):
-        mclabel.load_labels(run, cache_dir=tmp_path)
-    result = CliRunner().invoke(main, ["verify", run])
-    assert result.exit_code == 1 and f"{shard}: damaged" in result.output.replace("\n", "")
-    Store(run).delete(shard)
-    Store(run).create(shard, b"")
-    with pytest.raises(DamagedFile, match=f"{shard}: damaged: it is cut off"):
-        label(tmp_path, run)
-
-
 def test_export_to_parquet_is_what_any_reader_reads(tmp_path: Path) -> None:
     run, out = tmp_path / "run", tmp_path / "plain"
     label(tmp_path, run)
@@ -179,15 +129,3 @@ def test_export_in_several_files_and_without_rollouts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="file: cannot be written"):
         export_tables(str(run), str(tmp_path / "file"))
-
-
-def test_no_documented_way_to_read_labels_is_a_glob() -> None:
-    root = Path(__file__).parents[1]
-    for name in ("README.md", *(f"docs/{page.name}" for page in (root / "docs").glob("*.md"))):
-        text = (root / name).read_text(encoding="utf-8")
-        assert "labels/*" not in text, name
-    assert "mc.load_labels" in (root / "README.md").read_text(encoding="utf-8")
-    assert "load_labels(" in (root / "docs" / "labelling.md").read_text(encoding="utf-8")
-    assert "labels/*" not in (root / "mclabel" / "quickstart" / "toy.py").read_text(
-        encoding="utf-8"
-    )

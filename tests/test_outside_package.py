@@ -144,33 +144,6 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
     assert "0 other outcomes, 0 other first errors" in " ".join(again.output.split())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        (
-            "estimator=lost",
-            ["did you mean last?", "Choose one of posterior, trace", "last, nothing"],
-        ),
-        ("estimator=torn", ["the entry point", "of mclabel-outside cannot be loaded"]),
-        ("estimator=unset", ["Settings is {'rollouts': 3}", "must be a class derived from"]),
-        ("estimator=bare", ["bare: has no judge, record, which every one of the estimators must"]),
-        ("estimator={kind: last, width: 3}", ["width: not a setting of kind=last", "skip"]),
-        ("estimator={kind: last, skip: -1}", ["estimator.skip=-1"]),
-    ],
-)
-def test_what_is_wrong_with_a_component_is_said_at_the_start(
-    installed: Path, tmp_path: Path, override: str, words: list[str]
-) -> None:
-    write_problems(tmp_path, 2)
-    done = mclabel_here(installed, *job(tmp_path, override))
-    assert done.exit_code == 2, done.output
-    message = " ".join(done.output.split())
-    for part in words:
-        assert part in message
-    assert "Traceback" not in message and not (tmp_path / "out").exists()
-
-
 def test_a_failure_in_a_component_is_one_line_that_names_it(
     installed: Path, tmp_path: Path
 ) -> None:

@@ -21,10 +21,3 @@ def test_the_list_of_pages_is_up_to_date() -> None:
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     assert pages <= listed
     assert all((ROOT / "docs" / place).exists() for place in listed)
-
-
-def test_the_page_for_agents_is_short() -> None:
-    text = (ROOT / "AGENTS.md").read_text()
-    assert len(text.split()) <= 350
-    (commands,) = re.findall(r"```\n(.*?)```", text, re.DOTALL)
-    assert len(commands.splitlines()) == 10

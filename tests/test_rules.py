@@ -68,17 +68,3 @@ def test_settings_made_in_python_are_checked_alike() -> None:
         Whole(name="x", low=2)
     with pytest.raises(ValidationError, match="must be even"):
         Whole(name="a").changed(other=5)
-
-
-class Wrong(Settings):
-    number: int = 0
-    kind: str = "a"
-
-    @rule
-    def _reads_a_field_that_is_not_there(self) -> str | None:
-        return str(self.nothing)  # type: ignore[attr-defined]
-
-
-def test_an_error_in_a_rule_is_not_hidden() -> None:
-    with pytest.raises(AttributeError, match="nothing"):
-        Wrong()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -215,30 +214,6 @@ def test_annotations_of_one_person_are_revisions_in_their_order(tmp_path: Path) 
     path.write_text(json.dumps([task]), encoding="utf-8")
     mine = [one for one in read_tasks(str(path)).events if one.person == "3"]
     assert [(one.revision, one.at > 1_600_000_000_000) for one in mine] == [(1, False), (2, True)]
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "null", "id,problem\n1,x\n", "[1]", "[[]]", "[{}]", "[" * 10_000]
-)
-def test_other_kinds_of_exports_are_one_line(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "data.json"
-    path.write_text(content, encoding="utf-8")
-    ended = invoke("import", str(path), "--from", "label-studio", "-o", str(tmp_path / "out"))
-    said = " ".join(ended.output.split())
-    assert ended.exit_code == 2 and str(path) in said
-    assert "Export the project from Label Studio as JSON, not as JSON-MIN, CSV" in said
-
-
-def test_plain_parquet(out: str, tmp_path: Path) -> None:
-    ended = invoke("export", out, "--to", "parquet", "-o", str(tmp_path / "data"))
-    assert ended.exit_code == 0, ended.output
-    rows = pq.ParquetFile(tmp_path / "data" / "data.parquet").read().to_pylist()
-    assert len(rows) == 7
-    mine = next(r for r in rows if (r["person"], r["solution"]) == ("ana", "solution-3"))
-    assert mine["ratings"] == ["good", "bad", None] and mine["first_error"] == 1
-    assert (mine["ms"], mine["gold"], mine["probability"]) == (1_234_567, None, 1.0)
-    known = next(r for r in rows if r["solution"] == "solution-0")
-    assert known["is_quality_control_question"] and known["gold"] == [1]
 
 
 def test_rows_of_prm800k_survive_with_all_fields(out: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mclabel.annotate.folder import Annotated, peoples_truth, summarise
 from mclabel.annotate.gold import GoldLine, chance_of_admission, num_needed, read_gold
 from mclabel.annotate.items import Settings
 from mclabel.cli import main
-from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.errors import DataError
 from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import AnnotateProcess, add_events, annotated_folder, event
 from tests.support.shown import plain_run
@@ -76,25 +76,6 @@ def test_gold_lies_unseen_among_the_others_behind_the_screening(tmp_path: Path) 
         assert len(queue.ids) == len(set(queue.ids)) == 3 + num_own + len(queue.hidden)
         assert [one for one in queue.ids if one in others[person]] == others[person]
     assert queues["ana"].screening != queues["ben"].screening
-
-
-@pytest.mark.parametrize(
-    ("lines", "error", "why"),
-    [
-        (gold(0, 1), ConfigError, "--screening 3: needs as many solutions of known gold, and .* 2"),
-        (gold(0, 1, 99), DataError, "solution_id='solution-99' is no solution of"),
-        (
-            gold(0, 1, 2, errors=(3,)),
-            DataError,
-            "first_errors of solution solution-0 has step 3, .* 0 to 2",
-        ),
-    ],
-)
-def test_gold_that_the_run_does_not_have(
-    tmp_path: Path, lines: list[GoldLine], error: type[Exception], why: str
-) -> None:
-    with pytest.raises(error, match=why):
-        annotated_folder(tmp_path / "out", ROWS, {}, lines, screening=3)
 
 
 def test_the_chance_of_admission_is_the_binomial_one() -> None:

@@ -17,7 +17,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.core.stats.bootstrap import nominal_alpha
 from mclabel.data.readers.judged import read_prm800k
-from mclabel.evaluate.labels.job import evaluate_labels, more_words
+from mclabel.evaluate.labels.job import evaluate_labels
 from tests.support.annotated import annotated_folder
 from tests.support.shown import solution, write_run
 
@@ -69,23 +69,6 @@ def test_either_first_error_is_accepted_where_two_people_differ(tmp_path: Path) 
     quality = evaluate_labels(run, str(tmp_path / "out"), None, seed=0).groups["all"].quality
     assert quality is not None and quality.num_solutions == 4
     assert quality.first_error_accuracy.value == 3 / 4  # step 1 is in all sets but the third
-
-
-def test_how_many_more_solutions_narrow_the_interval(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", ROWS, None)
-    said = {("me", f"solution-{n}"): WRONG if n < 4 or n > 11 else RIGHT for n in range(16)}
-    annotated_folder(tmp_path / "out", ROWS, said)
-    report = evaluate_labels(run, str(tmp_path / "out"), None, seed=0)
-    accuracy = report.groups["all"].quality.first_error_accuracy  # type: ignore[union-attr]
-    span = accuracy.high - accuracy.low  # type: ignore[operator]
-    assert f"is {span:.3f} wide on 16 solutions. About 48 more" in more_words(report, span / 2)
-    assert "as narrow as" in more_words(report, 0.99)
-    arguments = ["eval", "labels", run, "--truth", str(tmp_path / "out"), "--width"]
-    ended = CliRunner().invoke(main, [*arguments, "0.1"])
-    assert ended.exit_code == 0 and "drawn alike, would make it 0.1 wide" in ended.output
-    assert CliRunner().invoke(main, [*arguments, "nan"]).exit_code == 2
-    untrue = more_words(evaluate_labels(run, None, None, seed=0), 0.1)
-    assert "no truth to compare with" in untrue
 
 
 def test_a_run_that_changed_underneath_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -138,32 +137,3 @@ def test_the_overseer_sees_where_people_differ_and_settles_it(tmp_path: Path) ->
         assert complaints(browser) == violations(browser) == []
     settled = Annotated.read(str(out)).latest["overseer", "solution-1"]
     assert settled.first_error == 2
-
-
-def test_the_screening_ends_on_the_page(tmp_path: Path) -> None:
-    rows = [solution(n, ["a\n", "b"], [4, 4], problem=f"Problem {n}") for n in range(4)]
-    run, gold = write_run(tmp_path / "run", rows, None), tmp_path / "gold.jsonl"
-    lines = [{"solution_id": f"solution-{n}", "first_errors": [1]} for n in range(2)]
-    gold.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    begun = ["--people", "ana,ben", "--gold", str(gold), "--screening", "2", "--admit", "1"]
-    with (
-        chromium() as browser,
-        AnnotateProcess(run, "-o", str(tmp_path / "out"), *begun) as page,
-    ):
-        for person, keys in (("ana", "13"), ("ben", "11")):
-            browser.get(page.addresses[person])
-            until(lambda: "Screening: 0 of 2" in texts(browser, "#progress")[0], "the screening")
-            for number in (1, 2):
-                until(lambda: len(texts(browser, ".step")) == 2, "the steps")
-                press(browser, *keys, Keys.ENTER)
-                if number == 1:
-                    until(lambda: "1 of 2" in texts(browser, "#progress")[0], "one is submitted")
-            if person == "ana":
-                until(lambda: texts(browser, "#progress")[0].startswith("2 of "), "admitted")
-                until(lambda: texts(browser, "#before span"), "what was submitted")
-                said = texts(browser, "#before span")[0]
-                assert said == "Submitted. First error: you step 1."  # nothing of the run
-                assert texts(browser, ".ratings .run") == [""] * 2
-        until(lambda: texts(browser, "#solution h2") == ["The screening is over."], "not admitted")
-        assert "differ too often" in texts(browser, "#solution p")[0]
-        assert serious(browser) == []

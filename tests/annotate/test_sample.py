@@ -10,9 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.annotate.items import Item, Settings, draw_items
-from mclabel.annotate.storage import read_folder, write_folder
 from mclabel.cli import main
-from mclabel.core.errors import DamagedFile, DataError
+from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.solutions import read_selected
 from tests.support.shown import solution, write_run
@@ -60,17 +59,6 @@ def test_the_draw_is_of_ids_and_seed_alone() -> None:
     assert {item.id for item in drawn()} != {item.id for item in drawn(seed=1)}
 
 
-def test_every_solution_is_drawn_as_often_as_its_probability_says() -> None:
-    hits: Counter[str] = Counter()
-    for seed in range(100):
-        hits.update(item.id for item in drawn(seed=seed))
-    chances = {item.stratum: item.probability for item in drawn()}
-    common = chances["right, no error, 1 to 3 steps"]
-    counts = [hits[f"solution-{n}"] / 100 for n in range(150)]
-    assert sum(counts) / 150 == pytest.approx(common)
-    assert max(counts) < common + 5 * (common * (1 - common) / 100) ** 0.5
-
-
 @pytest.mark.parametrize("sample", [1, 2, 3, 200, 1000])
 def test_any_size_gives_every_solution_a_chance(sample: int) -> None:
     items = drawn(sample=sample)
@@ -87,16 +75,6 @@ def test_people_share_the_work_and_overlap_in_what_was_asked() -> None:
     assert max(work.values()) - min(work.values()) <= 2
     assert len({frozenset(item.people) for item in twice}) == 3  # all pairs meet
     assert all(len(item.people) == 1 for item in drawn(overlap=1.0))
-
-
-def test_items_are_read_back_and_damage_is_named(tmp_path: Path) -> None:
-    settings = Settings(id="x", run="r", run_id="r")
-    write_folder(tmp_path, settings, drawn())
-    assert read_folder(tmp_path).items == tuple(drawn())
-    path = tmp_path / "items.jsonl"
-    path.write_text(path.read_text() + "{}\n")
-    with pytest.raises(DamagedFile, match=r"items.jsonl, line 41: cannot be used: id: "):
-        read_folder(tmp_path)
 
 
 def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path) -> None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-import signal
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor
 
 import psutil
 import pytest
 
-from mclabel.answers import Checker, Grade, GradeRules, default_checker, grade, grade_completion
-from mclabel.answers import checker as checker_module
+from mclabel.answers import Checker, Grade, GradeRules, grade
 from mclabel.checkers import here
 from mclabel.core.records import Verdict
 from tests.answers.test_workers import HARD, hard_pairs
@@ -46,25 +42,6 @@ def checker(running: Checker) -> Checker:
     """The checker that runs, without what it remembers of other tests."""
     running._memo.clear()
     return running
-
-
-@pytest.mark.slow
-def test_from_the_main_thread_with_an_alarm_of_the_callers(checker: Checker) -> None:
-    rung = []
-    signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.01)
-    assert all(g.verdict is RIGHT for g in checker.grade_many(hard_pairs(10)))
-    while not rung:
-        time.sleep(0.01)  # and not `signal.pause`, which may begin after the alarm
-    assert rung == [1]
-
-
-@pytest.mark.slow
-def test_from_eight_threads(checker: Checker) -> None:
-    pairs = hard_pairs(16)
-    with ThreadPoolExecutor(8) as threads:
-        grades = list(threads.map(lambda pair: checker.grade(*pair), pairs))
-    assert all(g.verdict is RIGHT for g in grades)
 
 
 @pytest.mark.slow
@@ -147,15 +124,6 @@ def test_the_memo_keeps_rules_apart(checker: Checker) -> None:
     assert Checker(rules=strict).grade("5", "5 cm").verdict is Verdict.WRONG
 
 
-def test_grade_completion_returns_the_answer_and_the_grade() -> None:
-    answer, found = grade_completion("so \\boxed{1/2}", "0.5")
-    assert (answer, found.verdict, found.layer) == ("1/2", RIGHT, "number")
-
-
-def test_the_default_checker_is_one() -> None:
-    assert default_checker() is checker_module.default_checker()
-
-
 @pytest.mark.parametrize(
     ("gold", "reason"),
     [
@@ -173,27 +141,3 @@ def test_the_default_checker_is_one() -> None:
 )
 def test_unparsed_golds(gold: str, reason: str | None, checker: Checker) -> None:
     assert checker.unparsed_gold(gold) == reason
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("shared_cluster")
-def test_from_ray_actors() -> None:
-    import ray
-
-    class Sync:
-        def grades(self, pairs: list[tuple[str, str]]) -> list[str]:
-            return [grade(*pair).verdict.value for pair in pairs]
-
-    class Async:
-        async def grades(self, pairs: list[tuple[str, str]]) -> list[str]:
-            found = [graded(default_checker(), *pair) for pair in pairs]
-            return [one.verdict.value for one in await asyncio.gather(*found)]
-
-    actors: list[Any] = [
-        ray.remote(Sync).options(num_cpus=0).remote(),
-        ray.remote(Sync).options(num_cpus=0, max_concurrency=4).remote(),
-        ray.remote(Async).options(num_cpus=0, max_concurrency=4).remote(),
-    ]
-    calls = [actor.grades.remote(hard_pairs(4)) for actor in actors for _ in range(2)]
-    for verdicts in ray.get(calls, timeout=120):  # a pair may time out on a busy machine
-        assert "right" in verdicts and set(verdicts) <= {"right", "unknown"}

@@ -84,25 +84,11 @@ _SAME_IN_OTHER_WORDS = [
 ]
 
 
-def test_integers_are_wrong_off_by_one(golds: list[str]) -> None:
-    checker = Checker()
-    for gold in golds:
-        if re.fullmatch(r"-?\d+", gold):
-            for other in (int(gold) + 1, int(gold) - 1, -int(gold) or 7, int(gold) * 10 or 3):
-                assert checker.grade(str(other), gold).verdict is Verdict.WRONG
-
-
 def test_golds_that_do_not_parse_are_known_by_name(golds: list[str]) -> None:
     checker = Checker()
     reasons = {gold: checker.unparsed_gold(gold) for gold in golds}
     checker.close()
     assert {gold: reason for gold, reason in reasons.items() if reason} == _UNPARSED
-
-
-def test_understood_golds_start_no_worker() -> None:
-    checker = Checker()
-    assert [checker.unparsed_gold(g) for g in ("1/2", "(1, 2)", "x > 3", "5 cm")] == [None] * 4
-    assert checker.host_pid() is None
 
 
 _UNPARSED = {"": "empty"}

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -27,7 +25,6 @@ from mclabel.checkers import GradeItem
 from mclabel.checkers.math import MathChecker
 from mclabel.cli import main
 from mclabel.core.records import Problem
-from mclabel.data.readers.problems import read_problems
 from mclabel.rl.serve import _fault
 
 GSM8K = "She sold 48/2 = <<48/2=24>>24 clips.\n48+24 = <<48+24=72>>72.\n#### 72"
@@ -149,29 +146,10 @@ def test_the_maths_checker_takes_any_of_several(gold: str, verdicts: list[str]) 
     assert (refused is None) == (verdicts[0] != "unknown")
 
 
-def test_problem_rows_with_sentinels_and_decimals(tmp_path: Path) -> None:
-    path = tmp_path / "p.parquet"
-    table = {"problem": ["a?", "b?", "c?"], "answer": ["7", "proof", "notfound"]}
-    pq.write_table(pa.table(table), path)
-    problems = read_problems(str(path))
-    assert [one.answer for one in problems] == ["7"]
-    rejects = [(one.row, one.reason) for one in problems.rejects()]
-    assert rejects == [(2, "no_gold"), (3, "no_gold")]
-    numbers = pa.array([Decimal("7.00"), Decimal("0.50"), None], pa.decimal128(10, 2))
-    pq.write_table(pa.table({"problem": ["a?", "b?", "c?"], "answer": numbers}), path)
-    problems = read_problems(str(path))
-    assert [one.answer for one in problems] == ["7.00", "0.50"]
-
-
 @pytest.mark.parametrize("gold", [GSM8K, 72, ["71", "72"], Decimal("72.0"), np.array(["72"])])
 def test_grade_reads_golds_as_problem_rows_do(gold: Any) -> None:
     assert mc.grade("The answer is 72.", gold).verdict == "right"
     assert mc.grade("The answer is 73.", gold).verdict == "wrong"
-
-
-def test_grade_refuses_sentinels() -> None:
-    with pytest.raises(mc.DataError, match="gold='proof': a gold must be an answer"):
-        mc.grade("The answer is 72.", "proof")
 
 
 def test_check_reads_golds_as_problem_rows_do(tmp_path: Path) -> None:

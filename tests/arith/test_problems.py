@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from mclabel.core.records import Problem
-from mclabel.domains.arith.misconceptions import MISCONCEPTIONS, misread
+from mclabel.domains.arith.misconceptions import misread
 from mclabel.domains.arith.problems import generate, split_of
 from mclabel.domains.arith.program import MAX_VALUE, Program, reference_solution
 from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES, TRAIN_FAMILIES
@@ -20,11 +20,6 @@ def problems() -> list[Problem]:
 
 def program(problem) -> Program:  # type: ignore[no-untyped-def]
     return Program.from_json(problem.meta["program"])
-
-
-def test_problems_are_a_function_of_the_seed() -> None:
-    assert generate(5, seed=1, split="train") == generate(5, seed=1, split="train")
-    assert generate(5, seed=1, split="train") != generate(5, seed=2, split="train")
 
 
 @pytest.mark.slow
@@ -79,11 +74,6 @@ def test_every_fact_a_step_uses_stands_in_the_problem(problems: list[Problem]) -
             assert {node.left, node.right} <= told | derived
 
 
-def test_a_program_survives_json(problems: list[Problem]) -> None:
-    for problem in problems[:50]:
-        assert Program.from_json(program(problem).to_json()) == program(problem)
-
-
 def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic(
     problems: list[Problem],
 ) -> None:
@@ -101,8 +91,3 @@ def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic(
     assert errors["arithmetic"] == errors["malformed"] == errors["answer"] == 0
     assert errors["logic"] > 150
     assert lucky > 0  # right answers through wrong steps exist
-
-
-def test_every_event_can_be_misread(problems: list[Problem]) -> None:
-    events = {node.event for problem in problems for node in program(problem).nodes}
-    assert events <= set(MISCONCEPTIONS)

@@ -18,7 +18,6 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, ShardError
 from mclabel.core.records import LabeledSolution, Outcome, Problem, Verdict
 from mclabel.core.settings import settings_class
-from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
@@ -191,15 +190,3 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
         json.loads((tmp_path / "maths" / "run.json").read_text())["config"]["checker"]["kind"]
         == "math"
     )
-
-
-def test_a_function_that_changes_is_another_checker(tmp_path: Path, module: str) -> None:
-    first = settings_class("checkers", f"{module}:ends_right")(kind=f"{module}:ends_right")
-    other = settings_class("checkers", f"{module}:broken")(kind=f"{module}:broken")
-    assert make_checker(first).version != make_checker(other).version
-    assert make_checker(first).version == make_checker(first).version
-
-
-def test_best_of_n_votes_by_the_checker_s_own_keys(tmp_path: Path) -> None:
-    config = load_config(BestOfNConfig, None, [f"out={tmp_path}", "checker={kind: math}"])
-    assert config.checker.kind == "math"

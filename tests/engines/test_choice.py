@@ -9,7 +9,7 @@ import pytest
 
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
-from mclabel.engines import ENGINES, EngineSettings, PolicySettings, make_engine
+from mclabel.engines import ENGINES, EngineSettings, make_engine
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import semantic_config
@@ -62,30 +62,6 @@ def test_an_engine_that_is_given_whole_or_by_name_replaces_an_earlier_one() -> N
     )
 
 
-@pytest.mark.parametrize(
-    ("overrides", "fault"),
-    [
-        (["policy.engine=vlm"], "policy.engine: vlm: is not among the engines. did you mean vllm?"),
-        (
-            ["policy.engine=vllm", "policy.engine.tensor_parallels=2"],
-            "policy.engine.tensor_parallels: not a setting of kind=vllm; did you mean "
-            "policy.engine.tensor_parallel?",
-        ),
-        (
-            ["policy.engine.tensor_parallel=2"],
-            "policy.engine.tensor_parallel: not a setting of kind=hf. It has max_live, device, "
-            "dtype, threads",
-        ),
-        (["policy.engine.max_live=0"], "policy.engine.max_live=0: must be at least"),
-        (["policy.engine=json:JSONDecoder"], "its attribute Settings is None"),
-    ],
-)
-def test_a_wrong_engine_or_key_names_the_nearest(overrides: list[str], fault: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config_of(*overrides)
-    assert fault in str(caught.value)
-
-
 def test_labels_depend_on_what_changes_the_weights_and_not_on_the_engine() -> None:
     def identity(*overrides: str) -> object:
         return semantic_config(config_of(*overrides)).identity
@@ -125,11 +101,3 @@ def test_an_engine_names_the_packages_that_are_recorded() -> None:
     assert recorded["openai"] == version("openai")
     assert "openai" not in versions(engine_of("policy.engine=hf").component.packages)
     assert versions(["no-such-package"]) == versions()
-
-
-def test_a_preview_shows_what_small_files_hold_and_scripted_has_none() -> None:
-    assert make_engine(config_of("policy.engine=scripted").policy).preview() is None
-    shown = make_engine(PolicySettings(max_model_len=100)).preview()
-    assert shown is not None and shown.max_context == 100
-    assert shown.prompt == "rendered by the model's chat template" and shown.ends
-    assert len(shown.prompt_ids("What is 1 + 1?")) > 5

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from mclabel.core.records import Completion
 from mclabel.engines import PolicySettings
 from mclabel.engines.cascade import Row
 from mclabel.engines.decoder import SharedPrefixDecoder
@@ -26,16 +24,6 @@ from tests.support.continuation import (
 
 def policy_of(model: str) -> PolicySettings:
     return PolicySettings(model=model, temperature=TEMPERATURE, max_tokens=96, engine="hf")
-
-
-class Retokenising(HfEngine):
-    """Continues a prefix by its text, as engines do that take texts."""
-
-    async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
-    ) -> Completion:
-        again = self.encode(self.decode(prefix))
-        return await super().sample(prompt, again, seed=seed, priority=priority)
 
 
 @pytest.fixture
@@ -58,11 +46,3 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(calls: Calls, tmp_p
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 2 * NUM_SOLUTIONS
     assert num_other_tokens(policy, results) > 1  # so that tokenising anew would be seen
-
-
-@pytest.mark.slow
-def test_tokenising_anew_is_seen(calls: Calls) -> None:
-    policy = Retokenising(policy_of("arith:policy"))
-    results = asyncio.run(label_all(policy))
-    with pytest.raises(AssertionError, match="contexts are no prefix of a solution"):
-        count_exact(results, calls)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import click
 import pytest
 import ray
 import torch
 
-from mclabel.cli import main
 from mclabel.core.config.keys import configuration_keys
 from mclabel.engines import EngineResources, PolicySettings, make_engine
 from mclabel.engines.devices import check_device, resolve_device
@@ -38,18 +35,6 @@ def test_every_device_is_chosen_and_may_change_on_resuming(kind: type[LabelConfi
     ]
     assert devices
     assert {(key.default, key.is_operational) for key in devices} == {("auto", True)}
-
-
-def test_every_option_of_the_command_line_chooses_its_device() -> None:
-    options = [one for one in _options(main) if "--device" in one.opts]
-    assert [one.default for one in options] == ["auto"] * 2
-
-
-def _options(command: click.Command) -> Iterator[click.Parameter]:
-    yield from command.params
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            yield from _options(inner)
 
 
 def test_what_auto_stands_for() -> None:

@@ -262,13 +262,6 @@ def test_a_server_that_cannot_do_what_is_needed_is_refused(
         sample(running.url, **arguments)
 
 
-def test_wrong_addresses_name_the_remedy() -> None:
-    with pytest.raises(EngineError, match=r"gave no answer within .* Check the address"):
-        sample(f"http://127.0.0.1:{free_port()}/v1")
-    with Server() as server, pytest.raises(EngineError, match="most end in /v1"):
-        sample(server.url.removesuffix("/v1"))
-
-
 def test_keys_are_read_from_the_environment_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -98,15 +98,6 @@ def test_an_engine_finds_what_another_that_died_has_asked(tmp_path: Path) -> Non
     assert len(server.paid) == 3 and set(server.paid.values()) == {1}
 
 
-def test_without_a_run_there_are_no_batches() -> None:
-    async def run(server: BatchServer) -> None:
-        async with started(server, None):
-            pass
-
-    with BatchServer() as server, pytest.raises(EngineError, match="this command has none"):
-        asyncio.run(run(server))
-
-
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     async def run(server: BatchServer) -> None:
         async with started(server, Store(str(tmp_path))):

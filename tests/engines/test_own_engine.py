@@ -23,11 +23,9 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.own_engine import ConstantEngine
-from tests.support.own_package import install_package, mclabel, mclabel_here
-from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 OWN = "tests.support.own_engine:ConstantEngine"
-MODULE = Path(__file__).parents[1] / "support" / "own_engine.py"
 
 
 def overrides(folder: Path, engine: str, *more: str) -> list[str]:
@@ -84,25 +82,6 @@ def test_what_an_engine_without_statistics_samples_is_counted() -> None:
     assert not ended.counts_as_sampled
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-def test_an_installed_package_adds_an_engine_by_its_entry_point(
-    tmp_path: Path, shared_cluster: str
-) -> None:
-    """Which actors find, too."""
-    modules = {"outside_engine.py": MODULE.read_text(encoding="utf-8")}
-    points = "[mclabel.engines]\nconstant = outside_engine:ConstantEngine\n"
-    path = install_package(tmp_path, "outside_engine", modules, points)
-    more = [f"ray.address={shared_cluster}", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
-    job = ["label", str(write_config(tmp_path)), *overrides(tmp_path, "constant", *more)]
-    done = mclabel(path, *job)
-    assert done.returncode == 0, done.stdout + done.stderr
-    check(list(read_labels(Store(str(tmp_path / "out")))))
-    refused = mclabel_here(path, *job, "policy.engine.solutions=x")
-    assert refused.exit_code == 2
-    assert "not a setting of kind=constant; did you mean policy.engine.solution?" in refused.output
-
-
 def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
     more = ["policy.engine.num_cpus=3", "ray.address=none"]
     planned = jobs.plan(load_config(LabelConfig, None, overrides(tmp_path, OWN, *more)))
@@ -110,13 +89,6 @@ def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
     assert ("engine", f"{OWN}, here") in planned.lines()
     with pytest.raises(ConfigError, match=r"policy\.engine\.needs=luck: not here"):
         label(tmp_path, "policy.engine.needs=luck")
-
-
-def test_a_class_that_is_no_whole_engine_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="UnfinishedEngine: has no decode, encode, prompt_ids"):
-        label(tmp_path, engine="tests.support.own_engine:UnfinishedEngine")
-    settings = ConstantEngine.Settings()
-    assert settings.kind == OWN
 
 
 def test_the_engine_of_the_documentation_runs_as_it_says(tmp_path: Path) -> None:

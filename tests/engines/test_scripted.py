@@ -40,8 +40,3 @@ def test_an_engine_that_crashed_stays_dead() -> None:
         return Counter(type(result).__name__ for result in results)
 
     assert asyncio.run(again()) == {"EngineDied": 50}
-
-
-def test_an_engine_that_cannot_be_loaded() -> None:
-    with pytest.raises(EngineError, match="could not be loaded"):
-        texts(ScriptedEngine(scripted(load_failure_rate=1.0)))

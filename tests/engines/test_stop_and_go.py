@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-import pytest
-
 from mclabel.core.records import Completion
 from mclabel.engines import Engine, PolicySettings, make_engine
 
@@ -57,33 +55,6 @@ def test_a_line_ends_a_completion_that_is_continued() -> None:
         prompt = engine.prompt_ids(PROBLEM)
         assert after.num_prefill_tokens - before.num_prefill_tokens == len(prompt) - 1
         await engine.close()
-
-    asyncio.run(run())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_going_on_samples_what_a_fresh_engine_samples(temperature: float) -> None:
-    """What is held of a rollout gives the next one the same tokens as computing it anew."""
-
-    async def run() -> None:
-        engine, other = (started(temperature=temperature) for _ in range(2))
-        await engine.start()
-        await other.start()
-        prompt, whole = engine.prompt_ids(PROBLEM), []
-        for seed in range(2):
-            ids: tuple[int, ...] = ()
-            for number, part in enumerate(await _by_steps(engine, 100 * seed)):
-                whole.append((part, ids, 100 * seed + number))
-                ids += part.ids
-        # All at once, which takes as many forward passes as the longest.
-        fresh = await asyncio.gather(
-            *(other.sample(prompt, ids, seed=seed) for _, ids, seed in whole)
-        )
-        for (part, _, _), again in zip(whole, fresh, strict=True):
-            assert (again.text + "\n").startswith(part.text)
-        await engine.close()
-        await other.close()
 
     asyncio.run(run())
 

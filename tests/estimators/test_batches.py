@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +13,8 @@ from hypothesis import strategies as st
 
 from mclabel.labeling.estimators.posterior import plan
 from mclabel.labeling.estimators.posterior.arithmetic import LANES, combine, exp, log, total
-from mclabel.labeling.estimators.posterior.chain import infer
-from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.plan import PlanRequest, make_plans
 from mclabel.labeling.estimators.posterior.priors import TABLE, ClassPriors, wide_priors
-from mclabel.labeling.estimators.posterior.views import CompleterView
-from tests.benchmarks.simulation.profiles import simulated_cases
-from tests.estimators.test_together import estimator_of
 
 
 class Rough(np.ndarray[Any, Any]):
@@ -90,44 +84,6 @@ def test_a_plan_is_the_same_in_any_batch(seed: int) -> None:
             plans = make_plans([requests[i] for i in part])
             for index, plan_ in zip(part, plans, strict=True):
                 assert np.array_equal(plan_.table, alone[index])
-
-
-@pytest.mark.usefixtures("rough_products")
-def test_choices_are_the_same_in_any_batch() -> None:
-    cases = list(simulated_cases("decay", 30, seed=3, num_solutions=4))
-
-    def views_of(one: PosteriorEstimator) -> list[CompleterView]:
-        families = [one._outcomes, *([one._agreeing] if one._agreeing else [])]
-        return [view for family in families for view in family.views]
-
-    views = [
-        view for number, case in enumerate(cases) for view in views_of(estimator_of(case, number))
-    ]
-    shared = {id(view.priors): rough(view.priors) for view in views}
-    assert len(shared) == 3  # of two answer classes, and wide ones for agreement
-
-    def choices(batch: Sequence[int]) -> dict[int, tuple[list[float], bytes]]:
-        estimators = {number: estimator_of(cases[number], number) for number in batch}
-        for one in estimators.values():
-            for view in views_of(one):
-                view.priors = shared[id(view.priors)]
-        PosteriorEstimator.decide_together(list(estimators.values()))
-        found = {}
-        for number, one in estimators.items():
-            [view] = one._outcomes.views
-            assert view.rates is not None and view.plan is not None
-            found[number] = view.rates.tolist(), view.plan.table.tobytes()
-        return found
-
-    together = choices(range(30))
-    assert together == {n: found for m in range(30) for n, found in choices([m]).items()}
-    assert together == choices(np.random.default_rng(0).permutation(30).tolist())
-
-
-def test_lanes_beyond_the_chains_are_whole_vectors() -> None:
-    request = some_request(np.random.default_rng(0), two_priors()[0], 3)
-    [evidence] = [evidence for _, evidence, _ in plan._batches([request], len(request.changed), 10)]
-    assert infer(evidence, request.priors).mass.shape == (LANES,)
 
 
 @given(

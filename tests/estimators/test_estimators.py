@@ -116,12 +116,6 @@ def test_bisect_says_nothing_of_steps_it_could_not_see_past() -> None:
     assert judgements[0].hard == (True, None, None, False)
 
 
-@pytest.mark.parametrize("kind", ["fixed", "first_error", "bisect", "posterior", "tree"])
-def test_impossible_numbers_of_rollouts_are_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match="rollouts: must be at least 1"):
-        make(kind, [path([1], WRONG)], rollouts=0)
-
-
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[list[SolutionPath], int]:
     """Up to four solutions that may share beginnings."""

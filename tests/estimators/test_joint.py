@@ -172,40 +172,6 @@ def test_the_posterior_is_the_product_of_what_the_chains_say(
             assert np.allclose(found, product(views), rtol=1e-5, atol=1e-8)
 
 
-def states(evidence: Evidence, priors: ClassPriors) -> np.ndarray:
-    """[e, value before, value after]: chance of everything in a solution of two steps."""
-    chances = np.zeros((3, len(GRID), len(GRID)))
-    rolled = [GRID ** evidence.right[0, r] * (1 - GRID) ** evidence.wrong[0, r] for r in (0, 1, 2)]
-    kinds = [[0, 0], [0, 1], [1, 2]]  # of the two steps, by e
-    for e, (first, last) in enumerate(kinds):
-        move = (priors.sound, priors.wrong)[first][1]
-        end = priors.leaf[last] @ evidence.outcome[0]
-        chances[e] = (priors.root[1] * rolled[2])[:, None] * move * (rolled[1] * end)
-    return chances
-
-
-def test_the_posterior_is_brute_force_over_the_states_of_both() -> None:
-    rng = np.random.default_rng(2)
-    path = SolutionPath(prefixes=(1,), outcome=WRONG)
-    case = replace(problem_of(rng, NAMES[:2]), paths=(path,), truth=(None,), num_prefixes=2)
-    for _ in range(20):
-        views = rolled_out(case, rng)
-        plan_together([views])
-        author, other = (states(alone(view.evidence()), view.priors) for view in views)
-        bare = states(nothing_seen(np.array([2])), views[1].priors)
-        # Whether it is the last step or none the other does not tell.
-        other[:2] *= other[:2].sum() / bare[:2].sum() / other[:2].sum((1, 2), keepdims=True)
-        other[2] /= bare[2].sum()
-        # [e, two values of the author, two of the other]
-        everything = author[:, :, :, None, None] * other[:, None, None]
-        everything /= everything.sum()
-        values = [everything.sum(axes) @ GRID for axes in ((0, 2, 3, 4), (0, 1, 2, 4))]
-        for view, found, value in zip(views, posteriors(views), values, strict=True):
-            assert found[0] == pytest.approx(everything.sum((1, 2, 3, 4)), rel=1e-4, abs=1e-7)
-            assert view.plan is not None
-            assert view.plan.mean[0, 2] == pytest.approx(value, rel=1e-4)
-
-
 def test_what_others_know_is_no_evidence_of_ones_own() -> None:
     # Else a fit would count it twice, and hold for ever to what was believed before it.
     views = rolled_out(problem_of(np.random.default_rng(6)), np.random.default_rng(6))
@@ -386,16 +352,6 @@ def test_priors_of_several_completers_survive_being_written() -> None:
     assert again.by("nobody").num_solutions == 0  # wide ones
 
 
-def test_priors_of_before_there_were_completers_are_read_as_before() -> None:
-    old = Priors(classes=KNOWN.classes, num_solutions=7)
-    written = old.to_json()
-    assert "completers" not in written and "rates" not in written
-    again = Priors.from_json(written)
-    assert again.completers == {} and again.rates == {} and again.num_solutions == 7
-    assert again.to_json() == old.as_written.to_json()
-    assert again.by(AUTHOR) is again and again.by("other") is wide_priors()
-
-
 @dataclass(frozen=True)
 class Simulated:
     """A problem whose rollouts end by known rates."""
@@ -522,30 +478,6 @@ def test_rates_of_four_completers_are_learned_and_all_are_better_than_the_worst(
     accuracies = [one.first_error_accuracy for one in single]
     assert found.first_error_accuracy > min(accuracies) + 0.1
     assert found.first_error_accuracy > max(accuracies)
-
-
-@pytest.mark.slow
-def test_luck_is_learned_from_where_the_search_rolled_out_and_all_are_not_worse() -> None:
-    problems = simulated(FOUR, 150, seed=1)
-    cases = [one.case for one in problems]
-    run, found = run_over(cases)
-    measured, learned = rates_of(problems, run)
-    assert np.abs(learned - measured)[:, 1].max() < 0.05
-    _, worst = run_over([alone_with(case, 2) for case in cases])
-    assert found.first_error_accuracy > worst.first_error_accuracy + 0.1
-
-
-@pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    reason="values of prefixes that the search did not roll out stay near the wide priors' for the "
-    "few rounds of a fit, so that blindness is taken to be up to 0.3 too large",
-)
-def test_blindness_is_learned_from_where_the_search_rolled_out() -> None:
-    problems = simulated(FOUR, 150, seed=1)
-    run, _ = run_over([one.case for one in problems], min_gain_per_token=1e-3)
-    measured, learned = rates_of(problems, run)
-    assert np.abs(learned - measured)[:, 0].max() < 0.05
 
 
 @pytest.mark.slow

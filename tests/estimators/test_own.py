@@ -6,12 +6,10 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 
-import pytest
 from pydantic import Field
 
 from mclabel.checkers import make_checker
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ComponentError
 from mclabel.core.records import Counts, Problem
 from mclabel.core.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, hard_label
 from mclabel.engines import PolicySettings
@@ -122,41 +120,6 @@ class Counted(Thinned):
         return cls(settings.changed(rollouts=settings.rollouts + knowledge.number), problem)
 
 
-class Endless(Thinned):
-    """Asks without end."""
-
-    class Settings(Thinned.Settings):
-        """As of `Thinned`."""
-
-    def wanted(self) -> Sequence[int]:
-        return [0] * 5_000
-
-
-class Lost(Thinned):
-    """Asks for a prefix that is not there."""
-
-    class Settings(Thinned.Settings):
-        """As of `Thinned`."""
-
-    def wanted(self) -> Sequence[int]:
-        return [-1]
-
-
-class Short(Thinned):
-    """Forgets the last step."""
-
-    class Settings(Thinned.Settings):
-        """As of `Thinned`."""
-
-    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        return [
-            Judgement(
-                hard=one.hard[:-1], sources=one.sources, first_error=None, estimates=one.estimates
-            )
-            for one in super().judge(counts)
-        ]
-
-
 def settings_of(name: str, **settings: object) -> EstimatorSettings:
     written = [f"estimator.{key}={value}" for key, value in settings.items()]
     overrides = ["out=x", f"estimator={__name__}:{name}", *written]
@@ -232,16 +195,3 @@ def test_its_learner_learns_over_a_run() -> None:
     # 100 problems come before those that are measured.
     plain = simulated(settings_of("Thinned", rollouts=1, stride=1))
     assert simulated(settings).num_rollouts == 101 * plain.num_rollouts
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Endless", "wanted asked for more than 16,384 rollouts of prefix 0"),
-        ("Lost", r"wanted asked for prefix -1 of a problem whose prefixes are 0 to"),
-        ("Short", r"judge gave \d hard of \d steps, must give one per step \(solution 0, \d steps"),
-    ],
-)
-def test_one_that_breaks_the_rules_is_named(name: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=rf"test_own:{name}: {message}.*docs/extending"):
-        simulated(settings_of(name))

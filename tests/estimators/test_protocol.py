@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import Field
 
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
@@ -17,11 +16,9 @@ from mclabel.labeling.estimators import (
     Judgement,
     ProblemPaths,
     RecordedRollout,
-    RolloutSettings,
     SolutionPath,
     decide_together,
 )
-from mclabel.labeling.estimators.fixed import FixedEstimator
 from tests.support.estimating import make, settings_of
 
 PATHS = [
@@ -81,16 +78,6 @@ def test_defaults_ask_nothing_of_labelling() -> None:
     Bare.decide_together([one])
 
 
-@pytest.mark.parametrize("missing", ["wanted", "record", "judge"])
-def test_a_method_without_a_default_must_be_written(missing: str) -> None:
-    methods = {
-        name: getattr(Bare, name) for name in ("wanted", "record", "judge") if name != missing
-    }
-    torn = type("Torn", (Estimator,), methods)
-    with pytest.raises(TypeError, match=missing):
-        torn(settings_of("outcome"), ProblemPaths(paths=PATHS))
-
-
 def test_estimators_that_are_due_decide_together_by_class() -> None:
     Batched.batches.clear()
     some = [Batched(settings_of("outcome"), ProblemPaths(paths=PATHS[:n])) for n in (1, 2)]
@@ -136,27 +123,6 @@ def test_the_identity_of_settings_stays_from_release_to_release(written: str, go
     assert content_id("estimator", estimator_of(f"estimator={written}").identity()) == golden
 
 
-class Grown(FixedEstimator):
-    """`FixedEstimator` of a later release."""
-
-    class Settings(FixedEstimator.Settings):
-        """With one more."""
-
-        patience: int = Field(3, ge=1)
-
-
-@pytest.mark.parametrize("written", [{}, {"rollouts": 8, "truncated": "exclude"}])
-def test_an_identity_stays_when_the_settings_of_an_estimator_grow(
-    written: dict[str, object],
-) -> None:
-    grown = settings_of(f"{__name__}:Grown", **written)
-    assert isinstance(grown, Grown.Settings) and grown.patience == 3
-    then = FixedEstimator.Settings(**written)  # type: ignore[arg-type]
-    kinds = {"kind": grown.kind}
-    assert grown.identity() == {**then.identity(), **kinds}
-    assert grown.changed(patience=4).identity() == {**then.identity(), **kinds, "patience": 4}
-
-
 @pytest.mark.parametrize(
     ("written", "message"),
     [
@@ -175,15 +141,3 @@ def test_what_is_no_setting_of_the_estimator_is_an_error(written: str, message: 
     with pytest.raises(ConfigError) as caught:
         estimator_of(f"estimator={written}")
     assert message in str(caught.value)
-
-
-def test_all_faults_of_an_estimator_are_named_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        estimator_of("estimator={kind: bisect, rollouts: 0, width: 1, batch: x}", "seed=-1")
-    for key in ("estimator.rollouts", "estimator.width", "estimator.batch", "seed"):
-        assert key in str(caught.value)
-
-
-def test_rollouts_are_a_setting_of_those_that_roll_out() -> None:
-    kinds = {kind for kind in ESTIMATORS if isinstance(settings_of(kind), RolloutSettings)}
-    assert kinds == set(ESTIMATORS) - {"outcome"}

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mclabel.core.records import Counts, Outcome
-from mclabel.labeling.estimators import RecordedRollout, SolutionPath, decide_together
+from mclabel.labeling.estimators import RecordedRollout, SolutionPath
 from mclabel.labeling.estimators.posterior import judging
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
@@ -25,7 +25,7 @@ from mclabel.labeling.estimators.posterior.judging import (
 )
 from mclabel.labeling.estimators.posterior.plan import DRAWS, make_plans
 from mclabel.labeling.estimators.posterior.priors import GRID, Priors, wide_priors
-from tests.benchmarks.simulation.profiles import PROFILES, simulated_cases
+from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.benchmarks.simulation.replay import Case, Game
 from tests.support.estimating import make
 
@@ -58,31 +58,6 @@ def estimator_of(case: Case, number: int) -> PosteriorEstimator:
 
 
 some_priors_once = some_priors()
-
-
-@settings(max_examples=8, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    profile=st.sampled_from(PROFILES),
-    count=st.integers(2, 40),
-)
-def test_decided_together_is_decided_alone_to_the_last_bit(
-    seed: int, profile: str, count: int
-) -> None:
-    cases = list(simulated_cases(profile, count, seed=seed, num_solutions=3))  # type: ignore[arg-type]
-    alone = [Game(estimator_of(case, i), case) for i, case in enumerate(cases)]
-    together = [Game(estimator_of(case, i), case) for i, case in enumerate(cases)]
-    for game in alone:
-        while game.move():
-            pass
-    playing = together
-    while playing:
-        assert any(game.checked.is_due for game in playing)
-        decide_together([one for game in playing for one in game.checked.estimators])
-        assert not any(game.checked.is_due for game in playing)
-        playing = [game for game in playing if game.move()]
-    for one, other in zip(alone, together, strict=True):
-        assert one.end() == other.end()
 
 
 def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
-from mclabel.core.records import LabeledSolution, Problem, Rollout, total_counts
-from mclabel.engines import make_engine
+from mclabel.core.records import Problem, Rollout, total_counts
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import Completer, strongest
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
-from mclabel.run.shards.labels import read_labels, read_rollouts
-from mclabel.run.shards.store import Store
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -102,10 +97,6 @@ def test_a_tokenizer_that_cannot_spell_a_step_sets_the_problem_aside() -> None:
     assert "the completer's tokenizer does not reproduce" in result.set_aside.detail
 
 
-def rows(out: Path) -> tuple[list[LabeledSolution], list[Rollout]]:
-    return list(read_labels(Store(str(out)))), list(read_rollouts(Store(str(out))))
-
-
 def job(out: Path, *overrides: str) -> LabelConfig:
     base = [
         *("problems.source=arith", "problems.limit=6", "solutions.per_problem=2"),
@@ -113,73 +104,6 @@ def job(out: Path, *overrides: str) -> LabelConfig:
         *("estimator.kind=fixed", "estimator.rollouts=3", "block_problems=2", f"out={out}"),
     ]
     return load_config(LabelConfig, None, [*base, *overrides])
-
-
-@pytest.mark.slow
-def test_the_bundled_strong_model_completes_what_the_policy_wrote(tmp_path: Path) -> None:
-    """Its rollouts are those of the strong model on these solutions, given; regrading keeps all.
-
-    The job is stopped between its blocks, and goes on.
-    """
-    first = tmp_path / "both"
-    config = job(first, STRONG)
-    few = jobs.label(config, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
-    assert few.num_blocks_left == 2
-    jobs.label(config, lambda state: None)
-    labels, rollouts = rows(first)
-
-    given = tmp_path / "given.jsonl"
-    given.write_text(
-        "".join(
-            json.dumps({"problem_id": row.problem.id, "solution": row.solution.text}) + "\n"
-            for row in labels
-        )
-    )
-    alone = job(tmp_path / "alone", "policy.model=arith:strong", f"solutions.path={given}")
-    jobs.label(alone, lambda state: None)
-    _, strong = rows(tmp_path / "alone")
-    assert len({rollout.prefix_id for rollout in rollouts}) > 10
-    assert {r.completer for r in rollouts} == {"strong"}
-    assert sorted((r.prefix_id, r.index) for r in rollouts) == sorted(
-        (r.prefix_id, r.index) for r in strong
-    )
-    assert [row.values_of for row in labels] == ["strong"] * len(labels)
-    own, others = (sum(r.outcome == "right" for r in some) for some in (rollouts, strong))
-    assert abs(own - others) < 5 * len(rollouts) ** 0.5  # other seeds, the same chances
-    prefixes = {
-        label.prefix_id: row.solution.ids[: step.end]
-        for row in labels
-        for step, label in zip(row.solution.steps, row.steps, strict=True)
-    }
-    asyncio.run(check_who_sampled(config, labels, prefixes, rollouts))
-
-    regraded = tmp_path / "again"
-    jobs.regrade(str(first), str(regraded))
-    again = {row.solution.id: row for row in rows(regraded)[0]}
-    assert again == {row.solution.id: replace(row, num_missing=0) for row in labels}
-
-
-async def check_who_sampled(
-    config: LabelConfig,
-    labels: Sequence[LabeledSolution],
-    prefixes: Mapping[str, tuple[int, ...]],
-    rollouts: Sequence[Rollout],
-) -> None:
-    """The completer's engine, asked by each seed from the solution's prefix, says the same again.
-
-    The models share a tokenizer.
-    """
-    engine = make_engine(config.completers[0], seed=config.seed)
-    await engine.start()
-    prompts = {row.problem.id: engine.prompt_ids(row.problem.text) for row in labels}
-    again = await asyncio.gather(
-        *(
-            engine.sample(prompts[r.problem_id], prefixes[r.prefix_id], seed=r.seed)
-            for r in rollouts
-        )
-    )
-    await engine.close()
-    assert [r.text for r in rollouts] == [one.text for one in again]
 
 
 def test_counts_are_kept_by_completer() -> None:
@@ -261,16 +185,6 @@ def test_the_costs_of_models_are_their_parameters(tmp_path: Path) -> None:
     assert author == models.author.engine.num_parameters() and author > 1e5
     assert [one.cost for one in models.rolling] == [1.0, (strong or 0) / author]
     assert strongest(models.rolling) == 1  # of models as large it is not the author
-
-
-@pytest.mark.slow
-def test_the_policy_named_as_completer_is_the_policy_alone(tmp_path: Path) -> None:
-    found = {}
-    for name, more in (("alone", []), ("named", ["completers=[{model: policy}]"])):
-        jobs.label(job(tmp_path / name, *more), lambda state: None)
-        found[name] = rows(tmp_path / name)
-    for alone, named in zip(found["alone"], found["named"], strict=True):  # blocks' ids differ
-        assert sorted(alone, key=repr) == sorted(named, key=repr)
 
 
 def test_a_file_alone_does_not_trust_the_code_of_a_completer(tmp_path: Path) -> None:

@@ -86,13 +86,6 @@ def test_nobody_waits_once_all_at_work_have_asked_or_ended(
     assert sizes == [1, 1, 2]
 
 
-def test_an_estimator_whose_decision_takes_no_time_is_never_due() -> None:
-    assert not any(one.is_due for one in estimators("bisect", 3))
-    bayesian = estimators("posterior", 1)[0]
-    assert bayesian.is_due
-    assert bayesian.wanted(MANY) and not bayesian.is_due  # rollouts are due
-
-
 def test_a_request_that_is_cancelled_does_no_harm() -> None:
     async def run() -> int:
         shared = Decisions(Desk())

@@ -54,17 +54,6 @@ def test_inputs_are_counted_and_the_model_is_looked_at(tmp_path: Path) -> None:
     assert said["forecast"].startswith("none yet")
 
 
-def test_golds_without_a_value_are_counted_and_left_out(tmp_path: Path) -> None:
-    rows = [{"id": f"p{i}", "problem": f"P{i}", "answer": str(i)} for i in range(3)]
-    rows.append({"id": "above", "problem": "x", "answer": "See solution above"})
-    rows.append({"id": "vary", "problem": "y", "answer": "Answers may vary"})
-    source = tmp_path / "problems.jsonl"
-    source.write_text("\n".join(map(json.dumps, rows)))
-    said = lines(dry_run(tmp_path, f"problems.source={source}"))
-    assert said["input"] == "3 problems"
-    assert said["left out"].startswith("2 of 5 rows or problems: 2 no_gold; the first: ")
-
-
 def test_solutions_that_will_be_cut_are_announced(tmp_path: Path) -> None:
     more = ["problems.limit=20", "policy.max_tokens=1000"]
     said = lines(dry_run(tmp_path, *more))
@@ -73,17 +62,6 @@ def test_solutions_that_will_be_cut_are_announced(tmp_path: Path) -> None:
     tokens = said["longest problem"].split()[3]
     assert int(room) == 1024 - int(tokens)
     assert "cut" not in lines(dry_run(tmp_path, *more[:1]))["longest problem"]
-
-
-def test_given_solutions_are_counted(tmp_path: Path) -> None:
-    source, path = write_rows(tmp_path), tmp_path / "solutions.jsonl"
-    rows = [{"problem_id": f"p{i}", "solution": "so\n1"} for i in (0, 0, 1, 99)]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    said = lines(dry_run(tmp_path, f"problems.source={source}", f"solutions.path={path}"))
-    assert said["input"] == "2 problems, 3 given solutions"
-    assert "1 unknown_problem, 6 no_solution" in said["left out"]
-    assert said["left out"].startswith("10 of 15 rows or problems: ")
-    assert "WARNING" not in said  # solutions of some of the problems alone may well be meant
 
 
 def test_an_input_that_is_mostly_of_no_use_is_warned_of(tmp_path: Path) -> None:

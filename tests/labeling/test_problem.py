@@ -13,10 +13,8 @@ from mclabel.core.errors import BadAnswer, DataError
 from mclabel.core.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Lessons
-from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.grading import grade_recorded
-from mclabel.labeling.problem import ProblemLabels, label_problem, run_learner
+from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.rollouts import Sampler
 from mclabel.run.desk import Desk
 from tests.support.one_engine import on_one_engine
@@ -43,26 +41,6 @@ def label(
     return asyncio.run(label_problem(problem(number), on_one_engine(policy, settings), given=given))
 
 
-@pytest.mark.slow
-def test_intervals_hold_the_true_value_at_the_promised_rate() -> None:
-    policy = ScriptedEngine(scripted())
-    inside, labels, error = 0, 0, 0.0
-    for number in range(120):
-        for row in label(number, policy, num_solutions=2).labeled:
-            text = ""
-            for step, found in zip(row.solution.steps[:-1], row.steps[:-1], strict=True):
-                text += step.text
-                true = policy.value(text)
-                assert found.low is not None and found.high is not None
-                assert found.value is not None
-                inside += found.low - 1e-12 <= true <= found.high + 1e-12
-                error += found.value - true
-                labels += 1
-    assert labels > 900
-    assert inside / labels > 0.95
-    assert abs(error / labels) < 0.02
-
-
 def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
     result = label(7, ScriptedEngine(scripted()), num_solutions=8)
     rolled = Counter(r.prefix_id for r in result.rollouts)
@@ -82,26 +60,6 @@ def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
         assert row.root == Counts()
 
 
-@pytest.mark.slow
-def test_bisect_agrees_with_fixed_on_certain_errors() -> None:
-    policy = ScriptedEngine(scripted())
-    found = 0
-    for number in range(40):
-        fixed = label(number, policy, rollouts=64).labeled
-        bisect = label(number, policy, kind="bisect", rollouts=64).labeled
-        assert [r.solution for r in fixed] == [r.solution for r in bisect]
-        for one, other in zip(fixed, bisect, strict=True):
-            certain = "wrong" in one.solution.text
-            if certain and one.solution.outcome is Outcome.WRONG:
-                first = [s.text for s in one.solution.steps].index(
-                    next(s.text for s in one.solution.steps if "wrong" in s.text)
-                )
-                assert one.first_error == other.first_error == first
-                found += 1
-            assert all(step.value is None for step in other.steps[:-1])
-    assert found > 20
-
-
 def test_truncated_rollouts_are_counted_apart() -> None:
     policy = ScriptedEngine(scripted(truncate_rate=0.5))
     rows = [row for n in range(20) for row in label(n, policy).labeled]
@@ -112,13 +70,6 @@ def test_truncated_rollouts_are_counted_apart() -> None:
     cut = [row for row in rows if row.solution.outcome is Outcome.TRUNCATED]
     assert cut and all(row.solution.prediction is None for row in cut)
     assert all(row.steps[-1].hard is None for row in cut if row.steps)
-
-
-def test_a_prefix_that_leaves_no_room_is_truncated() -> None:
-    policy = ScriptedEngine(scripted(max_tokens=40))
-    rows = label(1, policy).labeled
-    assert {row.solution.outcome for row in rows} == {Outcome.TRUNCATED}
-    assert all(len(row.solution.ids) == 40 for row in rows)
 
 
 def test_given_solutions_keep_their_text_and_steps() -> None:
@@ -204,50 +155,6 @@ def test_the_bare_problem_has_rollouts_of_its_own() -> None:
     fixed = label(3, ScriptedEngine(scripted()), root_rollouts=12).labeled[0]
     right = fixed.root.num_right + fixed.siblings.num_right
     assert fixed.root_value == right / 16
-
-
-def test_posterior_learns_over_problems_and_names_what_its_labels_rest_on() -> None:
-    policy = ScriptedEngine(scripted())
-    chosen = PosteriorEstimator.Settings(rollouts=16, min_gain_per_token=1e-4, pilot=40)
-    settings = LabelSettings(estimator=chosen)
-    learner = run_learner(settings)
-    assert learner is not None
-    seen = set()
-
-    async def labelled(number: int) -> ProblemLabels:
-        shared = on_one_engine(policy, settings, learner)
-        lesson = Lessons(learner, shared.desk).begin(4)
-        return await label_problem(problem(number), shared, lesson=lesson)
-
-    for number in range(12):
-        result = asyncio.run(labelled(number))
-        assert result.knowledge is not None
-        for row in result.labeled:
-            assert row.priors == result.knowledge.id
-            assert row.min_gain_per_token == (1e-5 if number < 10 else 1e-4)
-            assert row.posterior is not None and len(row.posterior) == len(row.steps) + 1
-            for step in row.steps[:-1]:
-                assert step.source == "posterior" and step.value is None
-                assert step.mean is not None and 0 < step.mean < 1
-                assert (step.low is None) == (step.counts.num_rollouts == 0)
-        seen.add(result.knowledge.id)
-        if learner.is_due:
-            learner.fit()
-    assert len(seen) == 2  # wide ones, and those of the pilot
-
-
-def test_tree_searches_inside_rollouts() -> None:
-    policy = ScriptedEngine(scripted())
-    rolled = 0
-    for number in range(20):
-        given = label(number, policy, kind="bisect", rollouts=8)
-        grown = label(number, policy, kind="tree", rollouts=8, searches=12)
-        known = {step.prefix_id for row in grown.labeled for step in row.steps}
-        rolled += len({r.prefix_id for r in grown.rollouts} - known)
-        for one, other in zip(given.labeled, grown.labeled, strict=True):
-            assert one.solution == other.solution
-            assert all(s.source != "fixed" or s.counts.num_rollouts == 8 for s in other.steps)
-    assert rolled > 0  # prefixes that no solution holds were probed
 
 
 @pytest.mark.parametrize(

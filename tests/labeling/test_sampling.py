@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.core.records import Counts, Outcome, Problem, Solution, Step
 from mclabel.data.steps import StepSplitter
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.labeling.config import LabelConfig, LabelSettings
+from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import Sampled, SolutionSettings, sample_solutions
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -130,20 +124,3 @@ def test_balanced_labels_carry_the_pass_rate_before_the_choice() -> None:
         kept += 1
     assert kept > 20 and dropped > 3
     assert not any(row.chosen_by_outcome for row in label(1, policy).labeled)
-
-
-def test_a_balanced_job_through_shards(tmp_path: Path) -> None:
-    rows = [{"id": f"p{i}", "problem": f"P [answer {i}]", "answer": str(i)} for i in range(12)]
-    (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    out = tmp_path / "out"
-    changes = [f"problems.source={tmp_path / 'problems.jsonl'}", f"out={out}", "block_problems=4"]
-    changes += ["policy.engine=scripted", "ray.address=none", "estimator.rollouts=2"]
-    changes += ["solutions.balance=1", "solutions.max_samples=8", "split.max_steps=2"]
-    jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
-    labels = list(read_labels(Store(str(out))))
-    assert labels
-    for row in labels:
-        assert row.chosen_by_outcome and 4 <= row.num_sampled <= 8
-        assert 0 < row.num_sampled_right < row.num_sampled
-        assert len(row.steps) == 2
-    assert set(Counter(row.problem.id for row in labels).values()) == {2}

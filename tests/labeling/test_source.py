@@ -104,12 +104,6 @@ def test_a_completer_is_added_to_a_finished_run(
     assert found == rollouts(tmp_path, "together")
 
 
-def test_a_job_that_is_stopped_goes_on(tmp_path: Path, source: str) -> None:
-    config = job(tmp_path, "added", source, BOTH)
-    jobs.label(config, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
-    assert label(tmp_path, "added", source, BOTH) == label(tmp_path, "whole", source, BOTH)
-
-
 def test_the_posterior_takes_all_that_is_on_record_and_samples_more(
     tmp_path: Path, source: str, sampled: list[str]
 ) -> None:
@@ -165,25 +159,6 @@ def test_a_completer_of_the_same_name_is_the_same_model(tmp_path: Path, source: 
         label(tmp_path, "refused", again, warmer)
     cheaper = BOTH.replace("cost: 2", "cost: 3")  # is no part of the model
     assert label(tmp_path, "cheaper", again, cheaper)
-
-
-def test_what_a_source_lacks_is_said(
-    tmp_path: Path, source: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    label(tmp_path, "by-other", source, f"completers=[{OTHER}]", "keep_rollouts=false")
-    assert "source has rollouts by policy, which completers does not name" in caplog.text
-    part = job(tmp_path, "part", BOTH)
-    jobs.label(part, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
-    caplog.clear()
-    again = f"solutions.run={tmp_path / 'by-other'}"
-    label(tmp_path, "again", again, f"completers=[{OTHER}]")
-    assert (
-        "has kept no rollouts (keep_rollouts=false), so all rollouts are sampled again"
-        in caplog.text
-    )
-    rows = label(tmp_path, "few", f"solutions.run={tmp_path / 'part'}", BOTH)
-    assert "part is not finished: 1 of its 5 blocks are labelled" in caplog.text
-    assert len(rows) == 6
 
 
 def test_samples_of_the_policy_are_kept_for_when_it_rolls_out(tmp_path: Path, source: str) -> None:

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections import Counter
 
 import pytest
 from transformers import AutoTokenizer
 
-from mclabel.core.records import Problem
 from mclabel.core.seeds import sampling_seed
 from mclabel.domains import arith
 from mclabel.domains.arith.verify import StepTruth
 from mclabel.domains.pyarith import bundled_model
 from mclabel.domains.pyarith.interpreter import run
 from mclabel.domains.pyarith.problems import Function, generate
-from mclabel.domains.pyarith.solutions import Judge, reference
+from mclabel.domains.pyarith.solutions import Judge
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 
 TOKENIZER = AutoTokenizer.from_pretrained(bundled_model("policy"))
-
-
-def test_the_policy_is_small_and_has_a_card() -> None:
-    folder = bundled_model("policy")
-    assert (folder / "model.safetensors").stat().st_size <= 3 * 10**6
-    assert "pass@1" in (folder / "README.md").read_text()
-    config = json.loads((folder / "config.json").read_text())
-    assert len(TOKENIZER) <= config["vocab_size"]
 
 
 def test_the_tokenizer_has_ariths_ids_first_and_one_for_an_indentation() -> None:
@@ -40,14 +29,6 @@ def test_the_tokenizer_has_ariths_ids_first_and_one_for_an_indentation() -> None
     ids = TOKENIZER("def solve(p):\n    ada = p")["input_ids"]
     pieces = ["def", " solve", "(", "p", ")", ":", "\n", "    ", "ada", " =", " p"]
     assert [TOKENIZER.decode([i]) for i in ids] == pieces
-
-
-def test_words_of_references_are_one_token_each(problems: list[Problem]) -> None:
-    for problem in problems:
-        text = reference(Function.from_json(problem.meta["function"]))
-        ids = TOKENIZER(text)["input_ids"]
-        assert TOKENIZER.decode(ids) == text
-        assert len(ids) == len(re.findall(r" {4}| ?\w+| ?[^\s\w]|\n", text))
 
 
 @pytest.mark.slow

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
-
-import pytest
-from rich.console import Console
 
 from mclabel.core.stats.bootstrap import NOTHING, Estimate
 from mclabel.show.figures import (
-    DARK_PAGE,
-    HUES,
-    INK,
-    LIGHT_PAGE,
     Grid,
     estimate_text,
     markdown,
     number_text,
-    rich_table,
 )
 from mclabel.show.texts import json_text
 
@@ -29,14 +20,6 @@ def test_markdown() -> None:
         "**T**\n\n|  | a |\n| --- | ---: |\n| x\\|y | 1 |\n| two lines | - |\n\nN.\n\n"
         "**U**\n\n| u |\n| --- |\n"
     )
-
-
-def test_a_terminal_reads_no_markup() -> None:
-    grid = Grid(title="[b]T[/b]", header=("[red]h",), rows=(("[x] [.1, .2]",),), note="[i]")
-    out = StringIO()
-    Console(file=out, width=80).print(rich_table(grid))
-    for text in ("[b]T[/b]", "[red]h", "[x] [.1, .2]", "[i]"):
-        assert text in out.getvalue()
 
 
 def test_estimates_as_text() -> None:
@@ -55,22 +38,3 @@ def test_json_keeps_what_figures_mean() -> None:
     }
     assert text.endswith("}\n")
     assert json.loads(json_text([float("nan"), float("-inf")])) == [None, None]
-
-
-@pytest.mark.parametrize("page", [LIGHT_PAGE, DARK_PAGE])
-def test_colours_show_on_light_and_dark_pages(page: str) -> None:
-    """Contrast of WCAG 2: 3:1 for lines and marks, 4:1 here for text."""
-    assert contrast(INK, page) >= 4
-    assert min(contrast(hue, page) for hue in HUES) >= 3
-    assert len(set(HUES)) == len(HUES) >= 6
-
-
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

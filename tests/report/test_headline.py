@@ -67,14 +67,6 @@ def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: P
     assert choice["methods"] == ["prm:last", "likelihood:b:sum", "majority", "random"]
 
 
-def test_references_are_not_told_of(tmp_path: Path) -> None:
-    place = Path(evaluation(tmp_path / "best", **SCORED)) / "best_of_n.json"
-    report = json.loads(place.read_text())
-    report["result"]["references"] = ["prm", "b"]
-    choice = main_choice(report["result"])
-    assert (choice["scorer"], choice["likelihood"]) == (None, "likelihood:a:sum")
-
-
 @pytest.mark.parametrize(
     ("accuracy", "words"),
     [
@@ -86,21 +78,6 @@ def test_evaluations_alone(tmp_path: Path, accuracy: dict[str, float], words: st
     told = head(tmp_path, evaluation(tmp_path / "best", num_problems=12, **accuracy))
     assert words in told and "Under 20 problems: the intervals are too narrow." in told
     assert "What was labelled" not in told and "step by step" not in told
-
-
-def test_runs_that_lack_parts(tmp_path: Path) -> None:
-    labels = plain_run(tmp_path / "run")
-    assert "What a PRM brings Not measured" in head(tmp_path, labels)
-    assert "No solution All problems were left out" in head(
-        tmp_path, write_run(tmp_path / "empty", [], None)
-    )
-    prm = tmp_path / "prm"
-    (prm / "model").mkdir(parents=True)
-    (prm / "train.json").write_text("{}")
-    assert "1 scorer trained on prm not ended" in head(tmp_path, str(prm))
-    trained = {"num_solutions": 756, "validation": {"auc": 0.889}}
-    (prm / "model" / "report.json").write_text(json.dumps(trained))
-    assert "prm 756 solutions AUC on held-out ones 0.89" in head(tmp_path, str(prm))
 
 
 def test_several_runs_are_compared(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from mclabel.report.page.example import Example
 from mclabel.report.page.facts import GatheredRun
 from mclabel.run.kinds import find_runs
 from mclabel.show.solutions import (
-    MAX_PLACES,
     MAX_REASON,
     Place,
     opinion_words,
@@ -122,13 +121,6 @@ def test_places_lie_in_their_step_whatever_was_recorded() -> None:
     assert told[2] == f"symbolic: {'r' * (MAX_REASON - 1)}…"
 
 
-def test_too_many_places_are_counted() -> None:
-    row = combined(wrong(), *[replace(START, end=3 + n) for n in range(MAX_PLACES + 5)])
-    found = places_by_step(row.consensus, row.solution.steps)[1]
-    assert len(found) == MAX_PLACES + 1 and found[-1].words == "5 more not shown"
-    assert found[-1].start == found[-1].end
-
-
 def test_the_terminal_names_opinions_and_reasons() -> None:
     lines = printed(combined(wrong(), START, END)).splitlines()
     (told,) = [line for line in lines if line.startswith("same_location")]
@@ -143,24 +135,6 @@ def test_the_terminal_names_opinions_and_reasons() -> None:
         "symbolic, “5.”: follows from it",
     ]
     assert "same_location: not kept  rollouts" in printed(combined(wrong(), kept=False))
-
-
-def test_the_terminal_underlines_places() -> None:
-    def underlined(*flags: Flag) -> list[str]:
-        shown = printed(combined(wrong(), *flags), styled=True)
-        return re.findall(r"\x1b\[(?:1;)?4;[\d;]*m(.*?)\x1b\[0m", shown)
-
-    assert underlined(START, END) == ["2 + 2 = 5", "5."]
-    assert "".join(underlined(START, OVER)) == "2 + 2 = 5, s"
-    assert underlined() == [] and underlined(replace(START, end=2)) == []
-
-
-def test_what_rests_on_rollouts_alone_is_shown_as_before() -> None:
-    plain, told = printed(wrong()), printed(combined(wrong(), START))
-    assert "same_location" not in plain and "symbolic" not in plain
-    assert len(plain.splitlines()) + 2 == len(told.splitlines())
-    page = example_page(wrong())
-    assert "Consensus" not in page and "<mark" not in page and "reasons" not in page
 
 
 def test_hostile_reasons_and_names_are_text_everywhere(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from tests.support.browser import (
     complaints,
     count_violations,
     ids,
-    serious,
     texts,
     until,
     violations,
@@ -90,14 +89,6 @@ def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerPr
     assert [mark.get_attribute("title") for mark in marks] == told
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_everybody_can_read_them(viewer: ViewerProcess, dark: bool) -> None:
-    with chromium(dark=dark) as browser:
-        browser.get(viewer.address)
-        opened(browser, viewer, 1)
-        assert len(texts(browser, ".step mark")) == 3 and serious(browser) == []
-
-
 def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: ViewerProcess) -> None:
     options = "[name=mark] option"
     assert texts(page, options) == ["everything", "not kept: opinions disagree (1)"]
@@ -110,15 +101,6 @@ def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: Viewe
     marks = page.find_elements("css selector", ".step mark")
     titles = [mark.get_attribute("title") or "" for mark in marks]
     assert [title.count("symbolic") for title in titles] == [1, 2, 1]
-
-
-def test_a_formula_is_marked_as_a_whole(page: WebDriver, viewer: ViewerProcess) -> None:
-    opened(page, viewer, 2)
-    until(lambda: page.find_elements("css selector", ".step mark .math .katex"), "the formula")
-    assert len(page.find_elements("css selector", ".step mark")) == 2
-    assert texts(page, ".step mark")[1] == "5"
-    opened(page, viewer, 2, "&raw=1")
-    assert texts(page, ".step mark") == ["2 = 5", "5"]
 
 
 def test_places_are_counted_in_characters(page: WebDriver, viewer: ViewerProcess) -> None:
@@ -137,22 +119,3 @@ def test_reasons_and_names_are_text(page: WebDriver, viewer: ViewerProcess) -> N
     )
     assert "<i>judge</i>" in texts(page, ".solution-head dt")
     assert not page.find_elements("css selector", "#solution img, #solution script, #solution i")
-
-
-def test_nothing_is_said_where_labels_rest_on_rollouts(
-    page: WebDriver, viewer: ViewerProcess
-) -> None:
-    opened(page, viewer, 5)
-    assert not page.find_elements("css selector", "#solution mark, #solution .reasons")
-    assert not any("Consensus" in term for term in texts(page, ".solution-head dt"))
-
-
-def test_two_samples_are_compared_with_their_opinions(
-    page: WebDriver, viewer: ViewerProcess
-) -> None:
-    opened(page, viewer, 0, "&with=solution-5")
-    until(lambda: len(texts(page, ".side")) == 2, "both")
-    first, second = (f".side[data-id='solution-{n}'] " for n in (0, 5))
-    assert texts(page, first + "mark") == ["2 + 2 = 5", "5."] and not texts(page, second + "mark")
-    assert "Consensus, same_location" in texts(page, first + "dt")
-    assert "Consensus, same_location" not in texts(page, second + "dt")

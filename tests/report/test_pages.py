@@ -24,8 +24,6 @@ from tests.support.browser import (
 )
 from tests.support.shown import (
     HOSTILE,
-    SCORED,
-    evaluation,
     hostile_run,
     plain_run,
     report_page,
@@ -74,20 +72,6 @@ def test_a_report_opens_from_disk_without_network(tmp_path: Path) -> None:
             root = browser.find_element("css selector", "html")
             assert root.get_attribute("data-theme") == dark
             assert serious(browser) == []
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-def test_a_report_opens_with_what_matters(tmp_path: Path, width: int) -> None:
-    best = evaluation(tmp_path / "best", **SCORED)
-    runs = [plain_run(tmp_path / "one"), plain_run(tmp_path / "two"), best]
-    for number, places in enumerate((runs[::2], runs)):
-        report = report_page(places, str(tmp_path / f"{number}.html"))
-        with chromium(width=width, dark=bool(number)) as browser:
-            browser.get(report.as_uri())
-            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-            cards = browser.find_elements("css selector", "#headline .card")
-            assert all(card.is_displayed() for card in cards) and len(cards) == (4, 1)[number]
-            assert serious(browser) == [] and complaints(browser) == []
 
 
 def test_plots_need_no_scripts_and_are_printed_on_light_paper(tmp_path: Path) -> None:
@@ -224,19 +208,6 @@ def test_what_an_untrusted_command_would_show_is_read_as_text(tmp_path: Path) ->
         assert r"$\url{javascript:window.executed=8}$" in texts(browser, ".steps .math.broken")
         assert browser.find_elements("css selector", ".steps .prose a, .steps .big") == []
         assert browser.execute_script("return window.executed") is None
-
-
-def test_a_run_under_way_is_refreshed(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    first = solution(0, ["a\n", "b"], [4, 4])
-    write_run(run, [first], rollouts_of(first))
-    with ViewerProcess(str(run)) as process, chromium() as browser:
-        browser.get(process.address)
-        until(lambda: len(ids(browser)) == 1, "the first")
-        second = solution(1, ["c\n", "d"], [4, 4])
-        write_run(run, [second], rollouts_of(second), block="1" * 16)
-        until(lambda: len(ids(browser)) == 2, "the second")
-        until(lambda: texts(browser, "#status") == ["2 solutions"], "the count")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

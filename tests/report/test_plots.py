@@ -11,7 +11,7 @@ import pytest
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.show import curves_plot
 from mclabel.evaluate.labels.show import reliability_plot, share_points
-from mclabel.show.figures import MAX_NAME, Plot, Series, plain, save_plot, svg
+from mclabel.show.figures import MAX_NAME, Plot, Series, plain, svg
 from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run, report_page
 
 NAMES = [
@@ -62,15 +62,6 @@ def test_hostile_names_are_text_of_bounded_length(recwarn: pytest.WarningsRecord
     both = svg(Plot(title="t", x_label="x", series=twins), "two")
     assert both.count(f">{plain(twins[0].name)}<") == 2  # cut to the same words, and both there
     assert plain("a" * 10_000) == "a" * 40 + "…" + "a" * 19
-
-
-@pytest.mark.slow
-def test_files_of_hostile_names_are_the_same_bytes_twice(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        save_plot(hostile_plot(), tmp_path / name)
-    for suffix in (".png", ".svg"):
-        assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"two{suffix}").read_bytes()
-    ElementTree.fromstring((tmp_path / "one.svg").read_text(encoding="utf-8"))
 
 
 def test_no_id_is_twice_in_a_page_and_every_reference_is_to_its_own_plot(tmp_path: Path) -> None:

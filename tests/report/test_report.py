@@ -14,7 +14,6 @@ import pytest
 from jinja2 import UndefinedError
 
 from mclabel.core.errors import ConfigError, ShardError
-from mclabel.core.records import Outcome
 from mclabel.report.page.facts import GatheredRun, agreement
 from mclabel.report.page.html import environment
 from mclabel.run.kinds import find_runs
@@ -192,15 +191,3 @@ def test_text_is_escaped_and_bounded() -> None:
 )
 def test_answers_are_told_by_looks(answer: str, kind: str) -> None:
     assert answer_kind(answer) == kind
-
-
-def test_a_field_named_program_is_no_truth(tmp_path: Path) -> None:
-    rows = [solution(0, ["a", "b"], [4, 4], meta={"program": "print(1)"})]
-    facts = GatheredRun(find_runs([write_run(tmp_path / "run", rows, None)])[0]).facts()
-    assert facts["quality"] is None and facts["num_solutions"] == 1
-
-
-def test_unlabelled_outcomes_are_counted(tmp_path: Path) -> None:
-    rows = [solution(0, ["a", "b"], [0, 0], outcome=Outcome.UNGRADED)]
-    facts = GatheredRun(find_runs([write_run(tmp_path / "run", rows, None)])[0]).facts()
-    assert facts["outcomes"] == {"ungraded": 1} and facts["quality"] is None

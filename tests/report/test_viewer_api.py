@@ -5,21 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.core.records import Outcome
 from mclabel.report.viewer.listing import MAX_PART, MAX_PART_STEPS
 from mclabel.run.kinds import find_runs, run_identity
 from mclabel.run.shards.manifest import Semantic, claim
-from mclabel.run.shards.shard import METADATA_KEY
 from mclabel.run.shards.store import Store
 from tests.support.shown import (
     CONFIG,
@@ -159,13 +154,6 @@ def test_a_run_is_known_by_its_manifest_wherever_it_lies(tmp_path: Path) -> None
     assert run_identity(runs[1]) != "<script>"
 
 
-def test_two_outputs_of_one_configuration_have_ids_of_their_own(tmp_path: Path) -> None:
-    for name in ("a", "b", "a"):
-        claim(Store(str(tmp_path / name), create=True), "run.json", Semantic.of({"seed": 0}), {})
-    ids = [run_identity(run) for run in find_runs([str(tmp_path / n) for n in ("a", "b")])]
-    assert len(set(ids)) == 2
-
-
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/api/export", "/api/summary", "/api/state", "/"])
 def test_nothing_but_looking_is_allowed(plain: ViewerProcess, method: str, path: str) -> None:
@@ -253,13 +241,6 @@ def test_only_who_knows_the_token_is_let_in(plain: ViewerProcess) -> None:
     assert plain.ask("/static/%2e%2e/server.py", cookie=plain.cookie)[0] == 404
 
 
-def test_it_listens_on_this_machine_alone(plain: ViewerProcess) -> None:
-    addresses = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)}
-    for address in addresses - {"127.0.0.1", "::1"}:
-        with socket.socket(socket.AF_INET6 if ":" in str(address) else socket.AF_INET) as probe:
-            assert probe.connect_ex((str(address), plain.port)) != 0
-
-
 def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:
     with ViewerHere(hostile_run(tmp_path / "run")) as viewer:
         viewer.wait_for(len(HOSTILE))
@@ -303,28 +284,3 @@ def test_a_run_under_way_grows(tmp_path: Path) -> None:
             write_run(run, [row], rollouts_of(row), block=f"{number:016x}")
             viewer.wait_for(number + 1)
         assert viewer.get("rollouts", id="solution-1", step=0)["total"] == 4
-
-
-def refused(*arguments: str) -> str:
-    """What `mclabel view` says and ends with."""
-    result = CliRunner().invoke(main, ["view", *arguments])
-    assert result.exit_code == 2
-    return " ".join(result.output.split())
-
-
-def test_bad_input_is_named(tmp_path: Path) -> None:
-    run = Path(plain_run(tmp_path / "run"))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        assert f"--port {port}: cannot be listened on" in refused(str(run), "--port", port)
-    (tmp_path / "empty").mkdir()
-    assert "is not a run: it holds neither" in refused(str(tmp_path / "empty"))
-    path = next((run / "labels").iterdir())
-    stored = pq.read_table(path)
-    metadata = {**json.loads(stored.schema.metadata[METADATA_KEY]), "schema_version": 99}
-    pq.write_table(
-        stored.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()}), path
-    )
-    assert "schema version 99" in refused(str(run))

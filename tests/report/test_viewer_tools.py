@@ -113,14 +113,6 @@ def test_what_the_filter_finds_is_written_and_copied(
     assert copied(page, viewer, "#copy-found", "2 solutions copied.") == rows
 
 
-def test_an_open_solution_is_copied_with_its_texts(page: WebDriver, viewer: ViewerProcess) -> None:
-    opened(page, viewer, "id=solution-1")
-    [line] = copied(page, viewer, ".moves button:not(.close)", "Copied")
-    assert line["problem"] == "What is $1 + 2$?" and line["first_error"] == 1
-    assert [step["text"] for step in line["steps"]][:2] == ["We add.\n", "That makes 5.\n"]
-    assert line["steps"][0]["num_right"] == 3 and "is_cut" not in line
-
-
 def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
     page: WebDriver, viewer: ViewerProcess, tmp_path: Path
 ) -> None:
@@ -214,37 +206,6 @@ def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) 
     until(lambda: len(texts(page, ".side")) == 2, "both, by the choice")
     press(page, Keys.ESCAPE)
     until(lambda: "with=" not in page.current_url and "id=solution-0" in page.current_url, "closed")
-
-
-def test_charts_follow_the_filter_and_set_it(page: WebDriver, viewer: ViewerProcess) -> None:
-    first = lambda: texts(page, ".found")[0] if texts(page, ".found") else ""  # noqa: E731
-    until(lambda: first() == "3 solutions to 3 problems, 7 steps", "all")
-    rows = "return [...document.querySelectorAll('.chart tbody tr')].map(e => e.innerText)"
-    shown = [row.split() for row in page.execute_script(rows)[:3]]
-    assert shown == [["right", "1", "33%"], ["wrong", "1", "33%"], ["cut", "1", "33%"]]
-    click(page, ".chart tbody tr:nth-child(2) button")
-    until(lambda: first() == "1 solution to 1 problem, 3 steps", "wrong ones")
-    assert ids(page) == ["solution-1"] and "outcome=wrong" in page.current_url
-    click(page, ".chart tbody button[aria-pressed=true]")
-    until(lambda: len(ids(page)) == 3, "all again")
-
-
-def test_what_is_undecided_is_not_called_free_of_errors(
-    page: WebDriver, viewer: ViewerProcess
-) -> None:
-    opened(page, viewer, "run=1&id=solution-2")
-    until(lambda: len(ids(page)) == 3, "the list")
-    chips = "return [...document.querySelectorAll('#list .chips')].map(e => e.innerText)"
-    words = ["error at 1", "no error", "undecided"]
-    assert all(word in said for word, said in zip(words, page.execute_script(chips), strict=True))
-    assert any(text.endswith("undecided") for text in texts(page, ".solution-head .facts > div"))
-    page.get(f"{viewer.origin}/?run=1")
-    until(lambda: texts(page, ".found"), "the charts")
-    rows = "return [...document.querySelectorAll('.chart tbody tr')].map(e => e.innerText)"
-    assert ["undecided", "1", "33%"] in [row.split() for row in page.execute_script(rows)]
-    click(page, ".chart[aria-label='First errors'] tbody tr:last-child button")
-    until(lambda: ids(page) == ["solution-2"], "the one that is undecided")
-    assert "error=undecided" in page.current_url
 
 
 def test_tools_show_what_a_model_wrote_as_text_alone(tmp_path: Path) -> None:

@@ -97,21 +97,6 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
     assert all(case.group == "measured" for case in measured)
 
 
-def test_cases_side_by_side_are_measured_as_one_by_one() -> None:
-    def run(at_a_time: int) -> tuple[list[list[float]], list[str]]:
-        cases = [c for p in PROFILES for c in simulated_cases(p, 6, seed=2)]
-        found = measure(
-            lambda c: make("posterior", c.paths, rollouts=8, min_gain_per_token=1e-3),
-            cases,
-            at_a_time=at_a_time,
-        )
-        return found.table.tolist(), found.groups
-
-    one, many = run(1), run(11)
-    assert one == many
-    assert one[1] == [p for p in PROFILES for _ in range(6)]
-
-
 def test_the_tool_prints_figures_of_the_estimators_and_settings_that_it_is_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

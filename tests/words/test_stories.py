@@ -9,7 +9,6 @@ import pytest
 from mclabel.answers import grade_completion
 from mclabel.core.errors import ConfigError
 from mclabel.data.readers.base import make_reader, reader_settings
-from mclabel.data.readers.generated import MAX_WORDS
 from mclabel.domains.words import HELD_OUT, TRAINED, generate
 
 SUM = re.compile(r"(\d+) ([-+*]) (\d+) = (\d+)")
@@ -46,14 +45,6 @@ def test_test_problems_are_of_stories_that_are_not_trained_on() -> None:
     rows = list(reader.rows())
     assert [number for number, _ in rows] == list(range(1, 11))
     assert {problem.meta["template"] for _, problem in rows} == set(HELD_OUT)
-
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_as_many_problems_differ_as_may_be_asked_for(split: str) -> None:
-    rows = make_reader(reader_settings("words", limit=MAX_WORDS, split=split)).rows()
-    assert len({problem.text for _, problem in rows}) == MAX_WORDS
-    with pytest.raises(ConfigError, match=r"at most 1,000"):
-        reader_settings("words", limit=MAX_WORDS + 1, split=split)
 
 
 def test_words_need_a_limit() -> None:

@@ -67,20 +67,3 @@ def test_exports_hold_code_and_the_gold_as_data(run: Path, tmp_path: Path) -> No
     for line in (tmp_path / "trl/data.jsonl").read_text().splitlines():
         completions = json.loads(line)["completions"]
         assert any(text.startswith("\n".join(completions)) for text in rows)
-
-
-@pytest.mark.slow
-def test_best_of_n_splits_samples_as_it_is_told(tmp_path: Path) -> None:
-    config = f"{CONFIGS}/eval/pyarith.yaml"
-    few = ("problems.limit=2", "samples=2", "policy.engine.max_live=64", "split.by=function")
-    command("eval", "best-of-n", config, f"out={tmp_path}", *few, "ray.address=none")
-    rows = rows_of(tmp_path / "samples")
-    assert len(rows) == 4
-    assert all(len(row.solution.steps) == row.solution.text.count("def ") for row in rows)
-
-
-@pytest.mark.ray
-def test_a_run_on_a_cluster(tmp_path: Path) -> None:
-    few = ("problems.limit=2", "ray.max_engines=1", *FEW)
-    command("label", LABEL, f"out={tmp_path}", *few)
-    check(rows_of(tmp_path), 2)
