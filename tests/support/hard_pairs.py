@@ -23,6 +23,15 @@ def double_angle(number: int) -> Pair:
     return f"{number}+\\cos 2x", f"{number + 1}-2\\sin^2 x"
 
 
+def moduli(terms: int, number: int) -> Pair:
+    """Not decided; some 200,000 steps for each term."""
+    offsets = [number + 3 * i for i in range(terms)]
+    return (
+        "+".join(f"|x-{i}|" for i in offsets),
+        "+".join(f"\\sqrt{{(x-{i})^2}}" for i in offsets),
+    )
+
+
 def mixture(makers: Iterable[tuple[int, Callable[[int], Pair]]]) -> list[Pair]:
     """So many pairs of each maker, in an order that is always the same."""
     pairs = [make(number) for count, make in makers for number in range(count)]

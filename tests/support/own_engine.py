@@ -72,3 +72,7 @@ class ConstantEngine(Engine):
     def stats(self) -> EngineStats:
         """Characters written."""
         return EngineStats(num_sampled_tokens=self._num_tokens)
+
+
+class UnfinishedEngine(Engine):
+    """Lacks all that an engine has to write."""
