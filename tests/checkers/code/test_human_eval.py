@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,8 @@ def test_a_box_that_dies_once_is_replaced(checker: CodeChecker) -> None:
     (first,) = grades(checker, "assert f(1) == 1", ["def f(x): return x"])
     assert first.verdict is Verdict.RIGHT
     for pid in _children(os.getpid()):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a process of another part may end meanwhile
+            os.kill(pid, signal.SIGKILL)
     time.sleep(0.1)
     (again,) = grades(checker, "assert f(1) == 1", ["def f(x): return x"])
     assert (again.verdict, again.reason) == (Verdict.RIGHT, "passed")
