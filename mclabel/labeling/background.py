@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Self
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 """Seconds between two looks at what was committed."""
+
+
+_MAX_REMOVALS = 40
+"""Attempts to remove a run's folder, 0.05 s apart."""
 
 
 class LabelRun:
@@ -164,4 +170,9 @@ def _leave(
     asked: threading.Event, thread: threading.Thread, folder: tempfile.TemporaryDirectory[str]
 ) -> None:
     _end(asked, thread)
-    folder.cleanup()
+    # At the end of the interpreter a thread of the engine may still be writing a file.
+    for _ in range(_MAX_REMOVALS):
+        folder.cleanup()
+        if not os.path.exists(folder.name):
+            return
+        time.sleep(0.05)
