@@ -321,15 +321,15 @@ def grade_completion(
 
 
 def _find_answer(text: str, gold: str) -> Found | None:
-    """The answer of a completion: all of its boxes where the gold is a list of as many values."""
+    """Find the answer of a completion: all of its boxes if the gold lists as many values."""
     found = find_answer(text)
     if found is None or not _LIST_JOINT.search(gold) or text.count("boxed") < 2:
         return found
     form = gold_form(gold)
     if not isinstance(form, ListOfForms) or form.single is not None:
         return found
-    thinking = text.rfind("</think>")
-    listed = listed_boxes(text[thinking + 1 :], len(form.items))
+    after_thinking = text.rpartition("</think>")[2]
+    listed = listed_boxes(after_thinking, len(form.items))
     if listed is None or isinstance(gold_form(found.answer), ListOfForms):
         return found
     return Found(listed)
@@ -411,7 +411,7 @@ def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> li
 
 
 def _equal_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
-    """Whether two answers are equal: one that rounds the other is wrong the other way round."""
+    """Compare answers in both directions, since one that only rounds the other is no equal."""
     equal = [grade.verdict is Verdict.RIGHT for grade in checker.grade_many(pairs)]
     swapped = [(gold, answer) for (answer, gold), same in zip(pairs, equal, strict=True) if same]
     also = iter(checker.grade_many(swapped))

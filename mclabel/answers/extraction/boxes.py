@@ -151,11 +151,11 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
 
 
 def listed_boxes(text: str, count: int) -> str | None:
-    """So many boxes as one list; None if a text has more or fewer, or takes one of them back."""
+    """Join a text's boxes to a list; None unless there are `count` and none is taken back."""
     boxes = find_boxes(text) or []
     if len(boxes) != count or sum(1 for _ in islice(_starts(text), count + 1)) != count:
         return None
-    gaps = [text[one[1] : other[0]] for one, other in pairwise(boxes)]
+    gaps = [text[box[1] : following[0]] for box, following in pairwise(boxes)]
     if any(_TAKES_BACK.search(gap) for gap in gaps):
         return None
     return ", ".join(_around(text, *box) for box in boxes)

@@ -18,7 +18,7 @@ _NOTHING = object()
 
 
 def same_programs(answer: str, gold: str) -> bool | None:
-    """Whether two texts write one value; None unless both write one that holds texts or keys.
+    """Compare two texts as literals of Python or JSON; None unless both hold texts or keys.
 
     The order of keys and the kind of quotes do not count, nor whether a list stands for a tuple.
     """
