@@ -31,7 +31,7 @@ from mclabel.core.settings import (
     rule,
 )
 from mclabel.labeling.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
-from mclabel.labeling.estimators.fitting import FittingLearner
+from mclabel.labeling.estimators.fitting import FittingLearner, HoldsEvidence
 from mclabel.labeling.estimators.paths import (
     ROOT,
     Probe,
@@ -51,6 +51,11 @@ from mclabel.labeling.estimators.posterior.views import (
     plan_together,
     tell_agreement,
 )
+
+PILOT_DISCOUNT = 0.1
+"""Factor of the minimum gain per token during the pilot."""
+ADAPTATION = 0.05
+"""Largest relative change of the minimum gain per token after one problem."""
 
 
 class PosteriorEstimator(Estimator):
@@ -285,7 +290,49 @@ class PosteriorEstimator(Estimator):
 
 
 class PriorLearner(FittingLearner[Priors, Readings]):
-    """Learns the priors of a run; see `FittingLearner`."""
+    """Learns the priors of a run, and adjusts the minimum gain per token to a budget.
+
+    Wide priors are uncertain, so the pilot lowers the minimum gain per token and rolls problems
+    out about as much as `bisect` would.
+
+    With a budget the minimum gain per token rises a little after each problem that spent more than
+    its share, and falls a little after one that spent less. It converges to one value for all
+    problems, so the budget is spent where labels are least certain.
+    """
+
+    def __init__(
+        self,
+        knowledge: Priors,
+        *,
+        pilot: int,
+        min_gain_per_token: float,
+        tokens_per_solution: float | None = None,
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            knowledge: initial priors; if they were fitted, there is no pilot.
+            pilot: number of solutions labelled before the first fit.
+            min_gain_per_token: gain per token below which nothing is rolled out.
+            tokens_per_solution: mean number of rollout tokens per solution to adjust it to.
+        """
+        super().__init__(knowledge, pilot=pilot)
+        self._min_gain, self._budget = min_gain_per_token, tokens_per_solution
+
+    @property
+    def min_gain_per_token(self) -> float:
+        """Minimum gain per token of the next problem, rounded to six digits as it is stored."""
+        factor = 1.0 if self._knowledge.num_solutions else PILOT_DISCOUNT
+        return float(f"{self._min_gain * factor:.6g}")
+
+    def record(
+        self, problem: ProblemPaths, estimator: HoldsEvidence[Readings], *, num_tokens: int
+    ) -> None:
+        """Add the evidence of a finished problem and the cost of its rollouts."""
+        super().record(problem, estimator, num_tokens=num_tokens)
+        if self._budget is not None and self._knowledge.num_solutions and problem.paths:
+            excess = num_tokens / (self.size(estimator.evidence()) * self._budget) - 1
+            self._min_gain *= math.exp(ADAPTATION * max(-1.0, min(1.0, excess)))
 
     def read(self, content: str) -> Priors:
         """Read what `Priors.to_json` wrote."""
