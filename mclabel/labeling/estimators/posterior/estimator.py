@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from mclabel.core.errors import ConfigError
-from mclabel.core.records import AUTHOR, Counts, Outcome
+from mclabel.core.records import AUTHOR, Counts
 from mclabel.core.settings import (
     CONTENT,
     MAX_AMOUNT,
@@ -33,7 +33,6 @@ from mclabel.core.settings import (
 from mclabel.labeling.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
 from mclabel.labeling.estimators.fitting import FittingLearner, HoldsEvidence
 from mclabel.labeling.estimators.paths import (
-    ROOT,
     Probe,
     ProblemPaths,
     RecordedRollout,
@@ -43,7 +42,7 @@ from mclabel.labeling.estimators.paths import (
 from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
 from mclabel.labeling.estimators.posterior.plan import make_plans
-from mclabel.labeling.estimators.posterior.priors import Priors, wide_priors
+from mclabel.labeling.estimators.posterior.priors import Priors, starting_priors
 from mclabel.labeling.estimators.posterior.views import (
     CompleterView,
     Family,
@@ -52,8 +51,6 @@ from mclabel.labeling.estimators.posterior.views import (
     tell_agreement,
 )
 
-PILOT_DISCOUNT = 0.1
-"""Factor of the minimum gain per token during the pilot."""
 ADAPTATION = 0.05
 """Largest relative change of the minimum gain per token after one problem."""
 
@@ -118,7 +115,7 @@ class PosteriorEstimator(Estimator):
         Args:
             settings: of the estimator.
             problem: with the paths of its solutions.
-            priors: of the run; None takes wide ones.
+            priors: priors of the run; None takes those that every run starts from.
             min_gain_per_token: in place of the settings'.
         """
         self._paths, self._completers = problem.paths, problem.completers
@@ -126,11 +123,11 @@ class PosteriorEstimator(Estimator):
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._tokens_left: float = settings.max_tokens or math.inf
         self._truncated, self._min_belief = settings.truncated, settings.min_belief
-        priors = priors or wide_priors()
+        priors = priors or starting_priors()
         self._outcomes = Family(problem, priors, agreement=False, truncated=settings.truncated)
         self._agreeing: Family | None = None
         if settings.agreement:
-            own = priors.agreement or wide_priors()
+            own = priors.agreement or starting_priors().agreement or priors
             self._agreeing = Family(problem, own, agreement=True, truncated=settings.truncated)
         self._asked = self._outcomes.asked
         self._num_due, self._every = 0, settings.every
@@ -165,7 +162,7 @@ class PosteriorEstimator(Estimator):
                     "a file priors/ID.json of a run labelled with estimator.kind=posterior"
                 ) from error
         return PriorLearner(
-            priors or wide_priors(),
+            priors or starting_priors(),
             min_gain_per_token=settings.min_gain_per_token,
             pilot=settings.pilot,
             tokens_per_solution=settings.tokens_per_solution,
@@ -258,21 +255,14 @@ class PosteriorEstimator(Estimator):
         if self._agreeing is not None:
             chains = self._agreeing.asked[number].table.chain_of
             means.append(plans[True].mean[chains][:, : means[0].shape[1]])
-        recovered = {
-            prefix for own in counts for prefix, count in enumerate(own) if count.num_right
-        }
-        if any(path.sampled and path.outcome is Outcome.RIGHT for path in self._paths):
-            recovered.add(ROOT)
-        chances = {kind: one.first_errors(plans[kind], number) for kind, one in families.items()}
+        chances = [one.first_errors(plans[kind], number) for kind, one in families.items()]
         return [
             judge_solution(
                 path,
                 counts[number],
-                chances={kind: own[solution] for kind, own in chances.items()},
+                chances=[own[solution] for own in chances],
                 means=sum(own[solution] for own in means) / len(means),
-                recovered=recovered,
                 min_belief=self._min_belief,
-                min_gain_per_token=self._min_gain,
                 max_rollouts=self._max_rollouts,
                 truncated=self._truncated,
             )
@@ -291,9 +281,6 @@ class PosteriorEstimator(Estimator):
 
 class PriorLearner(FittingLearner[Priors, Readings]):
     """Learns the priors of a run, and adjusts the minimum gain per token to a budget.
-
-    Wide priors are uncertain, so the pilot lowers the minimum gain per token and rolls problems
-    out about as much as `bisect` would.
 
     With a budget the minimum gain per token rises a little after each problem that spent more than
     its share, and falls a little after one that spent less. It converges to one value for all
@@ -322,8 +309,7 @@ class PriorLearner(FittingLearner[Priors, Readings]):
     @property
     def min_gain_per_token(self) -> float:
         """Minimum gain per token of the next problem, rounded to six digits as it is stored."""
-        factor = 1.0 if self._knowledge.num_solutions else PILOT_DISCOUNT
-        return float(f"{self._min_gain * factor:.6g}")
+        return float(f"{self._min_gain:.6g}")
 
     def record(
         self, problem: ProblemPaths, estimator: HoldsEvidence[Readings], *, num_tokens: int
