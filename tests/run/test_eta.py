@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import pytest
 from rich.console import Console
 
 from mclabel.run.forecast import Remainder, Size
@@ -88,44 +86,11 @@ def _size(count: int) -> Size:
     return Size(count, count * CHARS, count * CHARS**2)
 
 
-def lognormal(count: int, *, seed: int, sigma: float = 0.6) -> list[float]:
-    rng = random.Random(seed)
-    return [rng.lognormvariate(8.3, sigma) for _ in range(count)]
-
-
 def said(job: Job) -> tuple[list[tuple[int, float | None]], list[JobState]]:
     """Each second, how long was left, and how long was said to be."""
     states, meter = list(job.states()), Meter()
     etas = [meter.update(state, float(second)).eta_s for second, state in enumerate(states)]
     return [(len(states) - 1 - second, eta) for second, eta in enumerate(etas)], states
-
-
-JOBS = {
-    "one engine": Job(lognormal(100, seed=1)),
-    "a slow start": Job(lognormal(100, seed=2), load_s=58),
-    "few problems": Job(lognormal(20, seed=3)),
-    "engines that join": Job(lognormal(600, seed=4), num_engines=4, later_s=90),
-    "costs all over": Job(lognormal(300, seed=5, sigma=1.2)),
-}
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_the_time_left_is_about_what_is_left(name: str) -> None:
-    """From a tenth of the problems on; the first 2,972 s of a job of 90 were no forecast."""
-    found, states = said(JOBS[name])
-    joined = max(i for i, state in enumerate(states) if state.num_workers < JOBS[name].num_engines)
-    judged = [
-        (left, eta)
-        for second, (left, eta) in enumerate(found)
-        if eta is not None
-        and second > joined + 1
-        and states[second].num_items_done >= states[second].num_items / 10
-        and left >= 5
-    ]
-    assert len(judged) > 5
-    ratios = sorted(eta / left for left, eta in judged)
-    assert 0.45 < ratios[len(ratios) // 2] < 1.6
-    assert ratios[0] > 0.1 and ratios[-1] < 2.0  # too little where one problem takes long at last
 
 
 def test_without_a_forecast_no_time_is_said() -> None:
