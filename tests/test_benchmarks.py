@@ -97,6 +97,7 @@ def test_the_verdict_on_a_benchmark(code: str, verdict: Verdict, reason: str) ->
     assert (ended.verdict, ended.reason) == (verdict, reason)
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_hangs_is_ended() -> None:
     code = "import threading; print('began', flush=True); threading.Event().wait()"
     ended = run(partial(exec, code), [], longest_s=2.0)

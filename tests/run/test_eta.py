@@ -3,94 +3,20 @@
 from __future__ import annotations
 
 import io
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.console import Console
 
 from mclabel.run.forecast import Remainder, Size
 from mclabel.run.progress_log import Meter
-from mclabel.run.tally import JobState
 from mclabel.show.progress import job_progress
 from tests.support.job_states import STATE
 
-BLOCK = 8
 CHARS = 100
-SPEED = 7000.0
-"""Tokens a second of an engine, shared by the problems under way."""
-
-
-@dataclass
-class Problem:
-    cost: float
-    had: float = 0.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is played: engines load, take two blocks each, and work on their problems evenly."""
-
-    costs: list[float]
-    num_engines: int = 1
-    load_s: int = 20
-    later_s: int = 0
-    """After which the other engines are loaded, too."""
-
-    def states(self) -> Iterator[JobState]:
-        """A state a second, until all is done; the forecast as a job makes it."""
-        count = len(self.costs)
-        remainder = Remainder(num_items=count, size=_size(count))
-        blocks = deque(
-            [Problem(cost) for cost in self.costs[i : i + BLOCK]] for i in range(0, count, BLOCK)
-        )
-        held: list[list[list[Problem]]] = [[] for _ in range(self.num_engines)]
-        done: list[Problem] = []
-        sampled = 0.0
-        for second in range(1_000_000):
-            up = 0 if second < self.load_s else 1
-            up = self.num_engines if second >= self.load_s + self.later_s else up
-            for engine in held[:up]:
-                while len(engine) < 2 and blocks:
-                    engine.append(blocks.popleft())
-                at_work = [p for block in engine for p in block if p.had < p.cost]
-                for problem in at_work:
-                    problem.had += SPEED / len(at_work)
-                    sampled += SPEED / len(at_work)
-                for block in [b for b in engine if all(p.had >= p.cost for p in b)]:
-                    engine.remove(block)
-                    done += block
-                    remainder.commit(_size(len(block)), round(sum(p.cost for p in block)))
-            under_way = [p for engine in held for block in engine for p in block]
-            labeled = [*done, *(p for p in under_way if p.had >= p.cost)]
-            left = remainder.left(
-                num_done=len(labeled),
-                num_open=len(under_way) + len(done) - len(labeled),
-                done_tokens=round(sum(p.cost for p in labeled)),
-                open_tokens=round(sum(p.had for p in under_way)),
-            )
-            yield replace(
-                STATE,
-                num_items=count,
-                num_items_resumed=0,
-                num_items_done=len(labeled),
-                num_workers=up,
-                num_tokens=round(sampled),
-                num_tokens_left=left,
-            )
-            if len(done) == count:
-                return
 
 
 def _size(count: int) -> Size:
     return Size(count, count * CHARS, count * CHARS**2)
-
-
-def said(job: Job) -> tuple[list[tuple[int, float | None]], list[JobState]]:
-    """Each second, how long was left, and how long was said to be."""
-    states, meter = list(job.states()), Meter()
-    etas = [meter.update(state, float(second)).eta_s for second, state in enumerate(states)]
-    return [(len(states) - 1 - second, eta) for second, eta in enumerate(etas)], states
 
 
 def test_without_a_forecast_no_time_is_said() -> None:
