@@ -92,7 +92,7 @@ def label(folder: Path, *more: str) -> Path:
 
 
 def test_labels_counts_what_a_combined_run_keeps(tmp_path: Path) -> None:
-    write_problems(tmp_path, 6)
+    write_problems(tmp_path, 24)
     labels, out, combined = label(tmp_path), tmp_path / "out", tmp_path / "combined"
     run("judge", labels, "-o", out, *CRITIC)
     run("combine", labels, out, "-o", combined, "--rule", "same_location")
