@@ -107,7 +107,13 @@ def changed_task(place: Places, value: object) -> dict[str, Any]:
     return task
 
 
+def region(start: int, end: int, word: str, **offsets: int) -> dict[str, Any]:
+    value = {"start": str(start), "end": str(end), "choices": [word], **offsets}
+    return {"from_name": "rating", "to_name": "steps", "type": "choices", "value": value}
+
+
 OTHER_TEMPLATE = {"from_name": "label", "to_name": "text", "value": {"labels": ["x"]}}
+BAD_AND_GOOD = [*THEIRS["annotations"][0]["result"], region(0, 1, "good")]
 SKIPPED_AND_DECIDED = THEIRS["annotations"][0] | {
     "was_cancelled": True,
     "result": [{"from_name": "finish", "value": {"choices": ["found_error"]}}],
@@ -122,6 +128,11 @@ SKIPPED_AND_DECIDED = THEIRS["annotations"][0] | {
             (*FIRST_ANNOTATION, "digest"),
             "other",
             "digest='other': is of other texts than those of solution",
+        ),
+        (
+            (*FIRST_ANNOTATION, "result"),
+            BAD_AND_GOOD,
+            "step 0 is rated 'bad' and 'good' by two regions",
         ),
         (FIRST_ANNOTATION, SKIPPED_AND_DECIDED, "3 has skipped the task, which is give_up"),
         (
@@ -150,11 +161,6 @@ def test_what_is_no_task_is_named(tmp_path: Path, place: Places, value: object, 
     said = " ".join(ended.output.split())
     assert ended.exit_code == 2 and "task 1" in said and why in said, said
     assert not (tmp_path / "out").exists()
-
-
-def region(start: int, end: int, word: str, **offsets: int) -> dict[str, Any]:
-    value = {"start": str(start), "end": str(end), "choices": [word], **offsets}
-    return {"from_name": "rating", "to_name": "steps", "type": "choices", "value": value}
 
 
 @pytest.mark.parametrize(

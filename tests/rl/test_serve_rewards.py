@@ -446,3 +446,14 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
         thread.start()
         assert client.health() == {"status": "ok"}
         thread.join(WAIT_S)
+
+
+def test_a_wrong_token_is_refused() -> None:
+    with serving(token="sesamé") as server:
+        for token in (None, "sesame"):
+            with pytest.raises(RewardError, match=r"refused \(401\): the key is wrong"):
+                server.client(token=token).health()
+        status, _ = server.post(
+            "/score", b"{}", authorization="Bearer sesamé".encode().decode("latin-1")
+        )
+        assert status == 400
