@@ -42,7 +42,11 @@ from mclabel.labeling.estimators.paths import (
 from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
 from mclabel.labeling.estimators.posterior.plan import make_plans
-from mclabel.labeling.estimators.posterior.priors import Priors, starting_priors
+from mclabel.labeling.estimators.posterior.priors import (
+    Priors,
+    starting_priors,
+    wide_priors,
+)
 from mclabel.labeling.estimators.posterior.views import (
     CompleterView,
     Family,
@@ -51,6 +55,9 @@ from mclabel.labeling.estimators.posterior.views import (
     tell_agreement,
 )
 
+PILOT_DISCOUNT = 0.1
+"""Factor of the minimum gain per token for the first problems of a run with several completers:
+wide priors are uncertain, so more has to be rolled out to learn the completers' rates."""
 ADAPTATION = 0.05
 """Largest relative change of the minimum gain per token after one problem."""
 
@@ -124,10 +131,14 @@ class PosteriorEstimator(Estimator):
         self._tokens_left: float = settings.max_tokens or math.inf
         self._truncated, self._min_belief = settings.truncated, settings.min_belief
         priors = priors or starting_priors()
+        if not priors.num_solutions and len(self._completers) > 1:
+            # The starting priors are those of a policy that rolls out alone.
+            priors = wide_priors()
+            self._min_gain *= PILOT_DISCOUNT
         self._outcomes = Family(problem, priors, agreement=False, truncated=settings.truncated)
         self._agreeing: Family | None = None
         if settings.agreement:
-            own = priors.agreement or starting_priors().agreement or priors
+            own = priors.agreement or priors
             self._agreeing = Family(problem, own, agreement=True, truncated=settings.truncated)
         self._asked = self._outcomes.asked
         self._num_due, self._every = 0, settings.every

@@ -31,6 +31,7 @@ from mclabel.labeling.estimators.posterior.priors import (
     Priors,
     Rates,
     starting_priors,
+    wide_priors,
 )
 
 Floats = NDArray[np.float64]
@@ -38,8 +39,9 @@ Floats = NDArray[np.float64]
 ROUNDS = 8
 MIN_SOLUTIONS = 40
 """Minimum number of solutions for which an answer class gets its own priors."""
-TO_START, TO_POOLED = 10.0, 8.0
-"""Weights of the starting and of the pooled priors, in observations per row."""
+TO_START, TO_WIDE, TO_POOLED = 10.0, 3.0, 8.0
+"""Weights of the starting priors, of the wide ones and of the pooled ones, in observations per
+row."""
 NEIGHBOUR = 0.25
 """Weight of the counts at one more or one fewer step to go."""
 CHUNK = 256
@@ -118,11 +120,13 @@ def fit_priors(
     num_solutions = sum(sizes.values())
     if not num_solutions:
         return start
-    first = start.of(POOLED)
     own = [name for name in sorted(stacked) if sizes[name] >= MIN_SOLUTIONS]
     everyone = list(next(iter(stacked.values())))
-    current = {who: {POOLED: first, **dict.fromkeys(own, first)} for who in everyone}
     alone = len(everyone) == 1
+    # The starting priors were fitted to a policy that rolls out alone.
+    first = (start if alone else wide_priors()).of(POOLED)
+    strength = TO_START if alone else TO_WIDE
+    current = {who: {POOLED: first, **dict.fromkeys(own, first)} for who in everyone}
     for number in range(rounds if alone else 2 * rounds):
         crossed = _crossed(stacked, current, led=number < rounds)
         current = {
@@ -131,6 +135,7 @@ def fit_priors(
                 current[who],
                 own,
                 first,
+                strength,
                 smooth=alone,
             )
             for who in everyone
@@ -190,6 +195,7 @@ def _improved(
     current: Mapping[str, ClassPriors],
     own: Sequence[str],
     first: ClassPriors,
+    strength: float,
     *,
     smooth: bool,
 ) -> dict[str, ClassPriors]:
@@ -201,7 +207,7 @@ def _improved(
     found = {
         name: _expect(one, current.get(name, current[POOLED])) for name, one in evidence.items()
     }
-    pooled = _maximise(_sum(list(found.values())), first, TO_START, smooth=smooth)
+    pooled = _maximise(_sum(list(found.values())), first, strength, smooth=smooth)
     return {POOLED: pooled} | {
         name: _maximise(found[name], pooled, TO_POOLED, smooth=smooth) for name in own
     }

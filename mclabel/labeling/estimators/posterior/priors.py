@@ -129,10 +129,10 @@ class Priors:
     """Of each completer; empty before anything is fitted, and where the author alone rolls out."""
 
     def by(self, completer: str) -> Priors:
-        """The priors of one completer's chains; the starting ones if it has none so far."""
+        """The priors of one completer's chains; wide ones of another model that has none so far."""
         if completer == AUTHOR:
             return self
-        return self.completers.get(completer, starting_priors())
+        return self.completers.get(completer, wide_priors())
 
     def of(self, answer_class: str) -> ClassPriors:
         """The priors of an answer class, or the pooled ones where it has none of its own."""
@@ -272,7 +272,7 @@ STARTING = "starting_priors.json"
 
 @lru_cache(maxsize=1)
 def wide_priors() -> Priors:
-    """The priors from which the starting ones are fitted.
+    """The priors of runs with several completers, and those that the starting ones begin with.
 
     Values stay what they are while steps are right, fall to almost nothing at an error, and
     agreement is no evidence.
