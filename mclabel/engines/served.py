@@ -44,8 +44,8 @@ class ServerSettings(BatchApiSettings):
     """Environment variable that holds the API key, on every machine with an engine; null sends
     none. Taken from the command line only."""
     per_request_seeds: Annotated[bool, OPERATIONAL] = False
-    """Whether each request has its own seed, which makes completions reproducible on servers that
-    support it."""
+    """Whether each completion has its own seed, which makes it reproducible if the server supports
+    it. `auto`: on a CPU only, because seeds slow a GPU down."""
     timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
     """Seconds to wait for an answer before a request has failed."""
     retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)

@@ -80,8 +80,8 @@ class VllmEngine(ModelEngine):
         """Memory for the KV cache in GiB. null takes the rest of the reserved memory on a GPU, 1
         GiB on a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-        """Whether each completion has its own seed, which makes it reproducible. `auto`: on a CPU
-        only, because seeds slow a GPU down."""
+        """Whether each completion has its own seed, which makes it reproducible if the server
+        supports it. `auto`: on a CPU only, because seeds slow a GPU down."""
         engine_args: Annotated[dict[str, Any], OPERATIONAL, _NUMBERS] = Field({})
         """More arguments for vLLM's AsyncEngineArgs. Texts among them are taken from the command
         line only."""

@@ -38,9 +38,6 @@ CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
 class CreditedSettings(Settings):
     """How credit is given to steps."""
 
-    error_below: float = Field(0.5, gt=0, le=1)
-    """A step with a lower PRM score is wrong; the first one is the first error, for
-    credit.kind=first_error."""
     truncated: TruncatedPolicy = "wrong"
     """Whether a solution cut at the limit has the reward 0 (`wrong`) or is left out (`exclude`).
     Ungraded ones are always left out."""
@@ -130,8 +127,6 @@ class RLSettings(SampledSettings, CreditedSettings):
     """Solutions sampled for a problem, the group whose members are compared."""
     learning_rate: float = Field(1e-4, gt=0, le=MAX_AMOUNT)
     """Learning rate of AdamW, constant over the run."""
-    max_grad_norm: float = Field(1.0, gt=0, le=MAX_AMOUNT)
-    """Gradients with a larger norm are scaled down to it."""
     beta: float = Field(0.0, ge=0, le=MAX_AMOUNT)
     """Weight of the KL divergence from the initial policy in the loss. Above 0, a copy of it stays
     in memory."""

@@ -97,7 +97,7 @@ class MctsSearch(SearchMethod):
         """Grows a tree of steps, by value and by what was little tried, to `n` solutions."""
 
         width: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Continuations sampled when a node is expanded, once. More make a right one likelier."""
+        """Continuations of each kept prefix. For beam and dvts it must divide `n`."""
         c: float = Field(1.25, ge=0, le=MAX_AMOUNT)
         """Exploration constant of PUCT: weight of rarely visited nodes against those of high value
         (arXiv 1911.08265)."""

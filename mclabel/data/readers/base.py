@@ -40,7 +40,7 @@ class ReaderSettings(ComponentSettings):
     `module:function` (a reader of your own). A file is .jsonl, .json, .parquet or .csv, or its
     URL."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Maximum number of problems to read; null reads all."""
+    """Maximum number of problems; null reads all, but generated problems need a number."""
 
     @property
     def place(self) -> str:

@@ -81,8 +81,6 @@ class TrainerSettings(Settings):
     warmup: float = Field(0.05, ge=0, lt=1)
     """Fraction of the optimizer steps in which learning rates rise from 0. They then fall linearly
     to 0."""
-    weight_decay: float = Field(0.0, ge=0, le=MAX_AMOUNT)
-    """Weight decay of AdamW."""
     bf16: bool | None = None
     """Whether to compute in bfloat16 mixed precision; the weights keep their `dtype`. null: on a
     GPU that has it."""
