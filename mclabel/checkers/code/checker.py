@@ -62,7 +62,7 @@ class CodeChecker(Checker):
 
         time_s: float = Field(5.0, gt=0, le=3_600)
         """Seconds that a program may take for all its tests, or for each run if it reads standard
-        input. Waiting for a core does not count."""
+        input."""
         memory_mib: int = Field(512, ge=64, le=1 << 20)
         """Memory of each process of a program, in MiB."""
         processes: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)

@@ -47,8 +47,7 @@ class ArithReader:
         """Random seed of the generated problems."""
 
         num_steps: tuple[NumSteps, NumSteps] = (MIN_STEPS, MAX_STEPS)
-        """Fewest and most steps of a reference solution (1 to 10), without its last line. Bundled
-        policies were trained on 3 to 8, `arith:reflective` on 6 to 10."""
+        """Fewest and most steps of a reference solution (1 to 10), without its last line."""
 
         @rule
         def _numbers_of_steps_can_be_told(self) -> str | None:

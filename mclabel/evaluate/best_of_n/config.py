@@ -42,8 +42,7 @@ class BestOfNConfig(Settings):
     """Run of `mclabel label`, or `out` of an earlier best-of-N, whose solutions are used; null
     samples new ones."""
     scorers: dict[str, str | ScorerSettings] = Field({})
-    """PRMs and ORMs to compare, as NAME: FOLDER, or in a format other than `mclabel` as NAME: {prm:
-    FOLDER, format: qwen}, with the keys of a scorer."""
+    """PRMs and ORMs to compare, as NAME: FOLDER, or NAME: {prm: FOLDER, format: qwen}."""
     likelihood: dict[str, str] = Field({})
     """Language models whose likelihood of a solution is its score, as NAME: MODEL."""
     references: list[str] = Field([])

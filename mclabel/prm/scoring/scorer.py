@@ -55,8 +55,8 @@ class VerifierPolicySettings(PolicySettings):
     """Nucleus sampling: the smallest set of tokens with at least this total probability. 1 samples
     from all."""
     max_tokens: int = Field(4_096, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a chain (with template=genprm in the analysis of a step). A chain
-    that is cut is sampled once more with twice as many, and is unknown if cut again."""
+    """Maximum number of tokens in a chain. A chain that is cut is sampled once more with twice as
+    many."""
 
 
 class GenerativeSettings(Settings):
@@ -73,8 +73,8 @@ class GenerativeSettings(Settings):
     ] = Field(4, ge=1)
     """Maximum number of chains for a solution whose chains disagree."""
     read: Literal["token", "text"] = "token"
-    """`token`: a verdict is the probability of its token where the engine gives it, else its word.
-    `text`: always its word."""
+    """`token`: a verdict is the probability of its token, else its word. `text`: always its
+    word."""
     policy: VerifierPolicySettings = VerifierPolicySettings()
     """How the model is run and sampled. The model itself is named by `prm`."""
 
