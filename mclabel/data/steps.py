@@ -35,9 +35,9 @@ class StepSplitter(Settings):
     by: Literal[
         "line", "blank_line", "sentence", "step", "reflection", "pattern", "code", "function"
     ] = "line"
-    """How a solution is split into steps ([what each does](labelling.md)): `line`, `blank_line`,
-    `sentence`, `step` ("Step k"), `reflection` ("Wait", "Hmm"), `pattern`, `code` (statements of
-    Python) or `function`."""
+    """How a solution is split into steps. `line`, `blank_line`, `sentence`, `step` ("Step k"),
+    `reflection` ("Wait", "Hmm"), `pattern`, `code` (statements of Python) or `function`
+    (docs/labelling.md)."""
     pattern: str | None = None
     """Regular expression (RE2) for by=pattern: a step begins where it, or its first group,
     matches."""

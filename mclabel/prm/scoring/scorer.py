@@ -63,8 +63,8 @@ class GenerativeSettings(Settings):
     """How a generative PRM verifies a solution, and how its verdict is read."""
 
     template: str = Field("thinkprm", min_length=1)
-    r"""`thinkprm` or `genprm`, asked as their authors do, or a text with {problem} and {steps} that
-    asks for \boxed{correct} or \boxed{incorrect} for every step."""
+    r"""`thinkprm`, `genprm`, or a text with {problem} and {steps} that asks for \boxed{correct} or
+    \boxed{incorrect} for every step."""
     least_chains: int = Field(4, ge=1, le=MAX_CHAINS)
     """Minimum number of finished chains for a solution. If all agree on the first error, no more
     are sampled."""
