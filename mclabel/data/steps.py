@@ -35,29 +35,23 @@ class StepSplitter(Settings):
     by: Literal[
         "line", "blank_line", "sentence", "step", "reflection", "pattern", "code", "function"
     ] = "line"
-    """How a solution is split into steps. `line`, `blank_line` (paragraphs), `sentence`. `step`: at
-    lines that start with "Step k". `reflection`: where a trace turns ("Wait", "Alternatively",
-    "Hmm", "等等" and the like). `pattern`: at its matches. `code`: at each statement and header of
-    Python; `function`: at each outermost function or class. Headings, and
-    lines such as "For n = 1:", belong to what follows, a symbol alone and the result of a tool
-    (`<tool_response>`) to what precedes; no step ends inside a display, other code or a table."""
+    """How a solution is split into steps. `line`, `blank_line`, `sentence`, `step` ("Step k"),
+    `reflection` ("Wait", "Hmm"), `pattern`, `code` (statements of Python) or `function`
+    (docs/labelling.md)."""
     pattern: str | None = None
-    """Regular expression (RE2) for by=pattern. A step begins where it matches, or where its first
-    group begins: `;()` splits after semicolons."""
+    """Regular expression (RE2) for by=pattern: a step begins where it, or its first group,
+    matches."""
     region: Literal["all", "think", "answer"] = "all"
-    """Part of a reasoning model's solution that is split: all, the thinking (closed or not), or the
-    answer after it. The rest is one step."""
+    """Part of a solution that is split: all, the thinking, or the answer after it. The rest is one
+    step."""
     think: tuple[str, str] = ("<think>", "</think>")
     """Marks of the beginning and the end of thinking."""
     min_tokens: int = Field(1, ge=1, le=MAX_TOKENS)
-    """Minimum number of tokens in a step. A shorter one is merged into the next, the last one into
-    that before it."""
+    """Minimum number of tokens in a step; a shorter one is merged into the next."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a step. A longer one is cut after a sentence, else a line, else
-    between tokens."""
+    """Maximum number of tokens in a step; a longer one is cut."""
     max_steps: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Maximum number of steps. Above it, adjacent steps are merged into groups of about equal
-    length, which may exceed `max_tokens`."""
+    """Maximum number of steps; above it, adjacent steps are merged."""
 
     @rule
     def _a_pattern_is_used(self) -> str | None:

@@ -40,8 +40,7 @@ _PIECE = 1 << 16
 Variable = bool | int | float | str
 """A value that a chat template reads by name."""
 TEMPLATE_DATE = "2025-01-01"
-"""What a chat template that prints the date prints, unless another day is set: whenever and
-wherever a run goes on, its prompts are the same."""
+"""Date that a chat template prints. It is fixed, so that a resumed run has the same prompts."""
 TAKEN_NAMES = frozenset(
     {
         *("messages", "conversations", "chat_template", "add_generation_prompt", "tokenize"),
@@ -85,7 +84,6 @@ def render_chat(
     *,
     ask: bool,
     variables: Mapping[str, Variable] = MappingProxyType({}),
-    date: str = TEMPLATE_DATE,
 ) -> str:
     """A chat as its model reads it.
 
@@ -94,7 +92,6 @@ def render_chat(
         messages: with `role` and `content`.
         ask: end with what begins the model's next message.
         variables: that the template may read, such as `enable_thinking`.
-        date: YYYY-MM-DD, for a template that prints the date: the clock is not read.
 
     Raises:
         ChatTemplateError: the template fails, or takes more time or memory than it may.
@@ -110,7 +107,7 @@ def render_chat(
         template=tokenizer.get_chat_template(),
         messages=[dict(message) for message in messages],
         ask=ask,
-        date=date,
+        date=TEMPLATE_DATE,
         variables={
             **{name: _plain(token) for name, token in tokenizer.special_tokens_map.items()},
             **variables,

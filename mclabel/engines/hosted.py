@@ -52,8 +52,7 @@ class HostedEngine(ServedEngine):
         """More parameters of each request, such as {reasoning_effort: low}. null leaves one out,
         such as {temperature: null}."""
         read_reasoning: bool = False
-        """Whether an answer with empty content is read from its reasoning_content, or reasoning,
-        where a server with a wrong reasoning parser puts the whole answer."""
+        """Whether an answer with empty content is read from its reasoning_content, or reasoning."""
 
         @property
         def served_name(self) -> str | None:

@@ -68,7 +68,6 @@ class ModelEngine(Engine):
             system=policy.system,
             few_shot=policy.examples,
             variables=policy.template_variables,
-            date=policy.template_date,
             trust_remote_code=policy.trust_remote_code,
             weights=self.reads_weights and Path(self.model).is_dir(),
         )
@@ -115,7 +114,6 @@ class ModelEngine(Engine):
             system=self.policy.system,
             few_shot=self.policy.examples,
             variables=self.policy.template_variables,
-            date=self.policy.template_date,
             trust_remote_code=self.policy.trust_remote_code,
         )
         return self._text

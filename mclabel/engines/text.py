@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 
 from mclabel.core.errors import EngineError
 from mclabel.engines.chat import (
-    TEMPLATE_DATE,
     ChatTemplateError,
     ControlTokens,
     Variable,
@@ -48,7 +47,6 @@ class PolicyText:
         system: str | None,
         few_shot: Sequence[tuple[str, str]] = (),
         variables: Mapping[str, Variable] = MappingProxyType({}),
-        date: str = TEMPLATE_DATE,
     ) -> None:
         """Hold a tokenizer and what surrounds a problem in its prompt.
 
@@ -59,13 +57,12 @@ class PolicyText:
             system: system message of the chat, if any.
             few_shot: worked examples (problem, solution) that come before the problem.
             variables: what the chat template may read by name.
-            date: YYYY-MM-DD, for a chat template that prints the date.
         """
         self._tokenizer, self._template = tokenizer, template
         self._control = ControlTokens(tokenizer)
         self.is_chat = template is None and bool(tokenizer.chat_template)
         self._system, self._few_shot = system, tuple(few_shot)
-        self._variables, self._date = variables, date
+        self._variables = variables
 
     @classmethod
     def load(
@@ -77,7 +74,6 @@ class PolicyText:
         system: str | None,
         few_shot: Sequence[tuple[str, str]] = (),
         variables: Mapping[str, Variable] = MappingProxyType({}),
-        date: str = TEMPLATE_DATE,
         trust_remote_code: bool = False,
         key: str = POLICY,
     ) -> PolicyText:
@@ -90,7 +86,6 @@ class PolicyText:
             system: as of the class.
             few_shot: as of the class.
             variables: as of the class.
-            date: as of the class.
             trust_remote_code: run Python code that comes with the model.
             key: of the setting that names the model, for messages.
 
@@ -106,7 +101,6 @@ class PolicyText:
             system=system,
             few_shot=few_shot,
             variables=variables,
-            date=date,
         )
         try:
             text.prompt_ids(PROBE)
@@ -170,9 +164,7 @@ class PolicyText:
         return "plain text, as the model has no chat template"
 
     def _rendered(self, messages: Sequence[Mapping[str, str]], *, ask: bool) -> str:
-        return render_chat(
-            self._tokenizer, messages, ask=ask, variables=self._variables, date=self._date
-        )
+        return render_chat(self._tokenizer, messages, ask=ask, variables=self._variables)
 
     def _plain(self, problem: str) -> str:
         if self._template is not None:
@@ -285,7 +277,6 @@ def check_model(
     system: str | None,
     few_shot: Sequence[tuple[str, str]] = (),
     variables: Mapping[str, Variable] = MappingProxyType({}),
-    date: str = TEMPLATE_DATE,
     trust_remote_code: bool,
     weights: bool = True,
     key: str = POLICY,
@@ -299,7 +290,6 @@ def check_model(
         system: as of `PolicyText`.
         few_shot: as of `PolicyText`.
         variables: as of `PolicyText`.
-        date: as of `PolicyText`.
         trust_remote_code: run Python code that comes with the model.
         weights: look at its files of weights, too.
         key: of the setting that names the model, for messages.
@@ -316,7 +306,6 @@ def check_model(
         system=system,
         few_shot=few_shot,
         variables=variables,
-        date=date,
         trust_remote_code=trust_remote_code,
         key=key,
     )

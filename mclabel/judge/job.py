@@ -50,8 +50,7 @@ class ScoreConfig(ScorerSettings, RunsHere):
     solutions: Annotated[str, OPERATIONAL]
     """Solutions: a file, or the folder or URL of a run of `mclabel label`."""
     out: Annotated[str | None, OPERATIONAL] = None
-    """A .jsonl file, or a folder or object store URL for a run of opinions with the scores. null
-    prints JSON lines."""
+    """A .jsonl file, or a run of opinions; null prints JSON lines."""
     block_solutions: Annotated[
         int,
         OPERATIONAL,
@@ -83,8 +82,7 @@ class JudgeConfig(RunsHere):
     )
     """Judge, which gives an opinion on the first error."""
     answers: Annotated[str | None, OPERATIONAL] = None
-    """Earlier run of the same judge, whose model's answers to the same prompts are read again; only
-    missing ones are sampled."""
+    """Earlier run of the same judge, whose answers to the same prompts are read again."""
     seed: Seed = 0
     """Random seed for sampling. Completions repeat only if the engine samples reproducibly."""
     block_solutions: Annotated[

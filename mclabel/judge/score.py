@@ -224,8 +224,8 @@ class ScorerJudge(Judge):
         """A step whose score is below this is wrong. null takes the best threshold on
         `held_out`."""
         held_out: Annotated[str | None, OPERATIONAL] = None
-        """Run of `mclabel label` on problems neither judged nor trained on; the threshold with the
-        highest F1 on its labels is taken. null if `threshold` is set."""
+        """Run of `mclabel label` on other problems, on whose labels the threshold with the highest
+        F1 is chosen. null if `threshold` is set."""
 
         @rule
         def _the_threshold_comes_from_somewhere(self) -> str | None:

@@ -285,7 +285,7 @@ class _Reason(str):
 
 
 def _class(row: LabeledSolution, by: Filter) -> str | _Reason:
-    """Whether the solution is right or wrong, as the filter sees it."""
+    """Whether the solution"""
     if not row.is_kept:
         return _Reason("on solutions that a consensus does not keep")
     if by == "process":

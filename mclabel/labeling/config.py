@@ -71,8 +71,7 @@ class LabelConfig(LabelSettings):
     """What writes the solutions, and the rollouts where `completers` is empty."""
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
     """Models that sample the rollouts, with the keys of `policy`: `[{model: policy}, {model:
-    arith:strong}]`; `max_tokens` defaults to the policy's. Values are those under the most costly
-    one. Empty: the policy alone."""
+    arith:strong}]`. Values are those under the most costly one; empty: the policy alone."""
     block_problems: Annotated[
         int,
         OPERATIONAL,

@@ -25,8 +25,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     out: Annotated[str, OPERATIONAL]
     """Output folder of checkpoints, log and model. The same folder resumes an interrupted run."""
     labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
-    """Folders or URLs of runs of `mclabel label` to train on, which must hold different solutions.
-    A resumed run must have the same."""
+    """Runs of `mclabel label` to train on, which must hold different solutions."""
     device: Annotated[str, OPERATIONAL] = AUTO
     """PyTorch device of each worker. `auto` takes cuda if the machine of the command has a GPU."""
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)

@@ -38,12 +38,8 @@ CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
 class CreditedSettings(Settings):
     """How credit is given to steps."""
 
-    error_below: float = Field(0.5, gt=0, le=1)
-    """A step with a lower PRM score is wrong; the first one is the first error, for
-    credit.kind=first_error."""
     truncated: TruncatedPolicy = "wrong"
-    """Whether a solution cut at the limit has the reward 0 (`wrong`) or is left out (`exclude`).
-    Ungraded ones are always left out."""
+    """Whether a solution cut at the limit has the reward 0 (`wrong`) or is left out (`exclude`)."""
     credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
     """Credit, which gives each step an advantage from outcomes and, by kind, step scores, step
     values or first errors."""
@@ -56,8 +52,8 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     """PRM that scores steps; for a format other than `mclabel` its folder or Hugging Face name.
     null scores none."""
     check: bool = True
-    """Whether completions are graded against the gold sent with them: the reward is 1 if right,
-    else 0. false computes it from the PRM's scores."""
+    """Whether the reward is the grade against the gold sent with a completion. false computes it
+    from the PRM's scores."""
     checker: CheckerField = Field(default_factory=default_checker)
     """Checker, which grades completions against the gold answer."""
     split: StepSplitter = StepSplitter()
@@ -66,8 +62,7 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     """How step scores become the reward if `check` is false: `last`, `min`, `product`, `mean` or
     `max`."""
     around: tuple[str, str] = ("", "")
-    """Texts around the problem in the prompts of POST /get_reward, as of a chat template. If both
-    are empty, the problem is the whole prompt."""
+    """Texts around the problem in the prompts of POST /get_reward, as of a chat template."""
     end_texts: tuple[str, ...] = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
     """End tokens to remove from completions of POST /get_reward."""
 
@@ -114,14 +109,13 @@ class RLSettings(SampledSettings, CreditedSettings):
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")] = Field(
         default_factory=_few_rollouts
     )
-    """Estimator that rolls out from the current policy, for credits that need step values, or first
-    errors without a `prm`. `outcome` samples none: values come from the group."""
+    """Estimator that rolls out from the current policy, for credits that need step values or first
+    errors. `outcome` samples none."""
     prover: PolicySettings | None = None
     """Another policy under which progress is measured (arXiv 2410.08146), with the keys of
-    `policy`. Required by credits such as prm_progress, and for them only."""
+    `policy`, for prm_progress."""
     prm: str | None = None
-    """Folder of a PRM, for credits that need step scores or first errors. The log shows by how much
-    its mean lowest score exceeds the share of right answers."""
+    """Folder of a PRM, for credits that need step scores or first errors."""
     steps: int = Field(100, ge=1, le=MAX_TOKENS)
     """Number of optimizer steps, each on new solutions of the current policy."""
     problems_per_step: int = Field(32, ge=1, le=MAX_COUNT)
@@ -130,8 +124,6 @@ class RLSettings(SampledSettings, CreditedSettings):
     """Solutions sampled for a problem, the group whose members are compared."""
     learning_rate: float = Field(1e-4, gt=0, le=MAX_AMOUNT)
     """Learning rate of AdamW, constant over the run."""
-    max_grad_norm: float = Field(1.0, gt=0, le=MAX_AMOUNT)
-    """Gradients with a larger norm are scaled down to it."""
     beta: float = Field(0.0, ge=0, le=MAX_AMOUNT)
     """Weight of the KL divergence from the initial policy in the loss. Above 0, a copy of it stays
     in memory."""

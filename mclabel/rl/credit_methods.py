@@ -45,7 +45,7 @@ class OutcomeCredit(Credit):
 
         leave_one_out: bool = False
         """Whether a reward is compared with the mean of the others (RLOO, arXiv 2402.14740), not of
-        the whole group. A group of one has credit 0."""
+        the whole group."""
 
     settings: Settings
 
@@ -65,43 +65,37 @@ class FirstErrorCredit(Credit):
     """The outcome gives the sign, the first error the place (VPPO, arXiv 2601.18984).
 
     A is the reward less the mean of the group. Where A is negative and a first error is named, the
-    steps before it have `before` times |A|, and it and those after it have A. Else all steps
-    have A: a solution that is better than the group is not blamed for an error that was found in
-    it, and one that is worse is blamed as a whole where no error is named.
+    steps before it have 0, and it and those after it have A. Else all steps have A: a solution that
+    is better than the group is not blamed for an error that was found in it, and one that is worse
+    is blamed as a whole where no error is named.
     """
 
     class Settings(CreditSettings):
         """Blames the steps from the first error on."""
 
-        before: float = Field(0.0, ge=0, le=1)
-        """Credit of the steps before the first error, as a fraction of the size of the negative
-        credit from it on."""
-
-    settings: Settings
     needs: ClassVar[frozenset[Need]] = frozenset({"first_error"})
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """One or two segments for each solution; see `Credit.assign`."""
         pairs = zip(group, centred_outcomes(group), strict=True)
-        return [self._segments(one, credit) for one, credit in pairs]
+        return [_around_error(one, credit) for one, credit in pairs]
 
-    def _segments(self, one: StepEvidence, credit: float) -> tuple[Segment, ...]:
-        if credit >= 0 or not one.first_error:  # none, or nothing is before it
-            return whole(one.num_steps, credit)
-        sound = Segment(end=one.first_error, credit=self.settings.before * -credit)
-        return (sound, Segment(end=one.num_steps, credit=credit))
+
+def _around_error(one: StepEvidence, credit: float) -> tuple[Segment, ...]:
+    if credit >= 0 or not one.first_error:  # none, or nothing is before it
+        return whole(one.num_steps, credit)
+    sound = Segment(end=one.first_error, credit=0.0)
+    return (sound, Segment(end=one.num_steps, credit=credit))
 
 
 _SCORES: frozenset[Need] = frozenset({"scores"})
 
 
-class _Weights(CreditSettings):
-    """The weights of scores and outcome."""
+class _Weighted(CreditSettings):
+    """The weight of the scores beside the outcome."""
 
     process_weight: float = Field(1.0, ge=0, le=100)
-    """Weight of the PRM's scores in the credit."""
-    outcome_weight: float = Field(1.0, ge=0, le=100)
-    """Weight of the outcome: the reward minus the group's mean."""
+    """Weight of the PRM's scores, against 1 for the outcome."""
 
 
 class MinCredit(Credit):
@@ -111,7 +105,7 @@ class MinCredit(Credit):
     solution that is alone has nothing to be compared with, and its scores count 0.
     """
 
-    class Settings(_Weights):
+    class Settings(_Weighted):
         """Credits a step with the least score that follows."""
 
     settings: Settings
@@ -119,7 +113,7 @@ class MinCredit(Credit):
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """A segment for each step; see `Credit.assign`."""
-        process, outcome = self.settings.process_weight, self.settings.outcome_weight
+        process = self.settings.process_weight
         least = [min(scores_of(one), default=0.0) for one in group]
         found = []
         for one, other, reward in zip(
@@ -127,47 +121,34 @@ class MinCredit(Credit):
         ):
             returns = list(accumulate(reversed(scores_of(one)), min))[::-1]
             credits = [0.0 if other is None else process * (low - other) for low in returns]
-            found.append(each_step(credit + outcome * reward for credit in credits))
+            found.append(each_step(credit + reward for credit in credits))
         return found
 
 
 class DeltaCredit(Credit):
-    """The change of the score from one step to the next, clipped (after arXiv 2410.15115).
+    """The change of the score from one step to the next (after arXiv 2410.15115).
 
-    Plus the outcome. The changes add up to the last score less `start`, or to less where one is
-    clipped, however many steps there are: repeating good steps gains nothing. The paper takes the
-    other difference, of a step's score and the next one's.
+    Plus the outcome. The first step is compared with the mean of the group's first scores, so that
+    high ones alone are not rewarded. The changes add up to the last score less that mean, however
+    many steps there are: repeating good steps gains nothing. The paper takes the other difference,
+    of a step's score and the next one's, and clips.
     """
 
-    class Settings(_Weights):
+    class Settings(_Weighted):
         """Credits a step with the change of the score."""
-
-        start: float | None = Field(None, ge=0, le=1)
-        """Score before the first step. null takes the mean of the group's first scores, so that
-        high ones alone are not rewarded."""
-        clip: float = Field(1.0, gt=0, le=1)
-        """Maximum rise of the score that is credited; 1 clips nothing. Falls are not clipped, or
-        slow rises and sudden falls would gain."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = _SCORES
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """A segment for each step; see `Credit.assign`."""
-        settings, clip = self.settings, self.settings.clip
+        process = self.settings.process_weight
         firsts = [scores_of(one)[0] for one in group if one.num_steps]
-        start = settings.start
-        if start is None:
-            start = mean(firsts) if firsts else 0.0
+        start = mean(firsts) if firsts else 0.0
         found = []
         for one, reward in zip(group, centred_outcomes(group), strict=True):
             changes = [after - before for before, after in pairwise((start, *scores_of(one)))]
-            found.append(
-                each_step(
-                    settings.process_weight * min(change, clip) + settings.outcome_weight * reward
-                    for change in changes
-                )
-            )
+            found.append(each_step(process * change + reward for change in changes))
         return found
 
 
@@ -189,8 +170,7 @@ class CentredCredit(Credit):
         """Ranks steps within an outcome by their scores."""
 
         process_weight: float = Field(0.25, ge=0, le=0.5)
-        """Weight of the scores, against 1 for the outcome. Up to 0.5, right solutions keep a higher
-        mean credit than wrong ones."""
+        """Weight of the PRM's scores, against 1 for the outcome."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = _SCORES

@@ -33,6 +33,8 @@ CREDITS: Mapping[str, str] = {
 }
 """Name of each built-in credit in a configuration, and where its class stands."""
 
+ERROR_BELOW = 0.5
+"""PRM score below which a step is wrong: a wrong step is then the likelier case."""
 
 Need = Literal["values", "scores", "first_error"]
 """What a credit may need beside the outcome: step values under the current policy, step scores of

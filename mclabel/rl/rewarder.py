@@ -33,7 +33,15 @@ from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import load_scorer
 from mclabel.rl.client import RewardItem, StepRewards, unfit
 from mclabel.rl.config import RewardSettings
-from mclabel.rl.credits import CheckedCredit, Credit, Segment, StepEvidence, mean, whole
+from mclabel.rl.credits import (
+    ERROR_BELOW,
+    CheckedCredit,
+    Credit,
+    Segment,
+    StepEvidence,
+    mean,
+    whole,
+)
 from mclabel.rl.groups import outcome_reward
 from mclabel.run.desk import Desk, together
 from mclabel.serving.requests import Asked, Limits
@@ -264,7 +272,7 @@ class Rewarder:
         scores, first_error = None, None
         if self._scorer is not None:
             scores = one.scores if one.refused is None else (0.0,) * len(one.ends)
-            low = (i for i, score in enumerate(scores) if score < self.settings.error_below)
+            low = (i for i, score in enumerate(scores) if score < ERROR_BELOW)
             first_error = next(low, None)
         return StepEvidence(
             num_steps=len(one.ends), reward=one.reward, scores=scores, first_error=first_error

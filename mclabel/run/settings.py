@@ -27,19 +27,17 @@ class RayConfig(Settings):
     """Where the engines run."""
 
     address: Annotated[str, _OWN_CLUSTER] = "local"
-    """`local` starts Ray on this machine, `auto` or HOST:PORT joins a cluster, `none` runs in this
-    process. HOST:PORT is taken from the command line only."""
+    """`local` starts Ray here, `auto` or HOST:PORT joins a cluster, `none` runs in this process.
+    HOST:PORT is taken from the command line only."""
     min_engines: int = Field(1, ge=1, le=MAX_COUNT)
     """Engines that must be running before work begins; some may be lost later."""
     max_engines: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Most engines at a time; null takes all the room of the cluster. A number is requested at
-    once, for autoscaling."""
+    """Most engines at a time; null takes all the room of the cluster."""
     wait_s: float = Field(300, ge=0, le=MAX_SECONDS)
     """Seconds to wait for room for `min_engines` before the job fails."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, le=MAX_SECONDS)
     """Seconds without a new token after which an engine is reported as silent, or five times its
-    longest pause so far if that is more. After twice that time it is replaced; with address=none
-    the job ends."""
+    longest pause if that is more. After twice that time it is replaced."""
     num_cpus: float | None = Field(None, ge=0, le=MAX_COUNT)
     """CPUs reserved for each engine or worker; null takes the engine's default."""
     num_gpus: float | None = Field(None, ge=0, le=MAX_COUNT)

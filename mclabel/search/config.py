@@ -36,11 +36,11 @@ class SteeredSettings(SampledSettings):
     step_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in a step; the rest of a longer one is the next step."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
-    """Scorer of the steps sampled so far: `prm` (a PRM, `scorer.prm`), `exact` (the truth, for
-    arith and pyarith only) or `constant` (one score for all)."""
+    """Scorer of the steps sampled so far: `prm`, `exact` (the truth, for arith and pyarith only) or
+    `constant`."""
     choose: Choice = "best"
-    """The result: the solution with the highest score (`best`), or the best one of the answer with
-    the highest sum of scores (`weighted_vote`) or most solutions (`majority`)."""
+    """The result: the solution with the highest score (`best`), or the best of the answer with the
+    highest sum of scores (`weighted_vote`) or most solutions (`majority`)."""
     tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Most tokens sampled for a problem, discarded ones included; `policy.max_tokens` of them are
     kept to complete the best prefix."""

@@ -11,7 +11,7 @@ finished.
 
 Scores are noisy, above all early, and a few overrated particles would soon be the whole population.
 The odds are therefore raised to an exponent in [0, 1], the largest at which the effective sample
-size (sum w)^2 / sum w^2 is at least the share `least_ess` of the particles, as annealing of
+size (sum w)^2 / sum w^2 is at least the share `LEAST_ESS` of the particles, as annealing of
 sequential Monte Carlo does (arXiv 2510.05825 on the same failure).
 
 Departs from the paper further in resampling systematically, with one random number for all
@@ -40,8 +40,7 @@ class WidthSettings(MethodSettings):
     """Settings of the methods that keep one of `width` continuations."""
 
     width: int = Field(4, ge=1, le=MAX_WIDTH)
-    """Continuations of each kept prefix; n / `width` prefixes are kept (arXiv 2408.03314). Must
-    divide `n`."""
+    """Continuations of each kept prefix. For beam and dvts it must divide `n`."""
 
     @rule
     def _width_divides_n(self) -> str | None:
@@ -251,8 +250,8 @@ class RebaseSearch(LevelSearch):
         """Continues every beginning as often as its value deserves."""
 
         temperature: float = Field(0.2, gt=0, le=MAX_AMOUNT)
-        """Temperature of the softmax over scores that distributes continuations: a score higher by
-        this much gets 2.7 times as many (arXiv 2408.00724)."""
+        """Temperature of the softmax over scores that distributes continuations (arXiv
+        2408.00724)."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
         """Split what is missing among all open nodes."""
@@ -287,6 +286,8 @@ def split(total: int, shares: Sequence[float]) -> list[int]:
     return parts
 
 
+LEAST_ESS = 0.5
+"""Least effective sample size, as a fraction of the particles (arXiv 2510.05825)."""
 _LEAST = 1e-7
 """Scores are kept this far from 0 and 1 where their odds are taken, as in the paper's code."""
 _HALVINGS = 50
@@ -298,10 +299,6 @@ class ParticleSearch(LevelSearch):
 
     class Settings(MethodSettings):
         """Keeps a population of beginnings that is resampled by the odds of their scores."""
-
-        least_ess: float = Field(0.5, ge=0, le=1)
-        """Least effective sample size, as a fraction of the particles, to which scores are tempered
-        (arXiv 2510.05825). 0 never tempers (2502.01618); 1 ignores scores."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
         """Begin with a problem; see `SearchMethod`."""
@@ -316,9 +313,7 @@ class ParticleSearch(LevelSearch):
         if not nodes:
             return {}
         counts = [population[node.id] for node in nodes]
-        weights = tempered(
-            [self._log_odds(node) for node in nodes], counts, self.settings.least_ess
-        )
+        weights = tempered([self._log_odds(node) for node in nodes], counts, LEAST_ESS)
         shares = [count * weight for count, weight in zip(counts, weights, strict=True)]
         if not any(node.is_open for node in nodes):
             scale = self.settings.n / math.fsum(shares)

@@ -97,17 +97,14 @@ class MctsSearch(SearchMethod):
         """Grows a tree of steps, by value and by what was little tried, to `n` solutions."""
 
         width: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Continuations sampled when a node is expanded, once. More make a right one likelier."""
+        """Continuations of each kept prefix. For beam and dvts it must divide `n`."""
         c: float = Field(1.25, ge=0, le=MAX_AMOUNT)
-        """Exploration constant of PUCT: weight of rarely visited nodes against those of high value
-        (arXiv 1911.08265)."""
+        """Exploration constant of PUCT: weight of rarely visited nodes (arXiv 1911.08265)."""
         parallel: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Leaves expanded at a time. More keep the engine busier; fewer base each choice on more
-        results."""
+        """Leaves expanded at a time. Fewer base each choice on more results."""
         value: Literal["prm", "rollout", "both"] = "prm"
         """Value of a continuation: its score (`prm`), that of a solution sampled from it
-        (`rollout`; 0 if truncated), or their mean (`both`). Rollouts count towards `n`: take
-        several times `width`."""
+        (`rollout`), or their mean (`both`). Rollouts count towards `n`."""
 
         @rule
         def _not_too_much_is_under_way(self) -> str | None:

@@ -43,14 +43,10 @@ class PrmScorer(StepScorer):
     class Settings(StepScorerSettings, ScorerSettings):
         """A trained PRM."""
 
-        reuse: Annotated[bool, OPERATIONAL] = True
-        """Whether a PRM in this process caches what it computes for a prefix. false is for
-        comparison."""
         cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, le=MAX_COUNT)
-        """Memory in GiB for the cache of `reuse`; the least recently used entries are dropped."""
+        """Memory in GiB for the cache of prefixes; the least recently used are dropped."""
         threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """CPU threads of a PRM in this process, besides the engine's. More than free cores slow
-        both down."""
+        """CPU threads of a PRM in this process, besides the engine's."""
 
     settings: Settings
 
@@ -114,7 +110,7 @@ class PrmScorer(StepScorer):
         threads = None if self.settings.on_gpu else self.settings.threads
         with code_allowed_by(_ALLOWS_CODE):
             self._scorer = scorer = load_scorer(self.settings, threads=threads)
-        if self.settings.reuse and is_incremental(scorer):
+        if is_incremental(scorer):
             self._incremental = IncrementalPRM(
                 scorer, threads=threads, max_bytes=self.settings.cache_gib * GIB
             )

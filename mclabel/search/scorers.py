@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import Field
-
 from mclabel.core.boundary import guarded, miscounted
 from mclabel.core.errors import DataError
 from mclabel.core.records import Chance, Many, Problem, Step
@@ -147,14 +145,9 @@ class ConstantScorer(StepScorer):
     class Settings(StepScorerSettings):
         """One score for every step, at no cost."""
 
-        score: float = Field(0.5, ge=0, le=1)
-        """Score of every step."""
-
-    settings: Settings
-
     async def score(self, beginning: Beginning) -> Scored:
         """The same for every step."""
-        return Scored(scores=(self.settings.score,) * len(beginning.steps))
+        return Scored(scores=(0.5,) * len(beginning.steps))
 
 
 class ExactScorer(StepScorer):

@@ -21,7 +21,7 @@ from mclabel.data.readers.solutions import manifest_bytes, read_selected
 from mclabel.engines.devices import AUTO
 from mclabel.judge.job import RunsHere, ScoreConfig
 from mclabel.prm.scoring import FORMATS, OWN_FORMAT
-from mclabel.prm.scoring.aggregate import Aggregation, aggregate
+from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.items import row_item
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import weights_of
@@ -47,6 +47,8 @@ from mclabel.select.pool import (
 Floats = NDArray[np.float64]
 
 
+AGGREGATION = "min"
+"""How step scores become one for rule=convincing: a solution is as good as its worst step."""
 MAX_EXCLUDED = 1000
 
 
@@ -58,9 +60,8 @@ class SelectConfig(RunsHere):
     out: Annotated[str, OPERATIONAL]
     """Manifest to write: a file that ends in .parquet."""
     rule: str
-    """How the rule's part of the budget is spent. `uniform`: at random. `convincing`: mostly wrong
-    answers with the highest scores. `uncertain`: solutions whose first error the PRM can place
-    least. Or `module:function` of your own (docs/select.md)."""
+    """Rule: `uniform`, `convincing` (mostly wrong answers with high scores), `uncertain` (first
+    error hardest to place) or `module:function` (docs/select.md)."""
     budget: int = Field(ge=1, le=MAX_COUNT)
     """Number of solutions to choose."""
     prm: str | None = None
@@ -68,13 +69,10 @@ class SelectConfig(RunsHere):
     scores: Annotated[str | None, OPERATIONAL] = None
     """Scores of this pool by `mclabel score`, a file or a run, in place of `prm`."""
     uniform_share: float = Field(0.15, ge=0, le=1)
-    """Share of the budget drawn at random (at least one solution unless 0), which makes means over
-    the pool unbiased. rule=uniform draws all."""
+    """Share of the budget drawn at random, which makes means over the pool unbiased."""
     per_problem: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Maximum number of solutions that the rule chooses of one problem. Problems take turns in any
     case."""
-    aggregation: Aggregation = "min"
-    """How step scores become one for rule=convincing: last, min, product, mean, max or log_odds."""
     seed: Seed = 0
     """Seed of the uniform draw and of ties."""
     exclude: list[str] = Field([], max_length=MAX_EXCLUDED)
@@ -287,7 +285,7 @@ def _rank(
     places: dict[str, list[int]] = {}
     for number, one in enumerate(pool.rows):
         places.setdefault(one.text_id, []).append(number)
-    how = partial(aggregate, how=config.aggregation)
+    how = partial(aggregate, how=AGGREGATION)
     num_strange = num_read = 0
     for text, row in _scored_rows(place, how):
         num_read += 1
@@ -373,7 +371,7 @@ def _about(
         "budget": config.budget,
         "uniform_share": config.uniform_share if place is not None else 1.0,
         "per_problem": config.per_problem,
-        "aggregation": config.aggregation if place is not None else None,
+        "aggregation": AGGREGATION if place is not None else None,
         "seed": config.seed,
         "exclude": config.exclude,
         "by_content": bool(len(chosen.certain)),

@@ -202,7 +202,7 @@ def rule_name(consensus: Consensus) -> str:
 
 
 def kept_word(consensus: Consensus) -> str:
-    """Whether the solution's labels are used."""
+    """Whether the solution"""
     return "kept" if consensus.kept else "not kept"
 
 

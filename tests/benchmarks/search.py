@@ -122,7 +122,7 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
     )
     steered = SearchSettings.model_validate({"search": BEAM, "scorer": {"prm": str(prm)}})
     anew = SearchSettings.model_validate(
-        {"search": BEAM, "scorer": {"prm": str(prm), "reuse": False}}
+        {"search": BEAM, "scorer": {"prm": str(prm), "cache_gib": 1e-9}}
     )
     repeats = size.pick(smoke=1, quick=3, full=5)
     with tempfile.TemporaryDirectory() as folder:

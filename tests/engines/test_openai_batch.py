@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mclabel.core.errors import EngineError
-from mclabel.engines import PolicySettings
+from mclabel.engines import PolicySettings, openai_batch
 from mclabel.engines.loading import starting
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.run.shards.store import Store
@@ -24,7 +24,7 @@ from tests.support.openai_server import ANSWER
 async def started(
     server: BatchServer, store: Store | None, **settings: Any
 ) -> AsyncIterator[OpenAIEngine]:
-    own = {"batch_gather_s": 0.05, "batch_poll_s": 0.005, "retry_s": 5.0, **settings}
+    own = {"batch_poll_s": 0.02, "retry_s": 5.0, **settings}
     engine = OpenAIEngine.Settings(endpoints=[server.url], batch=True, **own)
     policy = PolicySettings(model="arith:policy", engine=engine, max_tokens=100)
     found = OpenAIEngine(policy)
@@ -62,14 +62,16 @@ def test_equal_requests_are_asked_once_and_seeds_make_them_differ(tmp_path: Path
     assert len(server.paid) == 3 and set(server.paid.values()) == {1}
 
 
-def test_files_end_at_the_limit_of_bytes(tmp_path: Path) -> None:
+def test_files_end_at_the_limit_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(server: BatchServer) -> None:
-        async with started(server, Store(str(tmp_path)), batch_megabytes=0.0025) as engine:
+        monkeypatch.setattr(openai_batch, "BATCH_BYTES", 2500)
+        async with started(server, Store(str(tmp_path))) as engine:
             await ask(engine, *range(9))
         files = [server.files[one["input_file_id"]] for one in server.batches.values()]
         assert len(files) > 1 and all(len(file) <= 2500 for file in files)
-        async with started(server, Store(str(tmp_path)), batch_megabytes=0.0001) as engine:
-            with pytest.raises(EngineError, match=r"batch_megabytes=0\.0001: a request of"):
+        monkeypatch.setattr(openai_batch, "BATCH_BYTES", 100)
+        async with started(server, Store(str(tmp_path))) as engine:
+            with pytest.raises(EngineError, match="does not fit into the 100 bytes of a batch"):
                 await ask(engine, 10)
 
     with BatchServer() as server:

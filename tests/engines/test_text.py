@@ -153,13 +153,9 @@ def test_a_template_reads_variables_and_a_date_that_does_not_move() -> None:
         return text.decode(text.prompt_ids("2"))
 
     assert prompt() == "01 Jan 2025 2"
-    assert prompt(variables={"enable_thinking": False}, date="2026-11-26") == "26 Nov 2026 False2"
-    default = PolicySettings()
-    dated, varied = {"template_date": "2026-11-26"}, {"template_variables": {"a": 1}}
-    assert PolicySettings(**dated).identity() == {**default.identity(), **dated}
+    assert prompt(variables={"enable_thinking": False}) == "01 Jan 2025 False2"
+    varied = {"template_variables": {"a": 1}}
     assert PolicySettings(**varied).identity() == {"template_variables": [["a", 1]]}
     assert PolicySettings().semantic()["template_variables"] == []
     with pytest.raises(ValidationError, match="messages is set by mclabel itself"):
         PolicySettings(template_variables={"messages": "x"})
-    with pytest.raises(ValidationError, match="must be a date as in 2025-01-31"):
-        PolicySettings(template_date="tomorrow")

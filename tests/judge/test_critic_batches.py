@@ -20,7 +20,7 @@ from tests.support.hosted_server import KEY, HostedServer
 ENGINE = "judge.policy.engine"
 BATCH = (
     f"{ENGINE}.batch=true",
-    *(f"{ENGINE}.batch_gather_s=0.1", f"{ENGINE}.batch_poll_s=0.005", f"{ENGINE}.retry_s=5"),
+    *(f"{ENGINE}.batch_poll_s=0.2", f"{ENGINE}.retry_s=5"),
 )
 ONE_BLOCK = ("block_solutions=24",)
 """All requests come at once, however slow the machine is."""

@@ -98,7 +98,7 @@ Change = Callable[[dict[str, Any]], object]
 @pytest.fixture(params=["false", "true"])
 def way(request: pytest.FixtureRequest) -> list[str]:
     """Settings that ask directly, and those that ask in batches."""
-    batch = [f"{ENGINE}.batch_gather_s=0.1", f"{ENGINE}.batch_poll_s=0.005"]
+    batch = [f"{ENGINE}.batch_poll_s=0.2"]
     return [f"{ENGINE}.batch={request.param}", f"{ENGINE}.retry_s=5", *batch]
 
 
@@ -272,9 +272,9 @@ def test_an_account_that_cannot_pay_stops_the_job_at_once(
 ) -> None:
     """Nothing is waited for, and no opinion is written that would be unknown for it."""
     source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
-    more = (f"{ENGINE}.batch={batch}", f"{ENGINE}.batch_gather_s=0.1")
+    more = (f"{ENGINE}.batch={batch}",)
     with HostedServer(answered) as server:
-        command = hosted(server, source, out, *more, f"{ENGINE}.batch_poll_s=0.005")
+        command = hosted(server, source, out, *more, f"{ENGINE}.batch_poll_s=0.2")
 
         def ask(prompt: str) -> str:
             server.errors.append(error)  # the request after this one

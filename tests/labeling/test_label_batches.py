@@ -24,7 +24,7 @@ def test_fixed_takes_two_batches_and_others_warn(
             settings = [
                 *(f"problems.source={source}", f"out={tmp_path / kind}", "policy.engine=openai"),
                 *(f"policy.engine.endpoints=['{server.url}']", "policy.engine.batch=true"),
-                *("policy.engine.batch_gather_s=0.3", "policy.engine.batch_poll_s=0.005"),
+                "policy.engine.batch_poll_s=0.3",
                 *("policy.max_tokens=100", f"estimator.kind={kind}", "estimator.rollouts=2"),
                 *("solutions.per_problem=1", "block_problems=8", "ray.address=none"),
             ]

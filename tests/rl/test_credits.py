@@ -48,10 +48,8 @@ def test_first_error() -> None:
     share = 0.25
     everywhere = [[(2, -share)], [(1, -share)]]
     assert assigned(group, "first_error") == [[(3, 0.75)], [(2, 0), (4, -share)], *everywhere]
-    rewarded = [[(3, 0.75)], [(2, 0.125), (4, -share)], *everywhere]
-    assert assigned(group, "first_error", before=0.5) == rewarded
     begins_wrong = [one(2, 0, first_error=0), one(2, 1)]
-    assert assigned(begins_wrong, "first_error", before=1) == [[(2, -0.5)], [(2, 0.5)]]
+    assert assigned(begins_wrong, "first_error") == [[(2, -0.5)], [(2, 0.5)]]
 
 
 def test_mc() -> None:
@@ -84,16 +82,16 @@ def test_prm_min() -> None:
     expected = [[(1, 0.5 + first), (2, 0.625 + first), (3, 0.625 + first)]]
     expected += [[(1, 0.25 + second), (2, 0.25 + second)], []]
     assert assigned(group, "prm_min") == expected
-    scores_alone = assigned(group[:2], "prm_min", outcome_weight=0, process_weight=2)
-    assert scores_alone == [[(1, 0.5), (2, 0.75), (3, 0.75)], [(1, -0.5), (2, -0.5)]]
+    weighted = assigned(group[:2], "prm_min", process_weight=2)
+    assert weighted == [[(1, 1), (2, 1.25), (3, 1.25)], [(1, -1), (2, -1)]]
     assert assigned(group[:1], "prm_min") == [[(1, 0), (2, 0), (3, 0)]]
 
 
 def test_prm_delta() -> None:
     group = [one(3, 1, scores=(0.75, 0.5, 1)), one(1, 0, scores=(0.25,))]
     assert assigned(group, "prm_delta") == [[(1, 0.75), (2, 0.25), (3, 1)], [(1, -0.75)]]
-    given = {"start": 0, "clip": 0.25, "outcome_weight": 2, "process_weight": 4}
-    assert assigned(group, "prm_delta", **given) == [[(1, 2), (2, 0), (3, 2)], [(1, 0)]]
+    weighted = assigned(group, "prm_delta", process_weight=4)
+    assert weighted == [[(1, 1.5), (2, -0.5), (3, 2.5)], [(1, -1.5)]]
 
 
 def test_prm_centred() -> None:

@@ -42,8 +42,6 @@ def methods(draw: st.DrawFn) -> Callable[[int], SearchMethod]:
         settings["n"] = settings["width"] * draw(st.integers(1, 4))
     if kind == "rebase":
         settings["temperature"] = draw(st.sampled_from([1e-300, 0.2, 1e9]))
-    if kind == "particle":
-        settings["least_ess"] = draw(st.sampled_from([0.0, 0.5, 1.0]))
     if kind == "mcts":
         settings |= {
             "width": draw(st.integers(1, 5)),
@@ -126,7 +124,6 @@ def solved(kind: str, score: Scorer, **settings: Any) -> float:
         ("dvts", "informative", {}),
         ("rebase", "informative", {}),
         ("particle", "informative", {}),
-        ("particle", "informative", {"least_ess": 0}),
         ("mcts", "informative", {"width": 8}),
         ("mcts", "graded", {"width": 8, "value": "rollout", "n": 16}),
         ("mcts", "graded", {"width": 8, "value": "both", "n": 16}),

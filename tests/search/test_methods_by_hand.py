@@ -198,7 +198,7 @@ def test_enough_particles_stay_in_effect(
 
 
 def test_particles_by_hand() -> None:
-    method = begin("particle", n=4, least_ess=0)
+    method = begin("particle", n=4)
     assert asks(method) == {ROOT: 4}
     # Odds 1 : 1 : 1 : 0, the dead end having none: finished particles keep their place.
     first = [child("a", 0.5), child("a", 0.5), child("b", 0.5, finished=True)]
@@ -215,14 +215,14 @@ def test_particles_by_hand() -> None:
 
 @pytest.mark.parametrize("aggregate", sorted(AGGREGATIONS))
 def test_particles_of_one_step_count_alike_with_any_aggregation(aggregate: str) -> None:
-    method = begin("particle", n=2, least_ess=0, aggregate=aggregate)
+    method = begin("particle", n=2, aggregate=aggregate)
     asks(method)
     asks(method, child("a", 0.8, finished=True), child("b", 0.5, finished=True))
     assert method.result() == pytest.approx({"a": 1.6, "b": 0.4})
 
 
 def test_solutions_count_where_every_particle_left_them() -> None:
-    method = begin("particle", n=2, least_ess=0)
+    method = begin("particle", n=2)
     asks(method)
     asks(method, child("a", 1.0), child("b", 0.0, finished=True))
     asks(method, *[child("a1", 1.0, parent="a", cut=True)] * 2)
@@ -337,7 +337,6 @@ def test_no_more_is_under_way_than_a_problem_may_have() -> None:
     ("kind", "settings"),
     [
         ("rebase", {"temperature": 0}),
-        ("particle", {"least_ess": 1.5}),
         ("mcts", {"c": -1}),
         ("mcts", {"value": "guess"}),
         ("best_of_n", {"n": 0}),

@@ -28,7 +28,6 @@ for _kind in ("beam", "dvts", "mcts"):
     METHODS[_kind]["width"] = near(1, 4, 4_096)
 METHODS["mcts"] |= {"c": near(0, MAX), "parallel": near(1, 4_096)}
 METHODS["rebase"]["temperature"] = near(0, MAX)
-METHODS["particle"]["least_ess"] = near(0, 1)
 KEYS: dict[str, list[Any]] = {
     "n": near(1, 128),
     "seed": near(0, 2**63 - 1),

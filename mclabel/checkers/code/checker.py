@@ -62,12 +62,9 @@ class CodeChecker(Checker):
 
         time_s: float = Field(5.0, gt=0, le=3_600)
         """Seconds that a program may take for all its tests, or for each run if it reads standard
-        input. Waiting for a core does not count."""
+        input."""
         memory_mib: int = Field(512, ge=64, le=1 << 20)
         """Memory of each process of a program, in MiB."""
-        tolerance: float = Field(1e-6, ge=0, lt=1)
-        """Largest difference, absolute or relative, of a number that is no integer from the one
-        in a list of outputs."""
         processes: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
         """Programs that run at once; null for one per core."""
         sandbox: Annotated[
@@ -89,7 +86,6 @@ class CodeChecker(Checker):
         self._limits = Limits(
             time_s=settings.time_s,
             memory_mib=settings.memory_mib,
-            tolerance=settings.tolerance,
         )
         self._num = settings.processes or _num_cores()
         self._pools: dict[int, queue.LifoQueue[Pair]] = {}

@@ -57,6 +57,9 @@ class GoldFails(Exception):
 
 MAX_FILES = 16 << 20
 """Bytes of the only folder that a program can write to, which is in memory."""
+TOLERANCE = 1e-6
+"""Largest difference, absolute or relative, of a number that is no integer from the one in a list
+of outputs: more than rounding makes, less than a wrong formula."""
 MAX_OUTPUT = 1 << 20
 """Bytes of the largest result of a function and of the largest output of a program."""
 
@@ -67,7 +70,6 @@ class Limits:
 
     time_s: float
     memory_mib: int
-    tolerance: float
 
     def job(self) -> dict[str, Any]:
         """As a box takes them."""
@@ -165,7 +167,7 @@ class Pair:
             if ended["why"] or ended["status"] != 0:
                 return _named(raised) if raised and not ended["why"] else _reason(ended)
             printed = output.decode("utf-8", "replace")
-            if not _prints_alike(printed, wanted, self._limits.tolerance):
+            if not _prints_alike(printed, wanted, TOLERANCE):
                 return f"test_failed:{index}"
         return PASSED
 
@@ -214,7 +216,7 @@ class Pair:
             "own_modules": gold.own_modules,
             "calls": gold.calls,
             "is_wrapped": gold.is_wrapped,
-            "tolerance": self._limits.tolerance,
+            "tolerance": TOLERANCE,
         }
 
     def _job(self, place: str, kind: str, **content: Any) -> _Job:

@@ -52,7 +52,7 @@ class LabeledTexts:
     prediction: str | None = None
     """The solution's answer; None if the format does not have it."""
     right: bool | None = None
-    """Whether the solution's answer is right; None if the format does not have it."""
+    """Whether the solution"""
     extra: tuple[tuple[str, str], ...] = ()
     """Other fields of the format that are kept: name and text."""
     id: str = ""

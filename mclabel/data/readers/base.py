@@ -40,7 +40,7 @@ class ReaderSettings(ComponentSettings):
     `module:function` (a reader of your own). A file is .jsonl, .json, .parquet or .csv, or its
     URL."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Maximum number of problems to read; null reads all."""
+    """Maximum number of problems; null reads all, but generated problems need a number."""
 
     @property
     def place(self) -> str:
@@ -57,9 +57,8 @@ class RowSettings(ReaderSettings):
     """Column of the problem, a text or a list with one chat message; null takes the first of
     `problem`, `question`, `prompt` and `text`."""
     answer_column: str | None = None
-    r"""Column of the gold answer; null takes the first of `answer`, `final_answer`, `solution` and
-    `reward_model`. Of a text with a `\boxed{}`, `####` or `Answer:` answer, that is the gold
-    (docs/answers.md)."""
+    """Column of the gold answer; null takes the first of `answer`, `final_answer`, `solution` and
+    `reward_model`."""
 
 
 class Reader(Protocol):

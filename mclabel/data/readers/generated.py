@@ -38,17 +38,16 @@ class ArithReader:
         limit: Annotated[
             int | None, at_most(MAX_ARITH, "problems of arith are generated into memory")
         ] = Field(None, ge=1)
-        """Number of problems to generate; required."""
+        """Maximum number of problems; null reads all, but generated problems need a number."""
         split: Split = "test"
-        """Split to generate from. No problem is in two."""
+        """Split of the problems; no generated problem is in two."""
         families: list[str] | None = None
         """Problem families; null takes those that the bundled policy was trained on."""
         seed: Seed = 0
         """Random seed of the generated problems."""
 
         num_steps: tuple[NumSteps, NumSteps] = (MIN_STEPS, MAX_STEPS)
-        """Fewest and most steps of a reference solution (1 to 10), without its last line. Bundled
-        policies were trained on 3 to 8, `arith:reflective` on 6 to 10."""
+        """Fewest and most steps of a reference solution (1 to 10), without its last line."""
 
         @rule
         def _numbers_of_steps_can_be_told(self) -> str | None:
@@ -115,7 +114,7 @@ class PyArithReader(ArithReader):
         limit: Annotated[
             int | None, at_most(MAX_PYARITH, "problems of pyarith are generated into memory")
         ] = Field(None, ge=1)
-        """Number of problems to generate; required."""
+        """Maximum number of problems; null reads all, but generated problems need a number."""
 
     _generate = staticmethod(generate_functions)
 
@@ -130,9 +129,9 @@ class WordsReader:
         limit: Annotated[
             int | None, at_most(MAX_WORDS, "the templates of words have few problems that differ")
         ] = Field(None, ge=1)
-        """Number of problems to generate; required."""
+        """Maximum number of problems; null reads all, but generated problems need a number."""
         split: Literal["train", "test"] = "test"
-        """`train`: templates that smollm2:words was trained on; `test`: others."""
+        """Split of the problems; no generated problem is in two."""
         seed: Seed = 0
         """Random seed of the generated problems."""
 

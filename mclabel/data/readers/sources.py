@@ -45,7 +45,7 @@ class HubReader:
         """A Hugging Face data set, `hf:NAME` or `hf:FOLDER`."""
 
         split: str = "test"
-        """Split of the dataset."""
+        """Split of the problems; no generated problem is in two."""
         subset: str | None = None
         """Subset of the dataset (its configuration on the hub), if it has several."""
 

@@ -41,12 +41,8 @@ class BestOfNConfig(Settings):
     run: str | None = None
     """Run of `mclabel label`, or `out` of an earlier best-of-N, whose solutions are used; null
     samples new ones."""
-    group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
-    """Metadata fields of the problems by which results are grouped. Fields that no problem has are
-    ignored."""
     scorers: dict[str, str | ScorerSettings] = Field({})
-    """PRMs and ORMs to compare, as NAME: FOLDER, or in a format other than `mclabel` as NAME: {prm:
-    FOLDER, format: qwen}, with the keys of a scorer."""
+    """PRMs and ORMs to compare, as NAME: FOLDER, or NAME: {prm: FOLDER, format: qwen}."""
     likelihood: dict[str, str] = Field({})
     """Language models whose likelihood of a solution is its score, as NAME: MODEL."""
     references: list[str] = Field([])

@@ -23,6 +23,7 @@ from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.figures import best_of_n as measure
 from mclabel.evaluate.best_of_n.scores import ScoreCache
 from mclabel.evaluate.best_of_n.show import curves_plot
+from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import OutcomeEstimator
 from mclabel.labeling.job import label
@@ -327,7 +328,7 @@ def _scored(
                 right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
                 scores={name: tuple(values[part_of]) for name, values in scores.items()},
                 weights={name: tuple(values[part_of]) for name, values in weights.items()},
-                groups={k: problem.meta[k] for k in config.group_by if k in problem.meta},
+                groups={k: problem.meta[k] for k in GROUP_KEYS if k in problem.meta},
             )
         )
     return samples, len(unscored)

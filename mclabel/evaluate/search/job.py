@@ -24,9 +24,9 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.settings import Chosen, at_most, rule
 from mclabel.data.readers.problems import read_problems
 from mclabel.domains.registry import carries_truth
+from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.evaluate.search.figures import SearchComparison, SearchRun, compare_searches, row_name
 from mclabel.evaluate.search.show import search_plot
-from mclabel.prm.scoring.aggregate import Aggregation
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.run.outputs import RUN, SEARCH_EVAL, check_places
 from mclabel.run.shards.store import Store
@@ -62,15 +62,9 @@ class SearchEvalConfig(SharedSearchConfig):
     ] = Field([4, 16, 64], min_length=1)
     """Values of N for best-of-N, the reference, in rising order. The largest number is sampled
     regardless of `tokens`."""
-    aggregate: Aggregation = "last"
-    """How best-of-N makes one of a solution's step scores: `last`, `min`, `product`, `mean`, `max`
-    or `log_odds`."""
     oracle: bool = False
     """Whether to run every method also with the scorer `exact`, which never errs. Needs problems of
     arith or pyarith."""
-    group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
-    """Metadata fields of the problems by which results are grouped. Fields that no problem has are
-    ignored."""
 
     @rule
     def _names_are_folders(self) -> str | None:
@@ -143,7 +137,7 @@ def eval_search(
         )
     runs = [_only(run, kept) for run in runs]
     result = compare_searches(
-        runs[:-1], runs[-1], config.best_of_n, group_by=config.group_by, seed=config.seed
+        runs[:-1], runs[-1], config.best_of_n, group_by=GROUP_KEYS, seed=config.seed
     )
     report = SearchEvalReport(result=result, num_left_out=num_left_out)
     out = Path(config.out)
@@ -181,7 +175,7 @@ def _plans(config: SearchEvalConfig) -> Iterator[_Plan]:
         found = _config(config, f"{out}/oracle/{name}", method, scorer=ExactScorer.Settings())
         yield _Plan(name=name, config=found, is_oracle=True)
     most = BestOfNSearch.Settings.model_validate(
-        {"kind": REFERENCE, "n": config.best_of_n[-1], "aggregate": config.aggregate}
+        {"kind": REFERENCE, "n": config.best_of_n[-1], "aggregate": "last"}
     )
     whole = _config(config, f"{out}/{REFERENCE}", most)
     yield _Plan(name=REFERENCE, config=whole.model_copy(update={"tokens": None}))

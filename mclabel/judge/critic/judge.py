@@ -58,8 +58,7 @@ class CriticSettings(Settings):
     """A built-in prompt (`processbench`, `lessons`, `step_verdicts`, `thinkprm`), or a template
     with {problem}, {steps} and, with `use_reference`, {reference}."""
     parser: Annotated[str, OneOf(tuple(FIRST_INDEX))] | None = None
-    """Built-in prompt whose answer format and step marks a template of your own uses; such a
-    template needs it."""
+    """Built-in prompt whose answer format and step marks a template of your own uses."""
     use_reference: bool = False
     """Whether the critic sees the problem's reference solution or answer."""
     least_votes: int = Field(3, ge=1, le=MAX_VOTES)

@@ -31,11 +31,9 @@ class ExampleSettings(Settings):
     """Which labelled solutions are trained on, and what is learned from them."""
 
     target: Annotated[str, Named("targets")] = "hard"
-    """What is learned for each step. `hard`: the policy can still reach the right answer. `soft`:
-    the value. `posterior`: the probability that no step so far is wrong. `advantage`:
-    (1 + V(t) - V(t-1)) / 2. `neutral`: wrong, neutral or sound (head=token).
-    `states`: docs/traces.md. `outcome`, `outcome_steps`: the final answer is right, at the last or
-    every step (an ORM). `exact`: the truth, for arith and pyarith. Or `module:function`."""
+    """Target of each step: `hard`, `soft` (the value), `posterior`, `advantage`, `neutral`,
+    `states`, `outcome` or `outcome_steps` (an ORM), `exact` (arith and pyarith only) or
+    `module:function` (docs/training.md)."""
     weights: Annotated[str, Named("weights")] = "equal"
     """Weight of each step in the loss. `equal`, `rollouts` (their number), `interval` (1 minus the
     interval's width), or `module:function`."""
@@ -46,8 +44,7 @@ class ExampleSettings(Settings):
     validation: float = Field(0.1, ge=0, lt=1)
     """Fraction of the problems held out for validation, by a hash of their text."""
     evaluation: Annotated[list[str], OPERATIONAL] = Field([])
-    """Runs of `mclabel label`, or files with a column `problem`, whose problems (by text) are left
-    out. They must not change when resumed."""
+    """Runs of `mclabel label`, or files with a column `problem`, whose problems are left out."""
 
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop at the first solution or row that cannot be used. If false, it is left out and

@@ -230,7 +230,7 @@ class Example:
     weights: tuple[float, ...]
     """One per step, >= 0."""
     right: bool | None
-    """Whether the solution's answer is right; None where that is not known."""
+    """Whether the solution"""
 
 
 class PackedExamples(Sequence[Example]):

@@ -64,18 +64,17 @@ class ModelSettings(Settings):
     trust_remote_code: TrustsCode = False
     """Whether Python code that comes with the base may run. Taken from the command line only."""
     head: HeadName = "token"
-    """`token`: a token classifier, the usual PRM. `likelihood`: also receives the base's likelihood
-    of each step's tokens, which is better for small bases."""
+    """`token`: a token classifier. `likelihood`: also receives the base's likelihood of each step,
+    which is better for small bases."""
     states: bool | None = None
-    """Whether head=likelihood receives hidden states, too, which need many labels with a frozen
-    base. null: if the base is trained."""
+    """Whether head=likelihood receives hidden states, too. null: if the base is trained."""
     lora_rank: int | None = Field(None, ge=1, le=65_536)
     """Rank of LoRA adapters, trained in place of the base's weights at `backbone_lr`."""
     lora_alpha: int = Field(32, gt=0, le=MAX_COUNT)
     """LoRA output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Data type of the base's weights; adapters and head are float32. `auto`: bfloat16 for a frozen
-    base on a GPU that has it, else float32."""
+    """Data type of the base's weights. `auto`: bfloat16 for a frozen base on a GPU that has it,
+    else float32."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
     """Whether to recompute activations for the gradients, which saves memory and takes longer."""
 

@@ -27,17 +27,14 @@ class LayoutSettings(Settings):
     """
 
     separator: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)] | None = None
-    """Text after each step, at which its score is read; rlhflow has none. null: a line break for
-    trl, `ки` for math-shepherd, `<extra_0>` for qwen."""
+    """Text after each step, at which its score is read. null: that of the format."""
     numbering: bool | None = None
     """Whether "Step k: " is put before steps without numbers. null: for math-shepherd only."""
     split: Split | None = None
-    """Where steps end in a solution given as one text. null: `paragraph` for qwen, rlhflow and a
-    trl separator with a blank line; else `line`."""
+    """Where steps end in a solution given as one text. null: that of the format."""
     classes: tuple[str, str] | None = None
-    """The good and the bad class, whose probabilities give the score: tokens for math-shepherd and
-    rlhflow, indices or label names for trl and qwen. null: + and -; for trl and qwen what the names
-    in `id2label` say, else 1 and 0."""
+    """The good and the bad class: tokens for math-shepherd and rlhflow, indices or label names for
+    trl and qwen. null: + and -; for trl and qwen those of `id2label`, else 1 and 0."""
 
 
 LAYOUTS: Mapping[str, LayoutSettings] = {

@@ -55,16 +55,16 @@ class VerifierPolicySettings(PolicySettings):
     """Nucleus sampling: the smallest set of tokens with at least this total probability. 1 samples
     from all."""
     max_tokens: int = Field(4_096, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a chain (with template=genprm in the analysis of a step). A chain
-    that is cut is sampled once more with twice as many, and is unknown if cut again."""
+    """Maximum number of tokens in a chain. A chain that is cut is sampled once more with twice as
+    many."""
 
 
 class GenerativeSettings(Settings):
     """How a generative PRM verifies a solution, and how its verdict is read."""
 
     template: str = Field("thinkprm", min_length=1)
-    r"""`thinkprm` or `genprm`, asked as their authors do, or a text with {problem} and {steps} that
-    asks for \boxed{correct} or \boxed{incorrect} for every step."""
+    r"""`thinkprm`, `genprm`, or a text with {problem} and {steps} that asks for \boxed{correct} or
+    \boxed{incorrect} for every step."""
     least_chains: int = Field(4, ge=1, le=MAX_CHAINS)
     """Minimum number of finished chains for a solution. If all agree on the first error, no more
     are sampled."""
@@ -73,8 +73,8 @@ class GenerativeSettings(Settings):
     ] = Field(4, ge=1)
     """Maximum number of chains for a solution whose chains disagree."""
     read: Literal["token", "text"] = "token"
-    """`token`: a verdict is the probability of its token where the engine gives it, else its word.
-    `text`: always its word."""
+    """`token`: a verdict is the probability of its token, else its word. `text`: always its
+    word."""
     policy: VerifierPolicySettings = VerifierPolicySettings()
     """How the model is run and sampled. The model itself is named by `prm`."""
 

@@ -79,10 +79,8 @@ class TrainerSettings(Settings):
     head_lr: float = Field(1e-3, gt=0, le=MAX_AMOUNT)
     """Learning rate of the head."""
     warmup: float = Field(0.05, ge=0, lt=1)
-    """Fraction of the optimizer steps in which learning rates rise from 0. They then fall linearly
-    to 0."""
-    weight_decay: float = Field(0.0, ge=0, le=MAX_AMOUNT)
-    """Weight decay of AdamW."""
+    """Fraction of the optimizer steps in which learning rates rise; they then fall linearly to
+    0."""
     bf16: bool | None = None
     """Whether to compute in bfloat16 mixed precision; the weights keep their `dtype`. null: on a
     GPU that has it."""
@@ -93,8 +91,8 @@ class TrainerSettings(Settings):
     eval_steps: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_TOKENS)
     """Optimizer steps between two validations; null validates after every epoch."""
     patience: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Validations in a row without a lower loss after which training stops with the best weights.
-    null never stops early."""
+    """Validations in a row without a lower loss after which training stops with the best
+    weights."""
     report_to: ReportTo = Field([])
     """Trackers of losses and metrics, besides `log.jsonl`; each needs its own package."""
 

@@ -115,7 +115,7 @@ def train_step_model(
         args=trainer_arguments(model, checkpoints, settings, num_steps),
         train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
         data_collator=collate,
-        optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
+        optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0),
         callbacks=[Report(out / "log.jsonl", on_progress)],
     )
     trainer.remove_callback(PrinterCallback)

@@ -11,7 +11,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Problem, Solution
 from mclabel.rl.client import spread, unfit
 from mclabel.rl.config import RLSettings
-from mclabel.rl.credits import CheckedCredit, Segment, StepEvidence
+from mclabel.rl.credits import ERROR_BELOW, CheckedCredit, Segment, StepEvidence
 from mclabel.rl.groups import Group, reward_of
 from mclabel.rl.values import GroupValues, SolutionValues
 
@@ -154,7 +154,7 @@ class Crediting:
                 found.append(None)
                 continue
             own = scores.get(number, ())
-            first = next((i for i, s in enumerate(own) if s < self._settings.error_below), None)
+            first = next((i for i, s in enumerate(own) if s < ERROR_BELOW), None)
             found.append(replace(one, scores=tuple(own), first_error=first))
         return found
 

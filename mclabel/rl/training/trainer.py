@@ -51,6 +51,8 @@ from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, whole_weights
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
 from mclabel.run.trainings import CHECKPOINTS, mark_finished, step_of
 
+MAX_GRAD_NORM = 1.0
+"""Gradients with a larger norm are scaled down to it, as is usual for language models."""
 KEPT_FIGURES = ("loss", "grad_norm", "kl", "entropy")
 """Of TRL's own figures, those that the log has."""
 
@@ -132,7 +134,7 @@ def arguments(training: Training) -> GRPOConfig:
         top_k=policy.top_k,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant",
-        max_grad_norm=settings.max_grad_norm,
+        max_grad_norm=MAX_GRAD_NORM,
         beta=settings.beta,
         loss_type="dr_grpo",
         scale_rewards="none",
@@ -182,8 +184,8 @@ class _Watch(TrainerCallback):
         for name, value in kept.items():
             if not math.isfinite(value):
                 raise TrainingError(
-                    f"step {state.global_step}: {name} is {value}. Lower learning_rate, or "
-                    "max_grad_norm, and start again from an earlier checkpoint"
+                    f"step {state.global_step}: {name} is {value}. Lower learning_rate, "
+                    "and start again from an earlier checkpoint"
                 )
         figures = {"step": state.global_step, **kept, **self._training.rollouts.figures}
         path = self._training.out / LOG
