@@ -95,7 +95,7 @@ def find_boxes(text: str) -> list[Box] | None:
         may_deny = before[-2:] in _ENDS_BEFORE
         if may_deny and before.endswith(_MENTIONED_BEFORE):
             mentioned.insert(0, box)
-        elif not (may_deny and before.endswith(_DENIED_BEFORE) or _is_retracted(text, box[1])):
+        elif not ((may_deny and before.endswith(_DENIED_BEFORE)) or _is_retracted(text, box[1])):
             found.insert(0, box)
             low = max(0, match.start() - _MAX_DISTANCE)
     if found or mentioned:
