@@ -242,7 +242,7 @@ _ENGLISH = (" the ", "The ", "Therefore", " are ")
 
 
 def _needs_all_keywords(text: str) -> bool:
-    """Whether a text may hold more than the ASCII keywords, which English ones with signs do not."""
+    """Whether a text may hold others than the ASCII keywords; English with `≤` or `π` does not."""
     return not text.isascii() and (
         "olution" in text or _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
     )
