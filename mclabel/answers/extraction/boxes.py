@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
-from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
+from mclabel.answers.extraction.doubts import DENIED_BEFORE, is_denied_behind
 
 _BOX = re.compile(
     r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
@@ -34,10 +34,12 @@ _RETRACTED_AFTER = re.compile(
 _DENIED_BEFORE = (
     " not", "isn't", "isn’t", "cannot be", "can't be", "can’t be", "anything but", "other than",
     "answer is at least", "answer is at most", "answer is less than", "answer is more than",
-    "answer is greater than", "wrong answer was",
+    "answer is greater than", "wrong answer was", *DENIED_BEFORE,
 )  # fmt: skip
 _AROUND = " \n$:：(\\*"
 _MENTIONED_BEFORE = ("instead of", "rather than", "earlier", "previously", "wrote")
+_ENDS_BEFORE = frozenset(words[-2:] for words in (*_DENIED_BEFORE, *_MENTIONED_BEFORE))
+"""Last two characters of words before a box that say that it is not the answer."""
 _MAX_BOX = 5_000
 """Characters in one; a longer one counts as never closed."""
 _MAX_BOXES = 40
@@ -71,10 +73,12 @@ def find_boxes(text: str) -> list[Box] | None:
     found: list[Box] = []
     mentioned: list[Box] = []
     last_open = None
-    for match in islice(_starts(text), _MAX_BOXES):
-        if found and found[0][0] - match.start() > _MAX_DISTANCE:
+    low, end_of_rest = 0, len(text)
+    for _ in range(_MAX_BOXES):
+        match = _start_before(text, low, end_of_rest)
+        if match is None:
             break
-        start = match.end()
+        start, end_of_rest = match.end(), match.start()
         if text[start] == "{":
             end = _closing_brace(text, start)
             is_last = not (found or mentioned or last_open)
@@ -88,10 +92,12 @@ def find_boxes(text: str) -> list[Box] | None:
             last_open = last_open or match
             continue
         before = " " + text[max(0, match.start() - 40) : match.start()].rstrip(_AROUND).lower()
-        if before.endswith(_MENTIONED_BEFORE):
+        may_deny = before[-2:] in _ENDS_BEFORE
+        if may_deny and before.endswith(_MENTIONED_BEFORE):
             mentioned.insert(0, box)
-        elif not _is_denied(text, before, box[1]):
+        elif not ((may_deny and before.endswith(_DENIED_BEFORE)) or _is_retracted(text, box[1])):
             found.insert(0, box)
+            low = max(0, match.start() - _MAX_DISTANCE)
     if found or mentioned:
         return found or mentioned
     if last_open is not None:
@@ -100,10 +106,8 @@ def find_boxes(text: str) -> list[Box] | None:
     return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
 
 
-def _is_denied(text: str, before: str, end: int) -> bool:
-    """Whether the words before a box or those behind its end say that it is not the answer."""
-    if before.endswith(_DENIED_BEFORE) or is_denied_before(before):
-        return True
+def _is_retracted(text: str, end: int) -> bool:
+    """Whether the words behind the end of a box say that it is not the answer."""
     if len(text) - end > _MIN_RETRACTION and _RETRACTED_AFTER.match(text, end):
         return True
     return not text.isascii() and is_denied_behind(text, end)
@@ -215,17 +219,26 @@ _SIGN_ENDS = ("-", "−", "m")
 
 
 def _starts(text: str) -> Iterator[re.Match[str]]:
-    """Yield where boxes open, from the last to the first.
+    """Yield where boxes open, from the last to the first."""
+    match = _start_before(text, 0, len(text))
+    while match:
+        yield match
+        match = _start_before(text, 0, match.start())
+
+
+def _start_before(text: str, low: int, high: int) -> re.Match[str] | None:
+    """Find the last box that opens between two places.
 
     Searching backwards is the cheaper way by far, since answers stand at the end.
     """
-    place = text.rfind("box")
+    place = text.rfind("box", low, high)
     while place >= 0:
-        command = text.rfind("\\", max(0, place - _MAX_NAME), place)
+        command = text.rfind("\\", max(low, place - _MAX_NAME), place)
         match = _BOX.match(text, command if command >= 0 else place)
         if match:
-            yield match
-        place = text.rfind("box", 0, place)
+            return match
+        place = text.rfind("box", low, place)
+    return None
 
 
 _MAX_NAME = len("\\frame")

@@ -29,12 +29,12 @@ from mclabel.answers.extraction.boxes import find_boxes, join_boxes
 from mclabel.answers.extraction.conclusions import (
     chosen_letter,
     closing_pair,
-    refuses,
     restated,
     whole_answer,
 )
 from mclabel.answers.extraction.doubts import (
     breaks_off,
+    refuses,
     tail_words,
     taken_back,
     takes_back_last_number,
@@ -61,9 +61,9 @@ _RUN_ON = re.compile(
     r"\n[ \t]{0,8}#{1,6}[ \t]{0,8}(?:Problem|Question|Instruction)\b"
 )
 _TURN = re.compile(r"(?<=\S)\s{0,8}<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|user)\|>")
-_RUN_ON_MARKS = (
-    "Problem", "Q", "Exercise", "User", "Human", "Inst", "INST", "<|", "</s>",
-)  # fmt: skip
+_RUN_ON_MARKS = tuple(
+    (mark[0], mark) for mark in "Problem Q Exercise User Human Inst INST <| </s>".split()
+)
 """Cheap to look for; without any of them there is no run-on."""
 _ANSWER_MARKS = ("boxed", "nswer", "####")
 _CORRECTIONS = (
@@ -209,7 +209,7 @@ def _find(text: str) -> Found | None:
     )
     if answer is not None:
         return Found(answer)
-    if NAMES_CLAIM.search(sentence) and read_truth(sentence) is not None:
+    if read_truth(sentence) is not None and NAMES_CLAIM.search(sentence):
         return Found(sentence)
     if denies(sentence):
         return None
@@ -291,7 +291,7 @@ _CLAUSE_END = re.compile(r"[.!?:;\n]|, so\b")
 def _corrected(rest: str) -> str | None:
     """The answer that what follows a box corrects it to; None if it does not."""
     lower = rest.lower()
-    if not any(word in lower for word in _CORRECTIONS):
+    if not any(map(lower.__contains__, _CORRECTIONS)):
         return None
     return after_phrase(rest) or restated(rest)
 
@@ -367,10 +367,10 @@ _MAX_HASH_LINE = 100
 def _without_run_on(text: str) -> str:
     """The text up to where it begins another problem, if it gave an answer before that."""
     last = -1
-    for mark in _RUN_ON_MARKS:
+    for letter, mark in _RUN_ON_MARKS:
         # Whether one character occurs is known in a tenth of the time, and backwards is faster.
-        if mark[0] in text:
-            last = max(last, text.rfind(mark))
+        if letter in text and (place := text.rfind(mark)) > last:
+            last = place
     if last < 0:
         return text
     first = min([place for mark in _ANSWER_MARKS if (place := text.find(mark)) >= 0], default=last)
