@@ -48,7 +48,6 @@ JUDGED, FEW_SHOT = "judged_smollm2_plain.jsonl", "smollm2_plain_few_shot.jsonl"
 COPIES = {"arith": 1, "plain": 3}
 """Times that the choosing half of a set counts, so that both sets weigh about the same."""
 FIT_ROUNDS = 3
-POSTERIOR = PosteriorEstimator.Settings()
 RULES: Mapping[str, Callable[[int], int]] = {
     "wrong answer: the first step": lambda steps: 0,
     "wrong answer: the second step": lambda steps: min(1, steps - 1),
@@ -80,18 +79,20 @@ def main() -> None:
     if not (DATA / JUDGED).is_file():
         not_run(f"{DATA / JUDGED} is not there. Name its folder in MCLABEL_TEST_DATA")
     size: BenchmarkSize = args.size
+    rollouts = size.pick(smoke=2, quick=8, full=16)
     with tempfile.TemporaryDirectory() as scratch:
-        sets = make_sets(args.out or Path(scratch), size)
-    choosing = {name: cases[::2] for name, cases in sets.items()}
-    priors = fit_starting_priors(choosing)
+        sets = make_sets(args.out or Path(scratch), size, rollouts)
+    settings = PosteriorEstimator.Settings(rollouts=rollouts)
+    priors = fit_starting_priors({name: cases[::2] for name, cases in sets.items()}, settings)
     if args.write:
         args.write.write_text(rounded(priors).to_json() + "\n", encoding="utf-8")
-    finish({"sets": {name: measured(cases[1::2], priors) for name, cases in sets.items()}})
+    finish(
+        {"sets": {name: measured(cases[1::2], priors, settings) for name, cases in sets.items()}}
+    )
 
 
-def make_sets(out: Path, size: BenchmarkSize) -> dict[str, list[Case]]:
+def make_sets(out: Path, size: BenchmarkSize, rollouts: int) -> dict[str, list[Case]]:
     """Sample the pools, as far as that is not done yet, and read their cases."""
-    rollouts = size.pick(smoke=2, quick=8, full=16)
     count = size.pick(smoke=2, quick=40, full=100)
     arith = load_pool([make_pool(out, "validation", count, rollouts)])
     rows = [json.loads(line) for line in (DATA / JUDGED).read_text("utf-8").splitlines()]
@@ -129,7 +130,9 @@ def make_sets(out: Path, size: BenchmarkSize) -> dict[str, list[Case]]:
     return {"arith": arith, "plain": read_pool(Store(str(work / "pool")), truth.of)}
 
 
-def fit_starting_priors(choosing: Mapping[str, Sequence[Case]]) -> Priors:
+def fit_starting_priors(
+    choosing: Mapping[str, Sequence[Case]], settings: PosteriorEstimator.Settings
+) -> Priors:
     """Fit pooled priors to choosing halves, without their truth."""
     cases = [
         replace(case, id=f"{name}-{copy}-{case.id}")
@@ -144,7 +147,7 @@ def fit_starting_priors(choosing: Mapping[str, Sequence[Case]]) -> Priors:
         def keep(case: Case, checked: Any, done: Replay, to: Any = evidence) -> None:
             to.setdefault(case.answer_class, []).append(checked.estimators[0].evidence())
 
-        point = Point(name="", settings=POSTERIOR, label="", knowledge=priors)
+        point = Point(name="", settings=settings, label="", knowledge=priors)
         measure(point.make, cases, on_done=keep)
         priors = fit_readings(evidence, start=wide_priors())
     return priors
@@ -170,19 +173,25 @@ def _four_digits(numbers_: Any) -> Any:
     return float(f"{numbers_:.4g}")
 
 
-def measured(cases: Sequence[Case], start: Priors) -> dict[str, dict[str, Any]]:
+def measured(
+    cases: Sequence[Case], start: Priors, settings: PosteriorEstimator.Settings
+) -> dict[str, dict[str, Any]]:
     """Figures of every estimator on the cases of a testing half."""
     rules = {name: rule_rows(cases, rule) for name, rule in RULES.items()}
     best = max(rules, key=lambda name: sum(row.right for row in rules[name]))
     found = {f"rule: {best}": figures(rules[best], 0, len(cases))}
     points = {
-        "fixed 4": Point(name="", label="", settings=FixedEstimator.Settings(rollouts=4)),
-        "fixed 16": Point(name="", label="", settings=FixedEstimator.Settings(rollouts=16)),
+        **{
+            f"fixed {count}": Point(
+                name="", label="", settings=FixedEstimator.Settings(rollouts=count)
+            )
+            for count in sorted({min(4, settings.rollouts), settings.rollouts})
+        },
         "posterior, first problems": Point(
-            name="", label="", settings=POSTERIOR, knowledge=rounded(start)
+            name="", label="", settings=settings, knowledge=rounded(start)
         ),
         "posterior": Point(
-            name="", label="", settings=POSTERIOR, knowledge=learned(cases, POSTERIOR)
+            name="", label="", settings=settings, knowledge=learned(cases, settings)
         ),
     }
     for name, point in points.items():

@@ -80,6 +80,18 @@ def test_an_input_that_is_mostly_of_no_use_is_warned_of(tmp_path: Path) -> None:
     assert "the checker understands less than half of the golds" in said["WARNING"]
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that takes no files")
+def test_an_output_that_cannot_be_written_stops_plan_and_job(tmp_path: Path) -> None:
+    job = ["label", str(write_config(tmp_path)), "problems.limit=1", "policy.engine=scripted"]
+    job += ["ray.address=none", "out=/proc/mclabel-run"]
+    for more in (["--dry-run"], []):
+        result = CliRunner().invoke(main, [*job, *more])
+        assert result.exit_code == 2, result.output
+        refused = "out=/proc/mclabel-run: cannot be written (", "/proc: is not writable"
+        assert any(reason in result.output for reason in refused)  # the latter not of root
+    assert not list(tmp_path.glob(".*.partial"))
+
+
 @pytest.mark.parametrize(
     ("override", "reason"),
     [

@@ -1,10 +1,10 @@
 """Fits the knowledge of a run to its finished problems.
 
-A run begins with wide priors, or with knowledge that an earlier run has fitted. The evidence of a
-pilot gives the first fit, which is repeated each time the evidence has grown by half. Learners of
-one run, on other engines or before an interruption, share their knowledge through the run's store.
-A learner adopts knowledge that was fitted to more solutions than its own, and then needs no pilot.
-A label records the id of the knowledge that it rests on.
+A run begins with knowledge that ships with the package or that an earlier run has fitted. The
+evidence of a pilot gives the first fit, which is repeated each time the evidence has grown by half.
+Learners of one run, on other engines or before an interruption, share their knowledge through the
+run's store. A learner adopts knowledge that was fitted to more solutions than its own, and then
+needs no pilot. A label records the id of the knowledge that it rests on.
 """
 
 from __future__ import annotations

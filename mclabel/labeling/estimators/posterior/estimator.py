@@ -122,7 +122,7 @@ class PosteriorEstimator(Estimator):
         Args:
             settings: of the estimator.
             problem: with the paths of its solutions.
-            priors: priors of the run; None takes those that every run starts from.
+            priors: priors of the run; None takes those that a run begins with.
             min_gain_per_token: in place of the settings'.
         """
         self._paths, self._completers = problem.paths, problem.completers

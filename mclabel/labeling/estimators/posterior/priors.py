@@ -4,8 +4,8 @@ A prefix with r steps to go is in a state: sound or not, and a value on a grid. 
 states follow each other along a solution, how it ends, and how often other samples take the same
 step. They are fitted without truth on the evidence of finished problems
 (`mclabel.labeling.estimators.posterior.fit`), one set an answer class, since yes/no answers are
-reached by luck and free-form ones are not. A run begins with `starting_priors`, which were fitted
-to problems of several kinds, and replaces them by its own as its evidence grows.
+reached by luck and free-form ones are not. A run with one completer begins with `starting_priors`,
+which were fitted to problems of two kinds, and replaces them by its own as its evidence grows.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def _listed(array: Floats) -> Any:
 
 @lru_cache(maxsize=1)
 def starting_priors() -> Priors:
-    """Read the priors that every run begins with.
+    """Read the priors that a run with one completer begins with.
 
     They were fitted without truth to choosing halves of the problems of `arith` and of plain
     SmolLM2 on word problems (`tests/benchmarks/starting_priors.py`, which writes the file).

@@ -137,7 +137,7 @@ class TraceEstimator(Estimator):
         return TraceRates.from_json(content)
 
     def wanted(self) -> Sequence[int | Probe]:
-        """Nothing: it labels from what is on record."""
+        """Return no requests: the labels rest on rollouts that are on record."""
         return ()
 
     def record(self, rollout: RecordedRollout) -> None:
