@@ -20,6 +20,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+END_TOKENS = (
+    *("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>"),
+    *("<end_of_turn>", "<eos>", "<|end|>", "<|return|>"),
+)
+"""How tokenizers write the end of a turn, which trainers leave in completions."""
 MAX_TRIES = 8
 """Requests for one call, where the server is not there yet or has too much to do."""
 BAD_TRIES = 3
@@ -211,6 +216,13 @@ def _rewards(content: Mapping[str, Any]) -> StepRewards:
         ends_segment=tuple(bool(ends) for ends in content["ends_segment"]),
         refused=content["refused"],
     )
+
+
+def without_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) -> str:
+    """Remove end tokens, and the white space behind each, from the end of a completion."""
+    while ends := [end for end in end_tokens if completion.rstrip().endswith(end)]:
+        completion = completion.rstrip().removesuffix(max(ends, key=len))
+    return completion
 
 
 def token_ends(

@@ -63,8 +63,6 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     `max`."""
     around: tuple[str, str] = ("", "")
     """Texts around the problem in the prompts of POST /get_reward, as of a chat template."""
-    end_texts: tuple[str, ...] = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
-    """End tokens to remove from completions of POST /get_reward."""
 
     @rule
     def _something_rewards(self) -> str | None:

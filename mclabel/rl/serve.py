@@ -22,7 +22,7 @@ from mclabel.core.settings import Settings, joined_faults
 from mclabel.core.stop import ends_within
 from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
-from mclabel.rl.client import RewardItem, StepRewards
+from mclabel.rl.client import RewardItem, StepRewards, without_end_tokens
 from mclabel.rl.config import RewardSettings, ServeRewardsConfig
 from mclabel.rl.rewarder import REFUSALS, Rewarder, check_credit
 from mclabel.serving.access import fenced
@@ -225,12 +225,8 @@ def _item(query: str, prompt: str, settings: RewardSettings) -> RewardItem | Non
     end = prompt.rfind(after)
     if not query.startswith(prompt) or start < 0 or end < start + len(before):
         return None
-    completion = query[len(prompt) :]
-    while ending := next((one for one in settings.end_texts if completion.endswith(one)), ""):
-        completion = completion.removesuffix(ending)
-    return RewardItem(
-        problem=prompt[start + len(before) : end], completion=completion, group=prompt
-    )
+    problem, completion = prompt[start + len(before) : end], query[len(prompt) :]
+    return RewardItem(problem, without_end_tokens(completion), group=prompt)
 
 
 def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) -> list[RewardItem]:

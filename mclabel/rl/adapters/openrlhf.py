@@ -11,13 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mclabel.rl.adapters.rewards import client_of_environment, score
-from mclabel.rl.client import RewardClient, RewardError, RewardItem
+from mclabel.rl.client import END_TOKENS, RewardClient, RewardError, RewardItem, without_end_tokens
 
-END_TEXTS = (
-    *("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>"),
-    *("<end_of_turn>", "<eos>", "<|end|>", "<|return|>"),
-)
-"""How tokenizers write the end of a turn; OpenRLHF leaves it in queries."""
 RewardFunc = Callable[..., dict[str, Any]]
 _log = logging.getLogger(__name__)
 
@@ -26,7 +21,7 @@ def make_reward_func(
     client: RewardClient | None = None,
     *,
     problem_of: Callable[[str], str] = str.strip,
-    end_texts: Sequence[str] = END_TEXTS,
+    end_tokens: Sequence[str] = END_TOKENS,
 ) -> RewardFunc:
     """Make a `reward_func(queries, prompts, labels)`.
 
@@ -34,7 +29,7 @@ def make_reward_func(
         client: of the server; None takes MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN of the
             environment at the first call.
         problem_of: gives the problem in a prompt, to which a chat template may be applied.
-        end_texts: of the end token, removed from the end of completions.
+        end_tokens: texts of the tokens that end a turn, removed from the end of completions.
     """
 
     def reward_func(
@@ -44,11 +39,7 @@ def make_reward_func(
         try:
             client = client or client_of_environment()
             items = [
-                RewardItem(
-                    problem_of(prompt),
-                    _completion(query, prompt, end_texts),
-                    label,
-                )
+                RewardItem(problem_of(prompt), _completion(query, prompt, end_tokens), label)
                 for query, prompt, label in zip(queries, prompts, labels, strict=True)
             ]
             scored = score(client, items)
@@ -68,17 +59,14 @@ def make_reward_func(
     return reward_func
 
 
-def _completion(query: str, prompt: str, end_texts: Sequence[str]) -> str:
+def _completion(query: str, prompt: str, end_tokens: Sequence[str]) -> str:
     start = query.find(prompt)
     if start < 0:
         raise RewardError(
             f"query {query[:80]!r}… does not contain its prompt {prompt[:80]!r}…: the prompt was "
             "cut (raise --data.max_len), or the tokenizer does not keep its text"
         )
-    text = query[start + len(prompt) :]
-    while ends := [end for end in end_texts if text.rstrip().endswith(end)]:
-        text = text.rstrip().removesuffix(max(ends, key=len))
-    return text
+    return without_end_tokens(query[start + len(prompt) :], end_tokens)
 
 
 reward_func = make_reward_func()

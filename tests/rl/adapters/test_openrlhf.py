@@ -70,7 +70,7 @@ def test_its_executor_calls_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     end = tokenizer.eos_token
     file.write_text(
         "from mclabel.rl.adapters.openrlhf import make_reward_func\n"
-        f"reward_func = make_reward_func(end_texts=[{end!r}])\n"
+        f"reward_func = make_reward_func(end_tokens=[{end!r}])\n"
     )
     with RewardServer() as server:
         monkeypatch.setenv("MCLABEL_REWARDS_URL", server.url)
