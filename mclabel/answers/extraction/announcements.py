@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
-from mclabel.answers.reading.scripts import plain_signs
+from mclabel.answers.reading.scripts import beyond_ascii, plain_signs
 
 _COLON = r"[*_ ]{0,3}[:：=]"
 _TO = r"(?: (?:to|auf|à|a|al|на|к|zu|zur)\b[^.:：\n]{0,60}?)?"
@@ -224,7 +224,7 @@ def denies(sentence: str) -> bool:
     if _is_english(sentence):
         return False
     lower = sentence.lower()
-    keywords = _ASCII_KEYWORDS if lower.isascii() else _KEYWORDS
+    keywords = _KEYWORDS if _has_foreign_letters(lower) else _ASCII_KEYWORDS
     return any(keyword in lower for keyword in keywords) and bool(_DENIAL.search(lower))
 
 
@@ -235,16 +235,26 @@ def is_inexact(sentence: str) -> bool:
 
 def _is_english(text: str) -> bool:
     """Whether a text is beyond doubt in English, so that no other language is looked for."""
-    return text.isascii() and any(word in text for word in _ENGLISH)
+    return any(map(text.__contains__, _ENGLISH)) and not _has_foreign_letters(text)
 
 
 _ENGLISH = (" the ", "The ", "Therefore", " are ")
 
 
+def _has_foreign_letters(text: str) -> bool:
+    """Whether a text has letters beyond ASCII that are not Greek, which is for formulas."""
+    return not text.isascii() and _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
+
+
+_FOREIGN_LETTER = re.compile(
+    "[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u0370\u0400-\u1fff\u3040-\u9fff\uac00-\ud7af]"
+)
+
+
 def _announcements(text: str) -> Iterator[re.Match[str]]:
     """The announcements of a text, from the last to the first."""
     places: set[int] = set()
-    for keyword in _ASCII_KEYWORDS if text.isascii() else _KEYWORDS:
+    for keyword in _KEYWORDS if _has_foreign_letters(text) else _ASCII_KEYWORDS:
         place = text.rfind(keyword)
         while place >= 0:
             places.add(place)
@@ -369,6 +379,7 @@ _WORDS_OF = tuple(
     )
 )
 _NAMED_MARK = re.compile(r"\d[.,]\d")
+_CYRILLIC = re.compile("[\u0430-\u044f]")
 _MIN_WORDS = 3
 _END_OF_TEXT = 600
 
@@ -378,7 +389,7 @@ def localised(answer: str, text: str) -> str:
     if "(" in answer or not _NAMED_MARK.search(answer) or _is_english(text[-_WINDOW:]):
         return answer
     tail = text[-_END_OF_TEXT:].lower()
-    if not any("\u0430" <= c <= "\u044f" for c in tail[:200]):
+    if not _CYRILLIC.search(tail, 0, 200):
         words = {*tail.replace(",", " ").split()}
         if "the" in words or max(len(words & known) for known in _WORDS_OF) < _MIN_WORDS:
             return answer

@@ -101,8 +101,9 @@ def _plain(sentence: str) -> str:
 def last_sentence(text: str) -> str:
     """The last sentence of a text, bounded, but for pleasantries that follow it."""
     text = text[-2 * _MAX_SENTENCE :].rstrip()
-    for title in _TITLES:
-        text = text.replace(f"{title}. ", f"{title} ")
+    if "M" in text or "D" in text:
+        for title in _TITLES:
+            text = text.replace(f"{title}. ", f"{title} ")
     end = len(text)
     for _ in range(_MAX_PLEASANTRIES):
         low = max(0, end - _MAX_SENTENCE)

@@ -71,10 +71,12 @@ def find_boxes(text: str) -> list[Box] | None:
     found: list[Box] = []
     mentioned: list[Box] = []
     last_open = None
-    for match in islice(_starts(text), _MAX_BOXES):
-        if found and found[0][0] - match.start() > _MAX_DISTANCE:
+    low, end_of_rest = 0, len(text)
+    for _ in range(_MAX_BOXES):
+        match = _start_before(text, low, end_of_rest)
+        if match is None:
             break
-        start = match.end()
+        start, end_of_rest = match.end(), match.start()
         if text[start] == "{":
             end = _closing_brace(text, start)
             is_last = not (found or mentioned or last_open)
@@ -92,6 +94,7 @@ def find_boxes(text: str) -> list[Box] | None:
             mentioned.insert(0, box)
         elif not _is_denied(text, before, box[1]):
             found.insert(0, box)
+            low = max(0, match.start() - _MAX_DISTANCE)
     if found or mentioned:
         return found or mentioned
     if last_open is not None:
@@ -215,17 +218,26 @@ _SIGN_ENDS = ("-", "−", "m")
 
 
 def _starts(text: str) -> Iterator[re.Match[str]]:
-    """Yield where boxes open, from the last to the first.
+    """Yield where boxes open, from the last to the first."""
+    match = _start_before(text, 0, len(text))
+    while match:
+        yield match
+        match = _start_before(text, 0, match.start())
+
+
+def _start_before(text: str, low: int, high: int) -> re.Match[str] | None:
+    """Find the last box that opens between two places.
 
     Searching backwards is the cheaper way by far, since answers stand at the end.
     """
-    place = text.rfind("box")
+    place = text.rfind("box", low, high)
     while place >= 0:
-        command = text.rfind("\\", max(0, place - _MAX_NAME), place)
+        command = text.rfind("\\", max(low, place - _MAX_NAME), place)
         match = _BOX.match(text, command if command >= 0 else place)
         if match:
-            yield match
-        place = text.rfind("box", 0, place)
+            return match
+        place = text.rfind("box", low, place)
+    return None
 
 
 _MAX_NAME = len("\\frame")

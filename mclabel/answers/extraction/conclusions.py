@@ -38,32 +38,6 @@ _SPOKEN = frozenset(
 _GROUPED_TEXT = re.compile(
     r"\\text(?:bf|it|rm)?\{[^{}]{0,60}+\}|\\(?:mathrm|mathbf)\{[^{}]{0,40}+\}"
 )
-_REFUSAL = re.compile(
-    r"\bi (?:do not know|don't know|give up|have no idea|am not sure|am unable|am not able)\b|"
-    r"\b(?:i|we) (?:cannot|can't|could not|couldn't|can not|was unable to|were unable to) "
-    r"(?:solve|answer|determine|provide|help|complete|say|proceed)\b|"
-    r"\b(?:not enough|insufficient) information\b|\bunable to (?:determine|solve|find|answer)\b|"
-    r"\b(?:cannot|can not|can't) be (?:determined|solved|answered|found)\b|"
-    r"\b(?:i|we) (?:cannot|can't|could not|couldn't|can not|was unable to|were unable to|"
-    r"am unable to|was not able to|were not able to|did not|didn't|failed to|never) (?:manage to )?"
-    r"(?:find|reach|arrive at|get|obtain|come up with|give|derive)(?: to)? "
-    r"(?:an?|the|any|this|its|one)? ?(?:final |correct |exact |single |definite |valid )?"
-    r"(?:answer|solution|result|value)\b|"
-    r"\bno (?:final |clear |correct |conclusive |definite |definitive |valid )?"
-    r"(?:answer|solution|result|value)s? (?:could|can|was|were|has been|have been)\b|"
-    r"\bno (?:final|conclusive|definite|definitive) (?:answer|result|conclusion)\b|"
-    r"\banswer is (?:still |currently )?(?:unclear|unknown|undetermined|not (?:clear|known))\b|"
-    r"\bje ne sais pas\b|\bno lo sé\b|\bno sé\b|\bich wei(?:ß|ss) (?:es |die antwort )?nicht\b|"
-    r"\bnão sei\b|\bя не знаю\b|\bsijui\b|"
-    r"\bran out of (?:time|space|tokens)\b|\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
-    re.IGNORECASE,
-)
-_REFUSING = frozenset(
-    "cannot can't not couldn't know give idea unable information didn't failed never ran no ai "
-    "sorry apologize apologise unclear unknown undetermined sais sé weiß weiss sei знаю "
-    "sijui".split()
-)
-"""Words of which every refusal has one."""
 _PAIR = re.compile(
     r"(?<![\w\\)}])(\((?:[^()\n]|\([^()\n]{0,40}+\)){1,120}+\))[\s.!*$]{0,6}+$|"
     r"(?<![\w\\)}])([\[(][^\[\]()\n]{1,80}+[\])])[\s.!*$]{0,6}+$"
@@ -221,7 +195,7 @@ def chosen_letter(text: str) -> str | None:
     first_line, more, _ = text[:_CHOSEN_LENGTH].lstrip().partition("\n")
     if more and _ONLY_LETTER.fullmatch(first_line):
         return first_line.strip("*_ .:()").upper()
-    if not any(word in tail for word in _PRAISE) or not _LONE.search(tail):
+    if not any(map(tail.__contains__, _PRAISE)) or not _LONE.search(tail):
         return None
     called = [*_CALLED_RIGHT.finditer(tail)]
     return called[-1][1] if called else None
@@ -268,7 +242,7 @@ def restated(rest: str) -> str | None:
     """The answer that a text corrects itself to: `No, wait, it's 6`; None if it does not."""
     rest = rest[:_MAX_CORRECTION]
     lower = rest.lower()
-    if not any(word in lower for word in _CORRECTING):
+    if not any(map(lower.__contains__, _CORRECTING)):
         return None
     correction = _CORRECTION.search(rest)
     if correction is None:
@@ -283,16 +257,6 @@ def restated(rest: str) -> str | None:
 _MAX_CORRECTION = 600
 _CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus|divided|out of)\b")
 """What makes a value a part of a reckoning."""
-
-
-def refuses(text: str, words: frozenset[str]) -> bool:
-    """Whether the end of a text says that it gives no answer.
-
-    Args:
-        text: the text of a completion.
-        words: its `tail_words`.
-    """
-    return not words.isdisjoint(_REFUSING) and _REFUSAL.search(text[-_TAIL:].lower()) is not None
 
 
 def is_denied(text: str, start: int) -> bool:

@@ -1,7 +1,7 @@
 """What keeps a number from being the answer of a text.
 
-The text breaks off, takes its answer back, denies or only bounds the number, or the number is that
-of a theorem or a step. Every pattern looks at a bounded part of a text.
+The text refuses, breaks off, takes its answer back, denies or only bounds the number, or the number
+is that of a theorem or a step. Every pattern looks at a bounded part of a text.
 """
 
 from __future__ import annotations
@@ -85,7 +85,38 @@ _DENYING_WORDS = frozenset(
     "supérieur".split()
 )
 """Words of which one is in whatever denies a number in Latin letters."""
+_DOUBTING_WORDS = frozenset(
+    "wrong incorrect false mistaken impossible mistake error not can't couldn't isn't wasn't "
+    "cannot too no nope misread misunderstood misinterpreted miscalculated miscounted mistook "
+    "forgot overlooked messed scratch ignore disregard forget correction".split()
+)
+"""Words of which every text has one that takes an answer back."""
 _OTHER_SCRIPT = re.compile("[\u0400-\u0e7f\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+_REFUSAL = re.compile(
+    r"\b(?:i (?:do not know|don't know|give up|have no idea|am not sure|am unable|am not able)|"
+    r"(?:i|we) (?:cannot|can't|could not|couldn't|can not|was unable to|were unable to) "
+    r"(?:solve|answer|determine|provide|help|complete|say|proceed)|"
+    r"(?:not enough|insufficient) information|unable to (?:determine|solve|find|answer)|"
+    r"(?:cannot|can not|can't) be (?:determined|solved|answered|found)|"
+    r"(?:i|we) (?:cannot|can't|could not|couldn't|can not|was unable to|were unable to|"
+    r"am unable to|was not able to|were not able to|did not|didn't|failed to|never) (?:manage to )?"
+    r"(?:find|reach|arrive at|get|obtain|come up with|give|derive)(?: to)? "
+    r"(?:an?|the|any|this|its|one)? ?(?:final |correct |exact |single |definite |valid )?"
+    r"(?:answer|solution|result|value)|"
+    r"no (?:final |clear |correct |conclusive |definite |definitive |valid )?"
+    r"(?:answer|solution|result|value)s? (?:could|can|was|were|has been|have been)|"
+    r"no (?:final|conclusive|definite|definitive) (?:answer|result|conclusion)|"
+    r"answer is (?:still |currently )?(?:unclear|unknown|undetermined|not (?:clear|known))|"
+    r"je ne sais pas|no lo sé|no sé|ich wei(?:ß|ss) (?:es |die antwort )?nicht|"
+    r"não sei|я не знаю|sijui|"
+    r"ran out of (?:time|space|tokens)|as an ai|i'm sorry|i apologi[sz]e)\b"
+)
+_REFUSING_WORDS = frozenset(
+    "cannot can't not couldn't know give idea unable information didn't failed never ran no ai "
+    "sorry apologize apologise unclear unknown undetermined sais sé weiß weiss sei знаю "
+    "sijui".split()
+)
+"""Words of which every refusal has one."""
 _ITS_NUMBER = (
     r"(\(\d{1,6}(?:\.\d{1,6}){0,3}\)|\d{1,6}(?:[.,]\d{1,6}){0,3}%?(?![\w%.]|\*(?!\*)|[\^/+=(])|"
     r"\d{1,6}(?:\.\d{1,6}){0,3}%?(?=\.(?:\s|$)))"
@@ -100,6 +131,8 @@ _CERTAIN_PERCENT = re.compile(
 _CITATION = re.compile(r"(?<= )\[\d{1,6}\]")
 _TAIL = 300
 """Characters at the end of a text that are looked at for numbers of something else."""
+_REFUSAL_TAIL = 240
+"""Characters at the end of a text in which it may say that it gives no answer."""
 
 DENIED_BEFORE = (
     "不是", "并非", "並非", "不等于", "不等於", "不会是", "不可能是", "不为", "小于", "小於",
@@ -158,7 +191,20 @@ def may_doubt(rest: str) -> bool:
     if len(rest) < _MIN_DOUBT and "?" not in rest:
         return False
     lower = rest.lower()
-    return any(word in lower for word in _DOUBTING)
+    return any(map(lower.__contains__, _DOUBTING))
+
+
+def refuses(text: str, words: frozenset[str]) -> bool:
+    """Whether the end of a text says that it gives no answer.
+
+    Args:
+        text: the text of a completion.
+        words: its `tail_words`.
+    """
+    return (
+        not words.isdisjoint(_REFUSING_WORDS)
+        and _REFUSAL.search(text[-_REFUSAL_TAIL:].lower()) is not None
+    )
 
 
 def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
@@ -178,12 +224,6 @@ def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
 
 
 _DIGIT = re.compile("[0-9]")
-_DOUBTING_WORDS = frozenset(
-    "wrong incorrect false mistaken impossible mistake error not can't couldn't isn't wasn't "
-    "cannot too no nope misread misunderstood misinterpreted miscalculated miscounted mistook "
-    "forgot overlooked messed scratch ignore disregard forget correction".split()
-)
-"""Words of which every text has one that takes an answer back."""
 
 
 def breaks_off(text: str) -> bool:
@@ -196,14 +236,16 @@ def breaks_off(text: str) -> bool:
 
 
 def tail_words(text: str) -> frozenset[str]:
-    """Return the words at the end of a text, in lower case and without their punctuation.
+    """Return the words at the end of a text without which no doubt is looked for, in lower case.
 
-    Looking up words in this set takes a tenth of the time of searching the text for them.
+    Looking up words in sets takes a tenth of the time of searching the text for them.
     """
     tail = text[-_TAIL:].lower().replace("’", "'")
-    return frozenset(tail.encode(errors="replace").translate(_TO_SPACES).decode().split())
+    words = tail.encode(errors="replace").translate(_TO_SPACES).decode().split()
+    return _DOUBT_WORDS.intersection(words)
 
 
+_DOUBT_WORDS = _NAMES | _CERTAINTY | _DENYING_WORDS | _REFUSING_WORDS | _DOUBTING_WORDS
 _TO_SPACES = bytes(
     ord(" ") if chr(code) in '"#$%&()*+,-./:;<=>?@[\\]^_`{|}~!' else code for code in range(256)
 )

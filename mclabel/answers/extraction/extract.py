@@ -29,12 +29,12 @@ from mclabel.answers.extraction.boxes import find_boxes, join_boxes
 from mclabel.answers.extraction.conclusions import (
     chosen_letter,
     closing_pair,
-    refuses,
     restated,
     whole_answer,
 )
 from mclabel.answers.extraction.doubts import (
     breaks_off,
+    refuses,
     tail_words,
     taken_back,
     takes_back_last_number,
@@ -209,7 +209,7 @@ def _find(text: str) -> Found | None:
     )
     if answer is not None:
         return Found(answer)
-    if NAMES_CLAIM.search(sentence) and read_truth(sentence) is not None:
+    if read_truth(sentence) is not None and NAMES_CLAIM.search(sentence):
         return Found(sentence)
     if denies(sentence):
         return None
@@ -291,7 +291,7 @@ _CLAUSE_END = re.compile(r"[.!?:;\n]|, so\b")
 def _corrected(rest: str) -> str | None:
     """The answer that what follows a box corrects it to; None if it does not."""
     lower = rest.lower()
-    if not any(word in lower for word in _CORRECTIONS):
+    if not any(map(lower.__contains__, _CORRECTIONS)):
         return None
     return after_phrase(rest) or restated(rest)
 

@@ -98,9 +98,9 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
         among_others: give also a formula that is one number of several in its sentence.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
-    quantifier = _QUANTIFIER.search(bare, max(0, len(bare) - _MAX_QUANTIFIER))
-    if quantifier is not None:
-        bare = bare[: quantifier.start()].rstrip()
+    if "$" in bare[-_MAX_QUANTIFIER:]:
+        quantifier = _QUANTIFIER.search(bare, max(0, len(bare) - _MAX_QUANTIFIER))
+        bare = bare[: quantifier.start()].rstrip() if quantifier else bare
     low = max(0, len(bare) - _MAX_CLOSING)
     end = max(bare.rfind("$", low) + 1, *(bare.rfind(mark, low) + 2 for mark in ("\\)", "\\]")))
     if end < 2 or not _CLOSING.fullmatch(bare, end):

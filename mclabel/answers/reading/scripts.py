@@ -54,9 +54,20 @@ _SPACED = re.compile(r"(?<=[十百千万亿兆]) (?=\d)")
 _AFTER_DIGIT = re.compile(r"(?<=\d) ?([십백천만억조]{1,2})(?![가-힣]{3})")
 
 
+def beyond_ascii(text: str) -> str:
+    """Return the characters of a text that are not in ASCII.
+
+    Searching these is faster by far than searching an English text that has a few of them.
+    """
+    return text.encode(errors="replace").translate(None, _ASCII).decode()
+
+
+_ASCII = bytes(range(128))
+
+
 def plain_digits(text: str) -> str:
     """The text with the decimal digits of every script in ASCII, and nothing else changed."""
-    return text.translate(_DIGITS) if _MAY_HOLD_DIGITS.search(text) else text
+    return text.translate(_DIGITS) if _MAY_HOLD_DIGITS.search(beyond_ascii(text)) else text
 
 
 def plain_signs(text: str) -> str:
