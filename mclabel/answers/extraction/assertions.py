@@ -342,7 +342,8 @@ _BEHIND_FRACTION = frozenset(
     "feet meter meters metre metres".split()
 )
 """What may stand behind a fraction in words that means no part of something told elsewhere."""
-_DIGITS = frozenset("0123456789")
+_SIGNS_ALONE = frozenset("%°")
+_NUMBER_ENDS = frozenset("0123456789") | _SIGNS_ALONE
 _NUMERAL = (BEGINNINGS - {"a", "an", "one"}) | PARTS | SCALES
 """Words of which a sentence with a number in words has one, unless hyphens join them."""
 _DENYING = frozenset("not cannot never neither nor without except".split())
@@ -368,7 +369,7 @@ class Sentence:
         self.numbers = [
             i
             for i, word in enumerate(self.words)
-            if word[-1] in _DIGITS or (len(word) > 1 and word[-1] in "%°") or i in in_words
+            if (word[-1] in _NUMBER_ENDS and word not in _SIGNS_ALONE) or i in in_words
         ]
 
     def _join(self, tokens: list[str], lower: list[str]) -> set[int]:

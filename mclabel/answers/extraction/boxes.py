@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
-from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
+from mclabel.answers.extraction.doubts import DENIED_BEFORE, is_denied_behind
 
 _BOX = re.compile(
     r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
@@ -34,10 +34,11 @@ _RETRACTED_AFTER = re.compile(
 _DENIED_BEFORE = (
     " not", "isn't", "isn’t", "cannot be", "can't be", "can’t be", "anything but", "other than",
     "answer is at least", "answer is at most", "answer is less than", "answer is more than",
-    "answer is greater than", "wrong answer was",
+    "answer is greater than", "wrong answer was", *DENIED_BEFORE,
 )  # fmt: skip
 _AROUND = " \n$:：(\\*"
 _MENTIONED_BEFORE = ("instead of", "rather than", "earlier", "previously", "wrote")
+_TELLING_ENDS = frozenset(words[-2:] for words in _DENIED_BEFORE + _MENTIONED_BEFORE)
 _MAX_BOX = 5_000
 """Characters in one; a longer one counts as never closed."""
 _MAX_BOXES = 40
@@ -90,9 +91,10 @@ def find_boxes(text: str) -> list[Box] | None:
             last_open = last_open or match
             continue
         before = " " + text[max(0, match.start() - 40) : match.start()].rstrip(_AROUND).lower()
-        if before.endswith(_MENTIONED_BEFORE):
+        is_telling = before[-2:] in _TELLING_ENDS
+        if is_telling and before.endswith(_MENTIONED_BEFORE):
             mentioned.insert(0, box)
-        elif not _is_denied(text, before, box[1]):
+        elif not (is_telling and before.endswith(_DENIED_BEFORE)) and not _retracted(text, box[1]):
             found.insert(0, box)
             low = max(0, match.start() - _MAX_DISTANCE)
     if found or mentioned:
@@ -103,10 +105,8 @@ def find_boxes(text: str) -> list[Box] | None:
     return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
 
 
-def _is_denied(text: str, before: str, end: int) -> bool:
-    """Whether the words before a box or those behind its end say that it is not the answer."""
-    if before.endswith(_DENIED_BEFORE) or is_denied_before(before):
-        return True
+def _retracted(text: str, end: int) -> bool:
+    """Whether the words behind the end of a box say that it is not the answer."""
     if len(text) - end > _MIN_RETRACTION and _RETRACTED_AFTER.match(text, end):
         return True
     return not text.isascii() and is_denied_behind(text, end)

@@ -82,6 +82,7 @@ _THOUGHT = re.compile(
     r"\[(/?)THINK\]"
 )
 """Where a region of thinking begins, or ends if a group holds anything."""
+_THOUGHT_WORDS = ("think", "thought", "reasoning", "THINK")
 _BACKSPACE = "\b"
 _MAX_RUN_ONS = 8
 """Places to look at for the start of another problem."""
@@ -134,7 +135,8 @@ def find_answer(text: str) -> Found | None:
     marks = None
     if "<" in text or "◁" in text or ("K" in text and "[THINK]" in text):
         text = _GLM_BOX.sub(r"\\boxed{\1}", text)
-        marks = deque(_THOUGHT.finditer(text), maxlen=1)
+        if any(map(text.__contains__, _THOUGHT_WORDS)):
+            marks = deque(_THOUGHT.finditer(text), maxlen=1)
     if not marks:
         return _find(_without_run_on(text))
     mark = marks[0]

@@ -291,12 +291,12 @@ def _in_digits(text: str) -> str | None:
     return written if known else None
 
 
-_APART = str.maketrans(".,{}", "    ")
+_WORD = re.compile(r"[^\s.,{}]+")
 
 
 def _may_be_foreign(text: str) -> bool:
-    words = text.lower().translate(_APART).split()
-    return not _LATIN.isdisjoint(words)
+    lower = text.lower()
+    return lower != text.upper() and not _LATIN.isdisjoint(_WORD.findall(lower))
 
 
 def _scaled(match: re.Match[str]) -> str:
