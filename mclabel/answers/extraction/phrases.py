@@ -105,8 +105,9 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
     end = max(bare.rfind("$", low) + 1, bare.rfind("\\)", low) + 2, bare.rfind("\\]", low) + 2)
     if end < 2 or not _CLOSING.fullmatch(bare, end):
         return None
+    begin = 0 if _OVER_LINES.search(bare) else bare.rfind("\n") + 1
     last = None
-    for match in _MATH.finditer(bare):
+    for match in _MATH.finditer(bare, begin):
         last = match
     if last is None or not _CLOSING.fullmatch(bare, last.end()):
         return None
@@ -121,6 +122,8 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
     return _right_side(formula)
 
 
+_OVER_LINES = re.compile(r"\$\$|\\[(\[]")
+"""Opens a formula that may go over several lines."""
 _NO_MONEY = re.compile(r"\$(?!\d)|\\[(\[]")
 """What says that not every dollar sign of a text stands for money."""
 
