@@ -228,10 +228,10 @@ _DIGIT = re.compile("[0-9]")
 
 def breaks_off(text: str) -> bool:
     """Whether a text ends in the middle of a sentence: `each of her friends gets`."""
-    words = text[-40:].split()
-    if not words:
+    last_words = text[-40:].rsplit(None, 1)
+    if not last_words:
         return False
-    last = words[-1]
+    last = last_words[-1]
     return last.endswith(_BREAKING_SIGNS) or last.lstrip('(*_"').lower() in _BREAKING
 
 
@@ -259,6 +259,8 @@ def without_other_numbers(text: str, words: frozenset[str]) -> str:
         words: the `tail_words` of the text.
     """
     head, tail = text[:-_TAIL], text[-_TAIL:]
+    if not words and " [" not in tail and tail.isascii():
+        return text
     names = words & _NAMES
     if names:
         tail = _without_numbers_of(names, tail)

@@ -105,9 +105,8 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
     end = max(bare.rfind("$", low) + 1, bare.rfind("\\)", low) + 2, bare.rfind("\\]", low) + 2)
     if end < 2 or not _CLOSING.fullmatch(bare, end):
         return None
-    begin = 0 if _OVER_LINES.search(bare) else bare.rfind("\n") + 1
     last = None
-    for match in _MATH.finditer(bare, begin):
+    for match in _MATH.finditer(bare, _first_formula(bare, end)):
         last = match
     if last is None or not _CLOSING.fullmatch(bare, last.end()):
         return None
@@ -120,6 +119,18 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
     if _PLAIN.fullmatch(formula) and _DIGIT.search(sentence[: last.start() - len(bare)]):
         return None  # one number among several: which of them is asserted is another question
     return _right_side(formula)
+
+
+def _first_formula(text: str, end: int) -> int:
+    """Find a place from which formulas must be paired so that the last one is found.
+
+    Args:
+        text: holds a formula.
+        end: where its last formula ends.
+    """
+    if "$" not in text:
+        return max(text.rfind("\\(", 0, end), text.rfind("\\[", 0, end), 0)
+    return 0 if _OVER_LINES.search(text) else text.rfind("\n", 0, end) + 1
 
 
 _OVER_LINES = re.compile(r"\$\$|\\[(\[]")
