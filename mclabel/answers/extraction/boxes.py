@@ -72,31 +72,31 @@ def find_boxes(text: str) -> list[Box] | None:
     found: list[Box] = []
     mentioned: list[Box] = []
     last_open = None
-    low, end_of_rest = 0, len(text)
+    low, begin = 0, len(text)
     for _ in range(_MAX_BOXES):
-        match = _start_before(text, low, end_of_rest)
+        match = _start_before(text, low, begin)
         if match is None:
             break
-        start, end_of_rest = match.end(), match.start()
+        begin, start = match.span()
         if text[start] == "{":
             end = _closing_brace(text, start)
             is_last = not (found or mentioned or last_open)
             if end is None and is_last and _NOT_CLOSED.match(text, start) is None:
                 return None
             content = "" if end is None else text[start + 1 : end].strip()
-            box = (match.start(), end + 1, content) if end is not None and content else None
+            box = (begin, end + 1, content) if end is not None and content else None
         else:
             box = _without_braces(text, match)
         if box is None:
             last_open = last_open or match
             continue
-        before = " " + text[max(0, match.start() - 40) : match.start()].rstrip(_AROUND).lower()
+        before = " " + text[max(0, begin - 40) : begin].rstrip(_AROUND).lower()
         is_telling = before[-2:] in _TELLING_ENDS
         if is_telling and before.endswith(_MENTIONED_BEFORE):
             mentioned.insert(0, box)
         elif not (is_telling and before.endswith(_DENIED_BEFORE)) and not _retracted(text, box[1]):
             found.insert(0, box)
-            low = max(0, match.start() - _MAX_DISTANCE)
+            low = max(0, begin - _MAX_DISTANCE)
     if found or mentioned:
         return found or mentioned
     if last_open is not None:
