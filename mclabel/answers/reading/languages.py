@@ -193,10 +193,12 @@ _LATIN = frozenset(
     for word in re.sub(r"[\\?.]|\(\?:|\)|\[.*?\]", "", phrase).lower().split()
     if word.isascii() and len(word) > 1
 ) | frozenset(
-    "y o e litres metros horas dias stunde minute tage lakh crore lac usd eur gbp chf inr jpy cny "
+    "litres metros horas dias stunde minute tage lakh crore lac usd eur gbp chf inr jpy cny "
     "rmb rs us$".split()
 )
-_LATIN |= frozenset(word for phrase in CARDINALS for word in phrase.split() if word.isascii())
+_LATIN |= frozenset(
+    word for phrase in CARDINALS for word in phrase.split() if word.isascii() and len(word) > 1
+)
 _VALUE = r"[-−+]?(?:[\d(\[$\\√.]|\{)"
 _JOINT = re.compile(
     rf"(?:(?<=[\d)\]}}$])|(?<=[\d)\]}}$] ))(?:(?P<and>{_AND})|(?P<or>{_OR}))(?=\s?{_VALUE}|"
@@ -291,12 +293,20 @@ def _in_digits(text: str) -> str | None:
     return written if known else None
 
 
+_LETTER_JOINTS = frozenset("yoe")
+_BETWEEN_VALUES = re.compile(r"[\d)\]}$] ?[yoe](?![a-z])")
+"""A joint of one letter, which is a variable anywhere else: `3 y 4`."""
 _WORD = re.compile(r"[^\s.,{}]+")
 
 
 def _may_be_foreign(text: str) -> bool:
     lower = text.lower()
-    return lower != text.upper() and not _LATIN.isdisjoint(_WORD.findall(lower))
+    if lower == text.upper():
+        return False
+    words = _WORD.findall(lower)
+    return not _LATIN.isdisjoint(words) or (
+        not _LETTER_JOINTS.isdisjoint(words) and _BETWEEN_VALUES.search(lower) is not None
+    )
 
 
 def _scaled(match: re.Match[str]) -> str:
