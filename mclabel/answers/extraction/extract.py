@@ -222,7 +222,11 @@ def _find(text: str) -> Found | None:
     return Found("" if unclear else answer, is_guess=True)
 
 
-_SO_FAR = re.compile(r"(?:so far|up to now|at this point)\b", re.IGNORECASE)
+_SO_FAR = re.compile(
+    r"(?:so far|up to now|at this point|if (?:the|my) (?:final |correct )?answer (?:was|were))\b|"
+    r"score:",
+    re.IGNORECASE,
+)
 """Begins a sentence that tells no final result."""
 _OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
 

@@ -31,7 +31,7 @@ _SPECIAL = {
         "no hay solución|ninguna solución|no tiene solución|aucune solution|pas de solution|"
         "sem solução|nenhuma solução|não há solução|não tem solução|لا يوجد حل|لا حل|कोई हल नहीं|"
         "कोई समाधान नहीं|কোনো সমাধান নেই|সমাধান নেই|ไม่มีคำตอบ|పరిష్కారం లేదు|hakuna suluhisho|"
-        "nessuna soluzione|không có nghiệm|tidak ada solusi"
+        "nessuna soluzione|il n'y a pas de solution|không có nghiệm|tidak ada solusi"
     ),
     "does not exist": (
         "不存在|存在しない|存在しません|존재하지 않는다|존재하지 않음|не существует|"
@@ -246,7 +246,7 @@ def in_english(text: str) -> str:
         text = plain_numerals(plain_signs(text))
     if "\\" in text:
         text = " ".join(_GROUP.sub(r" \1 ", text).split())
-    phrase = _PHRASES.get(text.strip(" .!$*").lower())
+    phrase = _PHRASES.get(_bare(text))
     if phrase is not None:
         return phrase
     text = _CALLED_CHOICE.sub("", text)
@@ -267,6 +267,15 @@ def in_english(text: str) -> str:
     text = _UNIT.sub(_unit, text)
     text = _JOINT.sub(_joint, text)
     return text if text.isascii() else _MARKS.sub("", text)
+
+
+def is_set_phrase(text: str) -> bool:
+    """Whether a text is an answer in words of another language, such as `sin solución`."""
+    return _bare(text) in _PHRASES
+
+
+def _bare(text: str) -> str:
+    return text.strip(" .!$*").lower()
 
 
 def _amount(match: re.Match[str]) -> str:
