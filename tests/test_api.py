@@ -91,16 +91,6 @@ def test_estimators_by_name_keys_settings_and_class(estimator: Any) -> None:
     assert issubclass(chosen, OwnEstimator) == ("Own" in repr(estimator))
 
 
-def test_given_solutions() -> None:
-    given = [
-        {"problem_id": "p1", "steps": ["one", "The answer is 1"]},
-        {"problem": ROWS[2]["problem"], "solution": "a\nb\nThe answer is 2"},
-    ]
-    found = list(label(ROWS, solutions=given))
-    assert {s.problem.id: len(s.steps) for s in found} == {"p1": 2, "p2": 3}
-    assert {s.solution.origin for s in found} == {"given"}
-
-
 def test_a_job_that_fails_says_so_where_it_is_read() -> None:
     run = label([{"problem": "no answer"}])
     for read in (list, mc.LabelRun.wait, mc.LabelRun.dataset):

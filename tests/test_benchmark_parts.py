@@ -130,24 +130,3 @@ def test_first_errors() -> None:
     assert measured.value == pytest.approx(2 * 0.5 * 1 / 1.5)
     assert measured.less(measured).numbers == [0.0, 0.0, 0.0]
     assert location_f1(np.array([0.0, 0, 3, 3])) == 0 and location_f1(np.array([2.0, 2, 3, 3])) == 1
-
-
-def test_differences_are_paired_over_problems_and_seeds() -> None:
-    rng = np.random.default_rng(0)
-    index = np.arange(400).reshape(200, 2)
-    right = rng.random((200, 2)) < 0.5
-    pool = Pool(
-        rows=[], index=index, right=right, all_right=right, keys=[["a", "b"]] * 200,
-        first_errors=np.full(400, NO_ERROR),
-    )  # fmt: skip
-    comparison = Comparison(pool)
-    good = [right.reshape(-1) + rng.normal(0, noise, 400) for noise in (0.3, 0.5, 0.7)]
-    bad = [rng.normal(0, 1, 400) for _ in range(3)]
-    best, worst = comparison.right(good, 2), comparison.right(bad, 2)
-    value, low, high = np.array(best.less(worst).numbers)
-    assert value == pytest.approx(best.value - worst.value, abs=1e-4)
-    assert 0 < low < value < high
-    widths = [high - low for _, low, high in (np.array(m.numbers) for m in (best, worst))]
-    assert high - low < sum(widths)
-    shifted = comparison.right([one + 1 for one in good], 2)
-    assert shifted.less(best).numbers[1:] == [0, 0]

@@ -97,6 +97,7 @@ def test_the_verdict_on_a_benchmark(code: str, verdict: Verdict, reason: str) ->
     assert (ended.verdict, ended.reason) == (verdict, reason)
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_hangs_is_ended() -> None:
     code = "import threading; print('began', flush=True); threading.Event().wait()"
     ended = run(partial(exec, code), [], longest_s=2.0)
@@ -115,24 +116,6 @@ def test_a_benchmark_that_fails_beside_a_pool_ends_like_a_program() -> None:
     assert "the end" in ended.output and "of mine" in ended.output
 
 
-def test_a_key_that_no_longer_exists_fails_the_runner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = (
-        "from mclabel.labeling.config import LabelConfig; "
-        "from mclabel.core.config.load import load_config; "
-        "load_config(LabelConfig, None, ['out=x', 'estimator.price=0.001'])"
-    )
-    real = run
-    monkeypatch.setattr(smoke, "run", lambda program, keys: real(partial(exec, code), keys))
-    monkeypatch.setattr(sys, "argv", ["smoke", "peers"])
-    with pytest.raises(SystemExit, match="1"):
-        smoke.main()
-    out = capsys.readouterr().out
-    assert "peers" in out and "FAILED: it ended with exit code 1" in out
-    assert "estimator.price" in out
-
-
 @pytest.mark.parametrize("must_run", [False, True])
 def test_what_is_not_run_is_named_and_fails_where_all_must_run(
     must_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,15 +129,6 @@ def test_what_is_not_run_is_named_and_fails_where_all_must_run(
         smoke.main()
     assert ended.value.code == int(must_run)
     assert names.read_text() == "peers\n"
-
-
-def test_a_name_that_is_no_benchmark_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["smoke", "peer"])
-    with pytest.raises(SystemExit, match="2"):
-        smoke.main()
-    assert "There is no benchmark peer. Name one of annotate, chaos," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

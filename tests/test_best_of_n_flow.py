@@ -151,22 +151,3 @@ def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:
     assert "no such folder" in evaluate(world, other, "exclude=[/nowhere]", code=2)
     assert "samples=0" in evaluate(world, other, "samples=0", code=2)
     assert not (world / "other").exists()
-
-
-def test_score_writes_every_row_again_with_its_scores(world: Path) -> None:
-    rows = [
-        {"id": 1, "problem": "P [answer 1]", "solution": "Line 1 is sound.\nThe answer is 1."},
-        {"id": 2, "problem": "P [answer 1]", "steps": ["Line 1 is wrong.", "Line 2.", "So 2."]},
-    ]
-    path = world / "solutions.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    lines = [json.loads(line) for line in run("score", f"{world}/prm", str(path)).splitlines()]
-    assert [line["id"] for line in lines] == [1, 2]
-    assert [len(line["scores"]) for line in lines] == [2, 3]
-    assert lines[1]["min"] == min(lines[1]["scores"])
-    assert lines[1]["last"] == lines[1]["scores"][-1]
-    run("score", f"{world}/prm", str(path), "-o", f"{world}/scored.jsonl")
-    written = [json.loads(line) for line in (world / "scored.jsonl").read_text().splitlines()]
-    assert written == lines
-    (world / "bad.jsonl").write_text('{"problem": "P"}')
-    assert "needs a solution" in run("score", f"{world}/prm", f"{world}/bad.jsonl", code=2)

@@ -85,29 +85,6 @@ def test_an_engine_that_cannot_start_is_one_clear_message(
     assert "Traceback" not in result.output
 
 
-def test_a_problem_without_an_answer(config: str, tmp_path: Path) -> None:
-    (tmp_path / "problems.jsonl").write_text('{"problem": "x"}\n')
-    result = mclabel("label", config, *SCRIPTED)
-    assert result.exit_code == 2
-    assert "problems.jsonl, line 1: no answer" in result.output
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_output_that_is_a_file(config: str, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("precious")
-    result = mclabel("label", config, *SCRIPTED)
-    assert result.exit_code == 2
-    assert "is a file, must be a folder" in result.output
-    assert (tmp_path / "out").read_text() == "precious"
-
-
-def test_shards_that_are_none(tmp_path: Path) -> None:
-    for verb in ("show", "labels"):
-        result = mclabel(verb, str(tmp_path))
-        assert result.exit_code == 2
-        assert "holds no labels/*.parquet" in result.output
-
-
 def test_hostile_text_is_shown_as_text(config: str, tmp_path: Path) -> None:
     text = "[bold]x[/bold] \x1b[31mred\x07\x00 \u202e\n\\boxed{1}"
     row = {"problem_id": "a", "solution": text}

@@ -83,22 +83,6 @@ def test_a_file_of_pairs_with_bad_lines(tmp_path: Path) -> None:
         assert f"line {number}: {fault}" in result.stderr
 
 
-def test_a_good_file_to_standard_output(tmp_path: Path) -> None:
-    pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text('{"gold": "1/2", "answer": "0.5"}\n')
-    result = check("--file", str(pairs))
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["verdict"] == "right"
-    assert "1 pairs: 1 right, 0 wrong, 0 unknown" in result.stderr
-
-
-def test_a_guess_in_a_file_is_marked(tmp_path: Path) -> None:
-    pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text('{"gold": "2", "completion": "She has 3 cats and 2 dogs."}\n')
-    graded = json.loads(check("--file", str(pairs)).stdout)
-    assert (graded["verdict"], graded["reason"], graded["answer"]) == ("right", "guess_equal", "2")
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -12,7 +12,6 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import with_examples
 from mclabel.prm.config import TrainConfig
 from mclabel.rl.config import RLConfig, ServeRewardsConfig
@@ -122,22 +121,6 @@ def test_a_secret_in_the_wrong_place_is_refused_and_not_repeated(override: str) 
             load_config(LabelConfig, None, ["out=x", f"policy.engine={engine}", override])
         assert "SECRET" not in str(caught.value)
         assert "policy.engine" in str(caught.value)
-
-
-def test_which_engine_runs_a_model_is_free_to_change() -> None:
-    def semantic(*overrides: str) -> object:
-        return semantic_config(load_config(LabelConfig, None, ["out=x", *overrides]))
-
-    served = ["policy.engine=openai", "policy.engine.endpoints=[http://localhost:8000/v1]"]
-    parallel = [
-        "policy.engine=vllm",
-        "policy.engine.tensor_parallel=4",
-        "policy.engine.engine_args={a: 1}",
-    ]
-    assert semantic() == semantic(*served) == semantic(*parallel)
-    assert semantic() != semantic("policy.engine=scripted")
-    for change in ("policy.stop=[x]", "split.max_steps=3", "solutions.balance=2"):
-        assert semantic() != semantic(change)
 
 
 def test_examples_are_read_from_a_file_and_known_by_their_content(tmp_path: Path) -> None:

@@ -298,14 +298,6 @@ def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
     assert sum(split["reasons"].values()) == 4 == len(split["missing"])
 
 
-def test_folders_for_figures_are_checked_before_anything_is_read(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    out = ["-o", f"{tmp_path}/file"]
-    for command in (["labels", "nowhere"], ["processbench", "nowhere.jsonl", "--labels", "no"]):
-        said = run("eval", *command, *out, code=2)
-        assert "file: is a file, must be a folder" in said
-
-
 @pytest.fixture(scope="module")
 def prm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PRMs that saw a few solutions: with a step token, and an ORM."""

@@ -10,16 +10,14 @@ from pydantic import Field
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ShardError
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import OPERATIONAL, Settings
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.job import semantic_config
-from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.manifest import differences
 from mclabel.run.shards.store import Store
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import scripted_overrides
 
 GOLDEN = {
     "estimator={kind: fixed, rollouts: 8}": "4192363d8cb4fb91",
@@ -88,18 +86,3 @@ def label(folder: Path, *overrides: str) -> Store:
     base = scripted_overrides(folder / "problems.jsonl", folder / "out", "ray.address=none")
     jobs.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
     return Store(str(folder / "out"))
-
-
-def test_a_resumed_run_is_refused_by_the_field_that_differs_alone(tmp_path: Path) -> None:
-    write_problems(tmp_path, 4)
-    store = label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
-    blocks = set(read_catalog(store).blocks)
-    label(tmp_path, "estimator={rollouts: 2, kind: fixed}", "block_problems=1")
-    assert set(read_catalog(store).blocks) == blocks
-    with pytest.raises(ShardError) as caught:
-        label(tmp_path, "estimator={kind: fixed, rollouts: 3}")
-    assert "estimator.rollouts: 2 there, 3 here" in str(caught.value)
-    with pytest.raises(ShardError) as caught:
-        label(tmp_path, "estimator={kind: fixed}")
-    assert "estimator.rollouts: 2 there, 16 here" in str(caught.value)  # also of a default
-    assert str(caught.value).count(" there, ") == 1

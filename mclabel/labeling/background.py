@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from mclabel.core.records import LabeledSolution
@@ -64,7 +66,9 @@ class LabelRun:
         self._asked = threading.Event()
         self._thread = threading.Thread(target=self._work, name="mclabel", daemon=True)
         self._thread.start()
-        weakref.finalize(self, _leave, self._asked, self._thread, folder)
+        leave = partial(_leave, self._asked, self._thread, folder)
+        atexit.register(leave)
+        weakref.finalize(self, _leave_once, leave).atexit = False
 
     @property
     def out(self) -> str:
@@ -176,3 +180,10 @@ def _leave(
         if not os.path.exists(folder.name):
             return
         time.sleep(0.05)
+
+
+def _leave_once(leave: Callable[[], None]) -> None:
+    # The job's thread may run this as the process ends, which would then kill it before the folder
+    # is removed. So the exit handler goes last: until then the process waits for this thread.
+    leave()
+    atexit.unregister(leave)

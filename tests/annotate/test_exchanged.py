@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,96 +91,76 @@ def test_a_project_of_label_studio_itself_is_read(tmp_path: Path) -> None:
     assert ended.exit_code == 2 and "holds other annotations" in ended.output
 
 
-def _no_answer(task: dict[str, Any]) -> None:
-    del task["data"]["answer"]
+Places = tuple[str | int, ...]
+FIRST_ANNOTATION: Places = ("annotations", 0)
+RATING = (*FIRST_ANNOTATION, "result", 1, "value")
 
 
-def _step_beyond(task: dict[str, Any]) -> None:
-    task["annotations"][0]["result"][1]["value"]["start"] = "2"
-
-
-def _odd_rating(task: dict[str, Any]) -> None:
-    task["annotations"][0]["result"][1]["value"]["choices"] = ["great"]
-
-
-def _no_time(task: dict[str, Any]) -> None:
-    task["annotations"][0]["created_at"] = "yesterday"
-
-
-def _chance(task: dict[str, Any]) -> None:
-    task["meta"] = {"item": {"probability": 0.0}}
-
-
-def _contradiction(task: dict[str, Any]) -> None:
-    task["annotations"][0]["result"].append(region(0, 1, "good"))
-
-
-def _other_digest(task: dict[str, Any]) -> None:
-    task["annotations"][0]["digest"] = "other"
-
-
-def _skipped_and_decided(task: dict[str, Any]) -> None:
-    task["annotations"][0]["was_cancelled"] = True
-    finish = {"from_name": "finish", "value": {"choices": ["found_error"]}}
-    task["annotations"][0]["result"].append(finish)
-
-
-def _other_template(task: dict[str, Any]) -> None:
-    result = {"from_name": "label", "to_name": "text", "value": {"labels": ["x"]}}
-    task["annotations"][0]["result"] = [result]
-
-
-def _minimal(task: dict[str, Any]) -> None:
-    task |= task.pop("data")
-
-
-def _late(task: dict[str, Any]) -> None:
-    task["annotations"][0]["created_at"] = "9021-03-09T22:16:08Z"
-
-
-def _one_text(task: dict[str, Any]) -> None:
-    task["data"]["steps"] = "It is 3."
-
-
-def _half_a_character(task: dict[str, Any]) -> None:
-    task["data"]["steps"][0]["text"] = "\ud800"
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (_no_answer, "answer='None': must be a text"),
-        (_contradiction, "step 0 is rated 'bad' and 'good' by two regions"),
-        (_other_digest, "digest='other': is of other texts than those of solution"),
-        (_skipped_and_decided, "3 has skipped the task, which is give_up"),
-        (_other_template, "from_name='label': must be one of step, rating, finish, note"),
-        (_minimal, "data='None': must be an object with problem, answer and steps. Export the"),
-        (_late, "at='222513948968000': must be a whole number from 0 to"),
-        (_step_beyond, "rates step 2, and there are steps 0 to 1"),
-        (_odd_rating, "ratings: must be|ratings="),
-        (_no_time, "yesterday"),
-        (_chance, "a probability in"),
-        (_one_text, "steps='It is 3.': must be a list of steps"),
-        (_half_a_character, "valid Unicode"),
-    ],
-)
-def test_what_is_no_task_is_named(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], why: str
-) -> None:
-    task = json.loads(json.dumps(THEIRS))
-    change(task)
-    path = tmp_path / "data.json"
-    path.write_text(json.dumps([task]), encoding="utf-8")
-    ended = invoke("import", str(path), "--from", "label-studio", "-o", str(tmp_path / "out"))
-    said = " ".join(ended.output.split())
-    assert ended.exit_code == 2 and "task 1" in said
-    assert any(part in said for part in why.split("|")), said
-    assert not (tmp_path / "out").exists()
+def changed_task(place: Places, value: object) -> dict[str, Any]:
+    """Return a copy of the task with another value at a place."""
+    task: dict[str, Any] = json.loads(json.dumps(THEIRS))
+    *path, last = place
+    part: Any = task
+    for name in path:
+        part = part[name]
+    part[last] = value
+    return task
 
 
 def region(start: int, end: int, word: str, **offsets: int) -> dict[str, Any]:
     value = {"start": str(start), "end": str(end), "choices": [word], **offsets}
     return {"from_name": "rating", "to_name": "steps", "type": "choices", "value": value}
+
+
+OTHER_TEMPLATE = {"from_name": "label", "to_name": "text", "value": {"labels": ["x"]}}
+BAD_AND_GOOD = [*THEIRS["annotations"][0]["result"], region(0, 1, "good")]
+SKIPPED_AND_DECIDED = THEIRS["annotations"][0] | {
+    "was_cancelled": True,
+    "result": [{"from_name": "finish", "value": {"choices": ["found_error"]}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "why"),
+    [
+        (("data", "answer"), None, "answer='None': must be a text"),
+        (
+            (*FIRST_ANNOTATION, "digest"),
+            "other",
+            "digest='other': is of other texts than those of solution",
+        ),
+        (
+            (*FIRST_ANNOTATION, "result"),
+            BAD_AND_GOOD,
+            "step 0 is rated 'bad' and 'good' by two regions",
+        ),
+        (FIRST_ANNOTATION, SKIPPED_AND_DECIDED, "3 has skipped the task, which is give_up"),
+        (
+            (*FIRST_ANNOTATION, "result"),
+            [OTHER_TEMPLATE],
+            "from_name='label': must be one of step, rating, finish, note",
+        ),
+        (("data",), None, "data='None': must be an object with problem, answer and steps. Export"),
+        (
+            (*FIRST_ANNOTATION, "created_at"),
+            "9021-03-09T22:16:08Z",
+            "at='222513948968000': must be a whole number from 0 to",
+        ),
+        ((*RATING, "start"), "2", "rates step 2, and there are steps 0 to 1"),
+        ((*RATING, "choices"), ["great"], "ratings"),
+        ((*FIRST_ANNOTATION, "created_at"), "yesterday", "yesterday"),
+        (("meta",), {"item": {"probability": 0.0}}, "a probability in"),
+        (("data", "steps"), "It is 3.", "steps='It is 3.': must be a list of steps"),
+        (("data", "steps", 0, "text"), "\ud800", "valid Unicode"),
+    ],
+)
+def test_what_is_no_task_is_named(tmp_path: Path, place: Places, value: object, why: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([changed_task(place, value)]), encoding="utf-8")
+    ended = invoke("import", str(path), "--from", "label-studio", "-o", str(tmp_path / "out"))
+    said = " ".join(ended.output.split())
+    assert ended.exit_code == 2 and "task 1" in said and why in said, said
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
 PILOT_GAINS = (3e-4, 1e-4, 5e-5)
 """Of the run that begins with wide priors."""
 TRACE = "trace, with agreement"
-TRACE_FIT_GAIN = 5e-4
+TRACE_SETTINGS = TraceEstimator.Settings(min_belief=0.0)
+"""Settings of the estimator for solutions that correct themselves, which these do not."""
 CAP = 64
 POOLS = {"validation": (350, CAP), "test": (250, CAP), "truth": (24, 2048)}
 """Problems, and rollouts of each of their prefixes."""
@@ -91,7 +92,7 @@ def _report(
         name: fitted(validation, agreement=agreement, cap=min(cap, 16))
         for name, agreement in POSTERIORS.items()
     }
-    priors[TRACE] = learned(validation, _trace(min(cap, 16), TRACE_FIT_GAIN))
+    priors[TRACE] = learned(validation, TRACE_SETTINGS)
     settings = points(priors, cap, size.pick(smoke=GAINS[4:5], quick=GAINS, full=GAINS))
     tuned = {(p.name, p.label): measure(p.make, validation) for p in settings}
     found = {(p.name, p.label): measure(p.make, test) for p in settings}
@@ -114,9 +115,9 @@ def _report(
             if k <= cap and (k > 4 or size is BenchmarkSize.SMOKE)
         },
         "trace_less_posterior": {
-            label: difference(one, found["posterior+agreement", label], "hit", "solutions", weights)
+            label: difference(found[TRACE, "no rollouts"], one, "hit", "solutions", weights)
             for (name, label), one in found.items()
-            if name == TRACE
+            if name == "posterior+agreement"
         },
         **simulate_intervals(size, test, priors["posterior"]),
         "soft": soft_values(truth, priors, cap),
@@ -143,8 +144,7 @@ def points(priors: dict[str, Knowledge | None], cap: int, gains: Sequence[float]
     for name, agreement in POSTERIORS.items():
         for gain in gains:
             add(name, f"gain={gain:g}", _posterior(cap, gain, agreement), priors[name])
-    for gain in gains[::4]:
-        add(TRACE, f"gain={gain:g}", _trace(cap, gain), priors[TRACE])
+    add(TRACE, "no rollouts", TRACE_SETTINGS, priors[TRACE])
     return made
 
 
@@ -152,11 +152,6 @@ def _posterior(cap: int, gain: float, agreement: bool) -> PosteriorEstimator.Set
     return PosteriorEstimator.Settings(
         min_belief=0.0, rollouts=cap, min_gain_per_token=gain, agreement=agreement
     )
-
-
-def _trace(cap: int, gain: float) -> EstimatorSettings:
-    """Settings of the estimator for solutions that correct themselves, which these do not."""
-    return TraceEstimator.Settings(min_belief=0.0, rollouts=cap, min_gain_per_token=gain)
 
 
 def _figures(one: Measurement, weights: np.ndarray) -> dict[str, Any]:

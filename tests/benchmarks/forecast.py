@@ -25,7 +25,7 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.domains.arith.problems import generate
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.estimators.posterior.priors import wide_priors
+from mclabel.labeling.estimators.posterior.priors import starting_priors
 from mclabel.run.budget import read_spent
 from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
 from mclabel.run.shards.labels import label_tables
@@ -121,9 +121,9 @@ def measure(
 def _blocks(store: Store) -> list[tuple[Size, float, float]]:
     """Size, tokens and rollouts of each block but those that `posterior` learned its priors on."""
     rows = []
-    wide = f"{wide_priors().id}@"
+    start = f"{starting_priors().id}@"
     for metadata, table in label_tables(store):
-        if any(name and name.startswith(wide) for name in table["priors"].unique().to_pylist()):
+        if any(name and name.startswith(start) for name in table["priors"].unique().to_pylist()):
             continue
         columns = (table[name].to_pylist() for name in ("problem_id", "problem"))
         lengths = [len(text) for text in dict(zip(*columns, strict=True)).values()]

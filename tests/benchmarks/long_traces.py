@@ -3,10 +3,9 @@
     python -m tests.benchmarks.long_traces [--smoke | --quick] [--out FOLDER]
 
 1. The bundled policy that errs and corrects itself (`arith:reflective`) writes traces, which are
-   labelled by the estimator `trace` on outcomes alone; beside them on answers on the way, on what
-   solutions agree on, on both, on rollouts; and on all of them. Beside these
-   stands the constant rule that does best on these traces, "a wrong trace errs at step k". All rows
-   are of the same traces, and each samples for itself.
+   labelled by the estimator `trace` on outcomes alone, with answers on the way, with the agreement
+   of solutions, and with both. Beside these stands the constant rule that does best on these
+   traces, "a wrong trace errs at step k". All rows are of the same traces.
 2. Whether a PRM that learns `states` ranks traces that end right behind a repair above wrong ones,
    one that learns `hard`, where all behind the first error is wrong, and one that learns `outcome`,
    how the trace ended, which needs no label of a step.
@@ -45,8 +44,6 @@ from tests.benchmarks.scorers import Run, Training, load_pool, read_scores
 from tests.benchmarks.sizes import BenchmarkSize
 
 TARGETS = ("states", "hard", "outcome")
-NOTHING = 1000.0
-"""A least gain that no completion has."""
 HERE = "tests.benchmarks.long_traces"
 
 
@@ -62,7 +59,6 @@ class Deaf(TraceEstimator):
         problem: ProblemPaths,
         *,
         rates: TraceRates | None = None,
-        min_gain_per_token: float | None = None,
     ) -> None:
         paths = [
             replace(
@@ -73,7 +69,7 @@ class Deaf(TraceEstimator):
             for path in problem.paths
         ]
         problem = replace(problem, paths=paths)
-        super().__init__(settings, problem, rates=rates, min_gain_per_token=min_gain_per_token)
+        super().__init__(settings, problem, rates=rates)
 
 
 class Agreeing(Deaf):
@@ -88,35 +84,19 @@ class Alone(Deaf):
     hears = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """A row of the table."""
-
-    kind: str = "trace"
-    gain: float | None = None
-    """Least gain a token; None for that of the size."""
-
-    def piece(self, out: Path, name: str, amounts: Amounts) -> Piece:
-        """Labels the traces by it."""
-        gain = amounts.gain if self.gain is None else self.gain
-        changes = [
-            f"solutions.run={out / 'runs/test'}",
-            *("estimator.kind=" + self.kind, f"estimator.min_gain_per_token={gain}"),
-        ]
-        return labelling(out, _folder(name), amounts.test, *changes)
+KINDS = {
+    "outcomes": f"{HERE}:Deaf",
+    "answers on the way": f"{HERE}:Alone",
+    "agreement": f"{HERE}:Agreeing",
+    "answers on the way, agreement": "trace",
+}
+"""The estimator of each row of the table."""
 
 
-def rules(amounts: Amounts) -> dict[str, Rule]:
-    """By name."""
-    deaf, alone, agreeing = (f"{HERE}:{one}" for one in ("Deaf", "Alone", "Agreeing"))
-    return {
-        "outcomes": Rule(kind=deaf, gain=NOTHING),
-        "answers on the way": Rule(kind=alone, gain=NOTHING),
-        "agreement": Rule(kind=agreeing, gain=NOTHING),
-        "answers on the way, agreement": Rule(gain=NOTHING),
-        "rollouts": Rule(kind=deaf, gain=amounts.rollouts_gain),
-        "all": Rule(),
-    }
+def label_piece(out: Path, name: str, amounts: Amounts) -> Piece:
+    """The piece that labels the traces for a row of the table."""
+    changes = [f"solutions.run={out / 'runs/test'}", f"estimator.kind={KINDS[name]}"]
+    return labelling(out, _folder(name), amounts.test, *changes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +109,9 @@ class Amounts:
     steps: int
     """Of each training."""
     seeds: int
-    gain: float = 5e-4
-    rollouts_gain: float = 2e-4
-    """Of rollouts alone, so low that more of them change little."""
 
 
-SMOKE = Amounts(test=1, train=2, steps=1, seeds=1, gain=0.05, rollouts_gain=0.05)
+SMOKE = Amounts(test=1, train=2, steps=1, seeds=1)
 QUICK = Amounts(test=25, train=25, steps=40, seeds=1)
 FULL = Amounts(test=100, train=200, steps=160, seeds=2)
 
@@ -162,8 +139,8 @@ def labelling(out: Path, name: str, problems: int, *changes: str) -> Piece:
 def label_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
     """The traces, and their labels by every rule."""
     yield labelling(out, "test", amounts.test, "estimator.kind=outcome", "problems.split=test")
-    for name, rule in rules(amounts).items():
-        yield rule.piece(out, name, amounts)
+    for name in KINDS:
+        yield label_piece(out, name, amounts)
     yield labelling(out, "train", amounts.train, "problems.split=train")
 
 
@@ -194,7 +171,7 @@ def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, Numbers]]:
     `among_decided` of those that the labels decide.
     """
     found: dict[str, dict[str, Numbers]] = {}
-    for name in rules(amounts):
+    for name in KINDS:
         rows = read_rows(out / "runs" / _folder(name))
         hits = [float(_likeliest(row) == _true_error(row)) for row in rows]
         states = state_quality(rows)

@@ -10,8 +10,8 @@ of `keys.json`. One that says that it cannot run here is "not run: reason", whic
 keys recorded by hand.
 
 Most take less than 20 s of one core. Each computes on one thread: a second one would wait for the
-first with these models. `rl` trains two policies and two PRMs, `estimators_calibration` has three
-parts, `real_model` runs 135 million parameters, `checker_callers`, `scale`, `chaos` and
+first with these models. `rl` trains two policies and two PRMs, `real_model` and
+`starting_priors` run 135 million parameters, `checker_callers`, `scale`, `chaos` and
 `serving_parity` start Ray, a store or a server: these can take longer.
 """
 

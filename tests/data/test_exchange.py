@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click import Context
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -214,24 +213,6 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
     assert ratings == [1, 1, 0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("to", list(FORMATS))
-def test_a_run_comes_back_from_an_export(to: str, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", arith_rows(40))
-    report = jobs.export_run(run, to, str(tmp_path / "out"))
-    assert report.num_rows == 40 and report.num_left_out == 0
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "cannot hold" in card and "fixed" in card
-    jobs.import_file(str(tmp_path / "out/data.jsonl"), to, str(tmp_path / "back"))
-    theirs = {row.solution.text: row for row in read_labels(Store(str(tmp_path / "back")))}
-    for row in read_labels(Store(run)):
-        back = theirs[row.solution.text]
-        assert back.problem.text == row.problem.text and back.first_error == row.first_error
-        assert [s.text for s in back.solution.steps] == [s.text for s in row.solution.steps]
-        if to == "processbench":
-            assert back.solution.outcome == row.solution.outcome
-
-
 def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(find_format("trl").write(TWO)) + "\n")
@@ -272,14 +253,6 @@ def test_marks_inside_texts_are_refused() -> None:
     bad = LabeledTexts(problem="a ки b", steps=("x",), ratings=(1.0,))
     with pytest.raises(DataError, match="uses as a mark"):
         find_format("math-shepherd").write(bad)
-
-
-def test_a_misspelt_format_is_refused_with_all_that_there_are(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["export", str(tmp_path), "--to", "trll", "-o", "x"])
-    assert done.exit_code == 2
-    said = " ".join(done.output.split())
-    assert "--to trll: is not a format. Did you mean trl? Choose one of parquet, trl, " in said
-    assert "verifier-chains, or module:Class" in said
 
 
 MINE = """
@@ -373,16 +346,3 @@ def test_what_is_no_format_is_refused(name: str, fault: str, mine: str, tmp_path
         command = ["import", str(file), "--from", name, "-o", str(tmp_path / "new")]
         assert CliRunner().invoke(main, command).exit_code == 2
         assert not (tmp_path / "new").exists()
-
-
-def test_names_of_formats_are_completed() -> None:
-    export, import_ = (main.commands[name] for name in ("export", "import"))
-    (to,) = (option for option in export.params if option.name == "to")
-    (source,) = (option for option in import_.params if option.name == "source")
-    context = Context(export)
-    assert [item.value for item in to.shell_complete(context, "p")] == [
-        *("parquet", "prm800k", "processbench")
-    ]
-    assert [item.value for item in source.shell_complete(context, "p")] == [
-        *("prm800k", "processbench")
-    ]

@@ -152,26 +152,3 @@ def test_rows_of_an_evaluation_set_without_a_problem_are_counted(tmp_path: Path)
     assert [one.partition(": ")[0] for one in said] == [f"{file}, line 2", f"{file}, line 3"]
     with pytest.raises(DataError, match="line 1: needs one of problem"):
         leak_keys([write(tmp_path / "none.jsonl", [{"x": 1}])])
-
-
-def test_eval_processbench_leaves_out_rows(tmp_path: Path) -> None:
-    rows = arith_rows(8)
-    run = write_run(tmp_path / "run", rows)
-    judged = [
-        {
-            "id": f"a-{number}",
-            "problem": row.problem.text,
-            "steps": [step.text.removesuffix("\n") for step in row.solution.steps],
-            "label": -1 if row.first_error is None else float(row.first_error),
-        }
-        for number, row in enumerate(rows)
-    ]
-    judged.append(judged[0] | {"id": "odd", "label": "N/A"})
-    file, out = write(tmp_path / "processbench_x.jsonl", judged), tmp_path / "out"
-    command = ["eval", "processbench", file, "--labels", run, "-o", str(out), "--json"]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
-    assert json.loads((out / "processbench.json").read_text())["num_rejected"] == {"x": 1}
-    assert "label='N/A'" in (out / "left_out.jsonl").read_text()
-    done = CliRunner().invoke(main, [*command, "--strict"])
-    assert done.exit_code == 2 and "line 9: label='N/A'" in done.output

@@ -90,34 +90,3 @@ def test_a_job_reads_and_exports_by_them(source: str, installed: Path, tmp_path:
     done = mclabel_here(installed, *again)
     assert done.exit_code == 0, done.output
     assert f"{len(lines)} rows" in done.output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("problems.source=exam", ["did you mean exams?", "arith, words, file, hf, exams, torn"]),
-        ("problems.source=torn:x", ["the entry point", "of exams cannot be loaded"]),
-        ("problems={source: exams:x, families: [y]}", ["families: not a setting of kind=exams"]),
-        ("problems={source: exams:x, year: 1999}", ["problems.year=1999", "must be at least 2000"]),
-    ],
-)
-def test_what_is_wrong_with_a_reader_is_said_at_the_start(
-    installed: Path, tmp_path: Path, override: str, words: list[str]
-) -> None:
-    done = mclabel_here(installed, *job(tmp_path, override))
-    assert done.exit_code == 2, done.output
-    message = " ".join(done.output.split())
-    for part in words:
-        assert part in message
-    assert "Traceback" not in message and not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_what_is_wrong_with_a_format_is_said(installed: Path, tmp_path: Path) -> None:
-    for name, words in (
-        ("line", "Did you mean lines? Choose one of parquet, trl, math-shepherd, rlhflow"),
-        ("broken", "the entry point exams:Nothing of exams cannot be loaded"),
-    ):
-        done = mclabel_here(installed, "export", "run", "--to", name, "-o", str(tmp_path / "x"))
-        assert done.exit_code == 2 and words in " ".join(done.output.split())

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.data.readers.base import reader_name, reader_settings
 from mclabel.data.readers.problems import read_problems
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import write_config
 
 MINE = '''
@@ -173,24 +168,3 @@ def test_a_class_of_ones_own_has_settings_and_faults(mine: str) -> None:
 def test_what_is_no_reader_is_refused(mine: str) -> None:
     with pytest.raises(ConfigError, match=r"its attribute Settings is None, must be a class"):
         reader_settings(f"{mine}:NO_READER")
-
-
-def test_a_job_reads_by_a_reader_of_ones_own(mine: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    job = [
-        *("label", str(write_config(tmp_path)), f"problems.source={mine}:Squares"),
-        *("problems.first=7", "policy.engine=scripted", "estimator.rollouts=2"),
-        *("ray.address=none", f"out={out}"),
-    ]
-    result = CliRunner().invoke(main, job)
-    assert result.exit_code == 0, result.output
-    assert {row.problem.id for row in read_labels(Store(str(out)))} == {"s7", "s9", "s10", "s11"}
-    (line,) = (out / "rejects.jsonl").read_text().splitlines()
-    assert json.loads(line)["reason"] == "torn"
-    manifest = json.loads((out / "run.json").read_text())
-    assert manifest["input"]["problems"] == {
-        "kind": f"{mine}:Squares",
-        "source": f"{mine}:Squares",
-        "limit": None,
-        "first": 7,
-    }

@@ -222,11 +222,6 @@ def check_sequences(count: int, *, number: int) -> None:
 
 
 @pytest.mark.slow
-def test_four_sequences() -> None:
-    check_sequences(4, number=0)
-
-
-@pytest.mark.slow
 def test_twenty_sequences() -> None:
     check_sequences(20, number=1)
 

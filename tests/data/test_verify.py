@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.records import LabeledSolution
 from mclabel.labeling.config import LabelConfig
@@ -218,22 +215,6 @@ def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path, label
     assert [note.partition(" ")[0] for note in found.notes] == ["1", "1"]
     assert "rollouts files belong to no labels shard" in found.notes[0]
     assert "journals are of finished blocks" in found.notes[1]
-
-
-def test_the_verb_s_exit_codes_and_json(tmp_path: Path, label: Label) -> None:
-    store = label()
-    run, runner = str(tmp_path / "run"), CliRunner()
-    sound = runner.invoke(main, ["verify", run])
-    assert sound.exit_code == 0 and "labels shards 3" in " ".join(sound.output.split())
-    path = tmp_path / "run" / store.names("labels")[0]
-    path.write_bytes(path.read_bytes()[:-1])
-    cut = runner.invoke(main, ["verify", run, "--json"])
-    found = json.loads(cut.stdout)
-    assert cut.exit_code == 1 and not found["is_sound"]
-    assert found["damage"][0]["name"] == f"labels/{path.name}"
-    (tmp_path / "empty").mkdir()
-    none = runner.invoke(main, ["verify", str(tmp_path / "empty")])
-    assert none.exit_code == 2 and "holds no run" in " ".join(none.output.split())
 
 
 def test_labels_without_solutions_or_steps_are_sound(tmp_path: Path) -> None:

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ConfigError
 from mclabel.engines import ENGINES, EngineSettings, make_engine
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import semantic_config
-from mclabel.labeling.policy import prepare_policy
 from mclabel.run.shards.manifest import versions
 
 SERVER = "policy.engine.endpoints=[http://localhost:8000/v1]"
@@ -85,15 +83,6 @@ def test_engines_with_a_model_are_known_by_its_weights_and_others_by_their_name(
     assert make_engine(config_of("policy.engine=scripted").policy).model_identity() == "scripted"
     remote = config_of("policy.engine=vllm", "policy.model=Qwen/Qwen2.5-Math-7B").policy
     assert make_engine(remote).model_identity() == "Qwen/Qwen2.5-Math-7B"
-
-
-def test_a_missing_key_is_found_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
-    policy = config_of("policy.engine=openai", SERVER, "policy.engine.api_key_env=NO_SUCH_KEY")
-    with pytest.raises(ConfigError, match=r"NO_SUCH_KEY: the variable is not set\. Export it here"):
-        prepare_policy(policy.policy)
-    monkeypatch.setenv("NO_SUCH_KEY", "sk-1")
-    assert prepare_policy(policy.policy).settings.revision is None
 
 
 def test_an_engine_names_the_packages_that_are_recorded() -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
@@ -22,8 +19,6 @@ from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.vllm_start import StartLog
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.tally import JobState
-from mclabel.show.progress import job_progress
-from tests.support.job_states import STATE
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 LOG = """\
@@ -85,24 +80,6 @@ def test_a_start_has_stages_in_whatever_thread_it_loads() -> None:
         assert current_stage() is None
 
     asyncio.run(start())
-
-
-@pytest.mark.parametrize(
-    ("num_starting", "stage", "shown"),
-    [
-        (1, "loading weights (42 s)", "starting the engine: loading weights (42 s)"),
-        (3, "loading (2 s)", "starting 3 engines: loading (2 s)"),
-        (1, None, "waiting for engines"),
-    ],
-)
-def test_the_stage_stands_in_the_place_of_the_rates(
-    num_starting: int, stage: str | None, shown: str
-) -> None:
-    output = io.StringIO()
-    state = replace(STATE, num_workers=0, num_starting=num_starting, stage=stage)
-    with job_progress(Console(file=output, width=400), "label") as show:
-        show(state)
-    assert output.getvalue().rstrip().endswith(f"s, {shown}")
 
 
 class SlowEngine(ScriptedEngine):

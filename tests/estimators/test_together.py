@@ -1,4 +1,4 @@
-"""Many problems decided together against each alone; calibrated beliefs against raw ones."""
+"""Many problems decided together against each alone; coarsened beliefs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mclabel.core.records import Counts, Outcome
+from mclabel.core.records import Outcome
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath
-from mclabel.labeling.estimators.posterior import judging
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
-from mclabel.labeling.estimators.posterior.judging import (
-    KNOTS,
-    Curve,
-    Kind,
-    calibrated,
-    covariates,
-    fit_curve,
-)
+from mclabel.labeling.estimators.posterior.judging import coarsened
 from mclabel.labeling.estimators.posterior.plan import DRAWS, make_plans
 from mclabel.labeling.estimators.posterior.priors import GRID, Priors, wide_priors
 from tests.benchmarks.simulation.profiles import simulated_cases
@@ -140,89 +132,15 @@ def test_evidence_without_agreement_by_hand() -> None:
     assert table.record(RecordedRollout(prefix=3, outcome=WRONG)) == {0}
 
 
-@given(
-    chances=st.lists(st.floats(1e-9, 1.0), min_size=2, max_size=9),
-    agreement=st.booleans(),
-    kind=st.sampled_from(["right", "found", "lost"]),
-    min_gain=st.floats(1e-9, 1.0),
-)
-def test_calibration_keeps_the_likeliest_and_the_order(
-    chances: list[float], agreement: bool, kind: Kind, min_gain: float
-) -> None:
+@given(chances=st.lists(st.floats(1e-9, 1.0), min_size=2, max_size=9))
+def test_a_coarsened_posterior_is_less_sure_and_keeps_the_order(chances: list[float]) -> None:
     posterior = np.array(chances) / sum(chances)
-    moved = calibrated(posterior, agreement=agreement, kind=kind, min_gain_per_token=min_gain)
-    assert moved.sum() == pytest.approx(1) and (moved >= 0).all()
-    mode = int(np.argmax(posterior))
-    assert moved[mode] == moved.max()
-    rest = np.delete(np.arange(len(moved)), mode)
-    ratios = moved[rest] / posterior[rest]
-    assert np.allclose(ratios, ratios[0])
+    found = coarsened(posterior)
+    assert found.sum() == pytest.approx(1)
+    assert (np.diff(found[np.argsort(posterior)]) >= -1e-12).all()
+    assert found.max() <= posterior.max() + 1e-12
 
 
-def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    curve = Curve(tuple((np.log(3.0) + 0.5 * KNOTS).tolist()), np.log(2.0), np.log(3.0))
-    monkeypatch.setitem(judging.CURVES, (False, "lost"), curve)
-    # At a least gain of 0.001 in five steps odds of 16 become 3 * sqrt(16) = 12.
-    posterior = np.array([1 / 85, 16 / 17, 1 / 85, 1 / 85, 1 / 85, 1 / 85])
-    moved = calibrated(posterior, agreement=False, kind="lost", min_gain_per_token=1e-3)
-    assert moved == pytest.approx([1 / 65, 12 / 13, *[1 / 65] * 4])
-    # A decade less halves them; less still is as far as the curve goes.
-    for min_gain in (1e-4, 1e-9):
-        moved = calibrated(posterior, agreement=False, kind="lost", min_gain_per_token=min_gain)
-        assert moved[1] == pytest.approx(6 / 7)
-    # Two steps less: 12 / 9; so it is with three less.
-    for steps in (3, 2):
-        posterior = np.array([1 / (17 * steps), 16 / 17, *[1 / (17 * steps)] * (steps - 1)])
-        moved = calibrated(posterior, agreement=False, kind="lost", min_gain_per_token=1e-3)
-        assert moved[1] == pytest.approx(4 / 7)
-    low = Curve((-9.0,) * len(KNOTS), 0.0, 0.0)
-    monkeypatch.setitem(judging.CURVES, (False, "lost"), low)
-    # The second keeps its share of the rest, 3/4, and is not overtaken: 4/7 * 3/4 = 3/7.
-    moved = calibrated(
-        np.array([0.5, 0.375, 0.125]), agreement=False, kind="lost", min_gain_per_token=1e-3
-    )
-    assert moved == pytest.approx([3 / 7, 3 / 7, 1 / 7], abs=1e-5) and moved.argmax() == 0
-
-
-@pytest.mark.slow
-def test_the_curve_is_found_again() -> None:
-    rng = np.random.default_rng(0)
-    odds = rng.normal(1.0, 2.0, 60_000)
-    gains, steps = 10 ** rng.uniform(-4, -2.6, len(odds)), rng.integers(3, 9, len(odds))
-    shifts = np.array([covariates(p, n) for p, n in zip(gains, steps, strict=True)])
-    chance = 0.4 + 0.6 * np.clip(odds, -1.5, 5.0) + shifts @ [-0.5, 0.2]
-    right = rng.random(len(odds)) < 1 / (1 + np.exp(-chance))
-    found = fit_curve(1 / (1 + np.exp(-odds)), shifts, right)
-    assert found.knots == pytest.approx((0.4 + 0.6 * KNOTS).tolist(), abs=0.3)
-    assert list(found.knots) == sorted(found.knots)
-    assert found.gain == pytest.approx(-0.5, abs=0.1)
-    assert found.steps == pytest.approx(0.2, abs=0.05)
-
-
-def test_the_kind_of_a_solution_follows_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Kind] = []
-
-    def record(posterior: np.ndarray, *, kind: Kind, agreement: bool, **_: object) -> np.ndarray:
-        if not agreement:  # each solution is judged by both readings
-            seen.append(kind)
-        return posterior
-
-    monkeypatch.setattr(judging, "calibrated", record)
-
-    def kinds(*paths: SolutionPath, right_at: int | None = None) -> list[Kind]:
-        seen.clear()
-        one = make("posterior", paths, answer_class="number", min_gain_per_token=1.0, rollouts=2)
-        counts = [Counts(num_right=int(i == right_at), num_wrong=1) for i in range(4)]
-        one.judge(counts)
-        return list(seen)
-
-    wrong, other = (
-        SolutionPath(prefixes=(1,), outcome=WRONG),
-        SolutionPath(prefixes=(2, 3), outcome=WRONG),
-    )
-    assert kinds(wrong, other) == ["lost", "lost"]
-    assert kinds(wrong, other, right_at=1) == ["found", "lost"]
-    assert kinds(wrong, other, right_at=0) == ["found", "found"]
-    assert kinds(wrong, replace(other, outcome=RIGHT)) == ["found", "right"]
-    given = replace(other, outcome=RIGHT, sampled=False)
-    assert kinds(wrong, given) == ["lost", "right"]
+def test_a_coarsened_posterior_by_hand() -> None:
+    # Odds of 32 become 32 ** 0.8 = 16.
+    assert coarsened(np.array([1 / 33, 32 / 33])) == pytest.approx([1 / 17, 16 / 17])

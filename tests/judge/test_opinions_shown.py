@@ -92,8 +92,9 @@ def label(folder: Path, *more: str) -> Path:
 
 
 def test_labels_counts_what_a_combined_run_keeps(tmp_path: Path) -> None:
-    write_problems(tmp_path, 6)
-    labels, out, combined = label(tmp_path), tmp_path / "out", tmp_path / "combined"
+    write_problems(tmp_path, 12)
+    labels = label(tmp_path, "estimator={kind: fixed, rollouts: 4}")
+    out, combined = tmp_path / "out", tmp_path / "combined"
     run("judge", labels, "-o", out, *CRITIC)
     run("combine", labels, out, "-o", combined, "--rule", "same_location")
     rows = list(read_labels(Store(str(combined))))

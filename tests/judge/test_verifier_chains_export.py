@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from mclabel.judge.base import Answer, prompt_hash
 from mclabel.judge.critic import TEMPLATES
 from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
 from tests.support.labelled import arith_rows, write_run
-from tests.support.openai_server import Server
 from tests.support.verifier_chains import answer, chain, write_critic
 
 ROWS = arith_rows(24, per_problem=1, seed=3)
@@ -231,30 +229,3 @@ def test_faults_are_explained(tmp_path: Path) -> None:
 def invoke(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(main, arguments)
     return done.exit_code, " ".join(done.output.split())
-
-
-def test_the_whole_way_by_the_command_line(tmp_path: Path) -> None:
-    rows = [RIGHT[0], WRONG[0]]
-    labels = write_run(tmp_path / "labels", rows)
-    critic, out = str(tmp_path / "critic"), str(tmp_path / "out")
-
-    def critique(prompt: str) -> str:
-        texts = re.findall(r"^Step \d+: (.*)", prompt, re.MULTILINE)
-        for row in rows:
-            if texts == [step.text.strip() for step in row.solution.steps]:
-                return chain(row, row.first_error)
-        return "?"
-
-    with Server(answer=critique, max_model_len=2000) as server:
-        code, output = invoke(
-            *("judge", labels, "-o", critic, "judge=critic", "judge.prompt=step_verdicts"),
-            *("judge.policy.model=arith:policy", "judge.policy.engine=openai"),
-            *(f"judge.policy.engine.endpoints=['{server.url}']", "judge.max_tokens=500"),
-            "judge.least_votes=1",
-        )
-        assert code == 0, output
-    command = ["export", critic, "--to", "verifier-chains", "-o", out]
-    code, output = invoke(*command, "--labels", labels)
-    assert code == 0, output
-    assert "2 chains written to" in output and ": 1 on right and 1 on wrong solutions" in output
-    assert "1 of 1 on right solutions (100%)" in (tmp_path / "out" / "README.md").read_text()

@@ -39,12 +39,15 @@ def test_what_goes_back_on_its_prefix(completion: str, prefix: str, is_back: boo
 
 
 def run(folder: Path, *overrides: str) -> Path:
+    """Label solutions by `trace`, with the rollouts of a run by `fixed` on record."""
     source = write_problems(folder, 12)
     engine = f"policy.engine.kind={AnsweringEngine.__module__}:AnsweringEngine"
-    keys = [f"problems.source={source}", f"out={folder / 'run'}", "ray.address=none", engine]
-    keys += ["estimator={kind: trace, pilot: 16, rollouts: 4}", "seed=3", *overrides]
-    config = load_config(LabelConfig, None, keys, allow=["tests.support.answering"])
-    jobs.label(config, lambda state: None)
+    keys = [f"problems.source={source}", "ray.address=none", engine, "seed=3", *overrides]
+    bank = [f"out={folder / 'bank'}", "estimator={kind: fixed, rollouts: 4}"]
+    traces = [f"out={folder / 'run'}", "estimator={kind: trace, pilot: 16}"]
+    for own in (bank, [*traces, f"solutions.run={folder / 'bank'}"]):
+        config = load_config(LabelConfig, None, [*keys, *own], allow=["tests.support.answering"])
+        jobs.label(config, lambda state: None)
     return folder / "run"
 
 

@@ -97,7 +97,7 @@ class Counting(ScriptedEngine):
 def labelled(
     kind: str, policy: ScriptedEngine, *given: str, completer: ScriptedEngine | None = None
 ) -> ProblemLabels:
-    estimator = {"kind": kind} if kind == "outcome" else {"kind": kind, "rollouts": 4}
+    estimator = {"kind": kind} if kind in ("outcome", "trace") else {"kind": kind, "rollouts": 4}
     shared = on_one_engine(policy, LabelSettings.model_validate({"estimator": estimator}))
     if completer is not None:
         rolling = [Rolling(completer=Completer(name="other"), policy=completer)]

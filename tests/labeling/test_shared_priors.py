@@ -10,7 +10,7 @@ from mclabel.core.records import Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.priors import Priors, wide_priors
+from mclabel.labeling.estimators.posterior.priors import Priors, starting_priors
 from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.task import LabelTask
@@ -49,9 +49,9 @@ def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
     asyncio.run(run(blocks[:2]))
     asyncio.run(run(blocks[2:]))
     rests_on = {row.problem.id: row.priors for row in read_labels(store)}
-    wide = wide_priors().id
-    assert rests_on["p0"] == wide
-    assert rests_on["p19"] != wide
+    start = starting_priors().id
+    assert rests_on["p0"] == start
+    assert rests_on["p19"] != start
     (adopted,) = {rests_on[f"p{i}"] for i in range(20, 30)}  # the last that the first one fitted
     fitted = [store.read(f"priors/{name}.json") for name in (rests_on["p19"], adopted)]
     first, last = (Priors.from_json((content or b"").decode()) for content in fitted)

@@ -88,40 +88,11 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     return request.param, str(tmp_path / "prm")
 
 
-READ = {
-    "trl": ("<s> q1 q2 a b \n c \n a c \n", ["\n", "\n", "\n"]),
-    "math-shepherd": (
-        "q1 q2 Step 1 : a b ки \n Step 2 : c ки \n Step 3 : a c ки",
-        ["ки", "ки", "ки"],
-    ),
-    "rlhflow": (
-        "<|user|> q1 q2 a b <|end|> <|assistant|> + <|end|> <|user|> c <|end|> "
-        "<|assistant|> + <|end|> <|user|> a c <|end|> <|assistant|> + <|end|>",
-        ["<|assistant|>"] * 3,
-    ),
-    "qwen": (
-        "<|system|> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> "
-        "<|end|> <|user|> q1 q2 <|end|> <|assistant|> a b <extra_0> c <extra_0> a c <extra_0> "
-        "<|end|>",
-        ["<extra_0>"] * 3,
-    ),
-}
-
-
 @pytest.fixture(params=OTHERS)
 def prm(request: pytest.FixtureRequest) -> tuple[str, AdaptedPRM]:
     """A PRM of each format."""
     kind = getattr(adapters, FORMATS[request.param].partition(":")[2])
     return request.param, kind(network(request.param), tokenizer())
-
-
-def test_what_is_read_and_where(prm: tuple[str, AdaptedPRM]) -> None:
-    form, adapted = prm
-    encoded = adapted.encode(PROBLEM, STEPS)
-    text, at = READ[form]
-    read = [WORDS[i] for i in encoded.ids]
-    assert " ".join(read) == text
-    assert [read[position] for position in encoded.positions] == at
 
 
 def test_texts_that_hold_the_marks_are_refused(prm: tuple[str, AdaptedPRM]) -> None:

@@ -230,29 +230,6 @@ def test_a_step_token_that_means_something_else_is_refused(
     preflight(load_config(TrainConfig, path, [*changes, "step_token=<|free|>"]))
 
 
-def test_step_tokens_that_are_suggested_have_no_other_meaning(
-    base: str, labels: str, tmp_path: Path
-) -> None:
-    chat = tmp_path / "chat"
-    shutil.copytree(base, chat)
-    tokenizer = AutoTokenizer.from_pretrained(chat)
-    others = ["<|document|>", "<|unknown|>", "<|user|>", "<|free|>", "<|idle|>"]
-    tokenizer.add_special_tokens({"additional_special_tokens": others, "unk_token": "<|unknown|>"})
-    tokenizer.chat_template = "{% for m in messages %}<|user|>{{ m.content }}{% endfor %}"
-    tokenizer.save_pretrained(chat)
-    config = json.loads((chat / "config.json").read_text())
-    config["eos_token_id"] = tokenizer.convert_tokens_to_ids(["<|end|>", "<|document|>"])
-    (chat / "config.json").write_text(json.dumps(config))
-    text = (chat / "tokenizer_config.json").read_text()
-    (chat / "tokenizer_config.json").write_text(text.replace("step_token", "another"))
-    for changes in (["step_token=<|nope|>"], ["step_token=<|unknown|>"], []):
-        with pytest.raises(ConfigError, match=r"special token without a use.*<\|free\|>") as caught:
-            train(tmp_path / "prm", f"labels=[{labels}]", f"base={chat}", *changes)
-        suggested = str(caught.value).split("(")[-1].split(")")[0].split(", ")
-        assert {"<|free|>", "<|idle|>"} <= set(suggested)
-        assert not {*others[:3], "<|end|>", "<|pad|>"} & set(suggested)
-
-
 def test_adapters_get_their_own_rate_and_the_plan_says_so(labels: str, tmp_path: Path) -> None:
     path = "configs/train/own-labels.yaml"
     changes = [f"out={tmp_path / 'prm'}", f"labels=[{labels}]", "base=arith:policy"]

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
-from mclabel.core.errors import ConfigError, ShardError
+from mclabel.core.errors import ShardError
 from mclabel.report.page.facts import GatheredRun, agreement
 from mclabel.report.page.html import environment
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.digest import with_digest
-from mclabel.run.shards.shard import METADATA_KEY
 from mclabel.show.figures import Plot, Series
 from mclabel.show.texts import DESCRIBED, SELECTED, answer_kind
 from tests.support.labelled import arith_rows
@@ -50,14 +49,12 @@ def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
 
 
 def test_a_run_of_selected_solutions_says_what_its_figures_describe(tmp_path: Path) -> None:
-    """Whether their truth is known or not; and what is drawn stands for what is not chosen."""
-    unknown = [solution(n, ["a\n", "b"], [2, 4]) for n in range(2)]
-    for name, rows in (("unknown", unknown), ("arith", arith_rows(4))):
-        page = written(tmp_path, write_run(tmp_path / name, rows, None))
-        assert "were selected" not in page
-        drawn = [replace(row, selection_probability=0.25, chosen_by_outcome=True) for row in rows]
-        page = written(tmp_path, write_run(tmp_path / f"{name}-drawn", drawn, None))
-        assert SELECTED in page and (DESCRIBED["pool"] in page) == (name == "arith")
+    """What is drawn stands for what is not chosen, and what a rule chose for itself alone."""
+    rows = arith_rows(4)
+    assert "were selected" not in written(tmp_path, write_run(tmp_path / "whole", rows, None))
+    drawn = [replace(row, selection_probability=0.25, chosen_by_outcome=True) for row in rows]
+    page = written(tmp_path, write_run(tmp_path / "drawn", drawn, None))
+    assert SELECTED in page and DESCRIBED["pool"] in page
     ruled = [replace(row, selection_probability=1.0) for row in drawn]
     page = written(tmp_path, write_run(tmp_path / "ruled", ruled, None))
     assert DESCRIBED["selection"] in page and DESCRIBED["pool"] not in page
@@ -112,30 +109,7 @@ def test_what_was_lost_and_survived_is_summed_over_starts(tmp_path: Path) -> Non
     }
 
 
-def test_folders_that_are_no_runs_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ShardError, match="no such folder"):
-        written(tmp_path, str(tmp_path / "nothing"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ShardError, match="is not a run: it holds neither"):
-        written(tmp_path, str(tmp_path / "empty"))
-    (tmp_path / "file").touch()
-    with pytest.raises(ShardError, match="is a file"):
-        written(tmp_path, str(tmp_path / "file"))
-    with pytest.raises(ConfigError, match="cannot be written"):
-        report_page([plain_run(tmp_path / "run")], str(tmp_path / "file" / "report.html"))
-
-
-def test_other_versions_are_refused(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    run = Path(plain_run(tmp_path / "run"))
-    path = next((run / "labels").iterdir())
-    stored = pq.read_table(path)
-    metadata = {**json.loads(stored.schema.metadata[METADATA_KEY]), "schema_version": 99}
-    changed = stored.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
-    pq.write_table(changed, path)
-    with pytest.raises(ShardError, match="schema version 99"):
-        written(tmp_path, str(run))
+def test_an_evaluation_of_another_version_is_refused(tmp_path: Path) -> None:
     best = tmp_path / "best"
     best.mkdir()
     (best / "best_of_n.json").write_text('{"result": {"accuracy": {}}}')

@@ -117,15 +117,6 @@ def test_outcomes_scores_and_credits(server: Running, prm: str) -> None:
     assert right.step_rewards == right.credits
 
 
-def test_an_integer_gold_of_any_length(plain: Running) -> None:
-    completions = [rf"It is \boxed{{1{'0' * zeros}}}." for zeros in (400, 399)]
-    row = {"problem": "p", "answer": 10**400}
-    body = json.dumps({"items": [row | {"completion": one} for one in completions]})
-    status, content = plain.post("/score", body.encode())
-    assert status == 200, content
-    assert [one["outcome"] for one in content["items"]] == ["right", "wrong"]
-
-
 def test_groups_are_compared_within_themselves(plain: Running) -> None:
     two = [RewardItem(problem="p", completion=one, answer="2") for one in (RIGHT, WRONG)]
     other = [RewardItem(problem="q", completion=one, answer="2") for one in (RIGHT, RIGHT)]
@@ -233,39 +224,6 @@ def test_hostile_bodies(plain: Running, body: bytes, status: int, message: str) 
     said = content["error"]["message"]
     assert message in said and len(said) <= 2_000
     assert plain.client().health()["status"] == "ok"
-
-
-def test_hostile_texts_are_scored_or_refused_with_a_word(server: Running) -> None:
-    texts = ["\x00\x1b[31m", "\u202e\ufeff", "<step>" * 50, "\r\r\n\r", "a" * 10_000_000]
-    texts += ["<|im_end|>", "\\boxed{" * 5000, "9" * 5000, "\U0010ffff", "\u0301\u0301"]
-    items = [RewardItem(problem="p", completion=text, answer="2") for text in texts]
-    found = server.client().score(items)
-    assert found[4].refused == "too_long" and found[4].ends == (10_000_000,)
-    for text, one in zip(texts, found, strict=True):
-        assert one.refused in (None, *REFUSED_KINDS)
-        assert one.outcome in ("wrong", "ungraded") and one.reward == 0
-        assert len(one.ends) == len(one.credits) == len(one.ends_segment)
-        assert list(one.ends[-1:]) == [len(text)] * bool(one.ends)
-        assert len(one.scores) == (len(one.ends) if one.refused is None else 0)
-
-
-def test_other_paths_pages_and_types_are_refused(plain: Running) -> None:
-    body = json.dumps({"items": [ITEM]}).encode()
-    assert plain.post("/score", body, host="evil.example")[0] == 421
-    assert plain.post("/score", body, content_type="text/plain")[0] == 415
-    assert plain.post("/health", body)[0] == 405
-    assert plain.post("/nowhere", body)[0] == 404
-
-
-def test_a_wrong_token_is_refused() -> None:
-    with serving(token="sesamé") as server:
-        for token in (None, "sesame"):
-            with pytest.raises(RewardError, match=r"refused \(401\): the key is wrong"):
-                server.client(token=token).health()
-        status, _ = server.post(
-            "/score", b"{}", authorization="Bearer sesamé".encode().decode("latin-1")
-        )
-        assert status == 400
 
 
 def query(prompt: str, completion: str) -> dict[str, Any]:
@@ -413,15 +371,6 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
         assert isinstance(server.error, EngineDied)
 
 
-def test_a_fault_of_the_server_is_told_as_one(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(prm=prm) as server:
-        with held(monkeypatch, KeyError("a mistake of ours")) as sizes:
-            asked = server.posting("/score", json.dumps({"items": [ITEM]}).encode())
-            until(lambda: sizes == [1])
-        answer = asked.getresponse()
-        assert answer.status == 500 and b"a fault of the server" in answer.read()
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -497,3 +446,14 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
         thread.start()
         assert client.health() == {"status": "ok"}
         thread.join(WAIT_S)
+
+
+def test_a_wrong_token_is_refused() -> None:
+    with serving(token="sesamé") as server:
+        for token in (None, "sesame"):
+            with pytest.raises(RewardError, match=r"refused \(401\): the key is wrong"):
+                server.client(token=token).health()
+        status, _ = server.post(
+            "/score", b"{}", authorization="Bearer sesamé".encode().decode("latin-1")
+        )
+        assert status == 400

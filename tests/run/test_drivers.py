@@ -120,13 +120,6 @@ def test_signs_of_the_dead_are_removed_and_those_of_the_living_are_told(
     assert SAYS in caplog.text and f": {away}; {here}. Nothing is lost" in caplog.text
 
 
-def test_nobody_else_is_nothing_to_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = Store(str(tmp_path))
-    with DriverSign(store) as sign:
-        sign.warn()
-    assert not caplog.records and store.names("drivers") == []
-
-
 def test_a_sign_that_is_being_written_ends_before_it_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

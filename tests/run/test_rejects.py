@@ -117,23 +117,6 @@ def test_strict_stops_at_the_first(tmp_path: Path, drop: int, fault: str) -> Non
         assert not (tmp_path / "out").exists()
 
 
-def test_strict_on_the_command_line_and_after_a_run_without(tmp_path: Path) -> None:
-    write_rows(tmp_path)
-    config = tmp_path / "empty.yaml"
-    config.write_text("seed: 0\n")
-    arguments = ["label", str(config), *overrides(tmp_path)]
-    result = CliRunner().invoke(main, [*arguments, "--strict"])
-    assert result.exit_code == 2 and "line 7: not valid JSON" in result.output
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0
-    assert "5 rows or problems could not be labelled (" in result.output
-    path = tmp_path / "problems.jsonl"
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
-    result = CliRunner().invoke(main, [*arguments, "--strict"])
-    assert result.exit_code == 2 and "problem long was left out" in result.output
-
-
 def test_a_job_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:
     row = {"id": "p", "problem": "P [answer 1]", "answer": "1"}
     (tmp_path / "problems.jsonl").write_text(json.dumps(row))

@@ -224,7 +224,7 @@ def denies(sentence: str) -> bool:
     if _is_english(sentence):
         return False
     lower = sentence.lower()
-    keywords = _KEYWORDS if _has_foreign_letters(lower) else _ASCII_KEYWORDS
+    keywords = _KEYWORDS if _needs_all_keywords(lower) else _ASCII_KEYWORDS
     return any(keyword in lower for keyword in keywords) and bool(_DENIAL.search(lower))
 
 
@@ -235,15 +235,17 @@ def is_inexact(sentence: str) -> bool:
 
 def _is_english(text: str) -> bool:
     """Whether a text is beyond doubt in English, so that no other language is looked for."""
-    return any(map(text.__contains__, _ENGLISH)) and not _has_foreign_letters(text)
+    return text.isascii() and any(map(text.__contains__, _ENGLISH))
 
 
 _ENGLISH = (" the ", "The ", "Therefore", " are ")
 
 
-def _has_foreign_letters(text: str) -> bool:
-    """Whether a text has letters beyond ASCII that are not Greek, which is for formulas."""
-    return not text.isascii() and _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
+def _needs_all_keywords(text: str) -> bool:
+    """Whether a text may hold others than the ASCII keywords; English with `≤` or `π` does not."""
+    return not text.isascii() and (
+        "olution" in text or _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
+    )
 
 
 _FOREIGN_LETTER = re.compile(
@@ -254,7 +256,7 @@ _FOREIGN_LETTER = re.compile(
 def _announcements(text: str) -> Iterator[re.Match[str]]:
     """The announcements of a text, from the last to the first."""
     places: set[int] = set()
-    for keyword in _KEYWORDS if _has_foreign_letters(text) else _ASCII_KEYWORDS:
+    for keyword in _KEYWORDS if _needs_all_keywords(text) else _ASCII_KEYWORDS:
         place = text.rfind(keyword)
         while place >= 0:
             places.add(place)

@@ -243,16 +243,16 @@ def _of_main_clause(sentence: Sentence) -> list[int]:
     places = sentence.numbers
     if len(places) == 1:
         return places
-    begin = 0
+    begin, words = 0, sentence.words
     for i in range(1, places[-1]):
-        if sentence.word(i) in _CONCLUDING and sentence.tokens[i - 1] in ",;":
+        if words[i] in _CONCLUDING and words[i - 1] in ",;":
             begin = i
     kept, subordinate = [], False
-    for i in range(begin, len(sentence.tokens)):
-        if sentence.tokens[i] in ",;":
+    for i, word in enumerate(words[begin : places[-1] + 1], begin):
+        if word in ",;":
             subordinate = False
-        elif sentence.word(i) in _SUBORDINATE:
-            subordinate = not (sentence.word(i) == "which" and sentence.word(i + 1) in _VERBS)
+        elif word in _SUBORDINATE:
+            subordinate = not (word == "which" and words[i + 1] in _VERBS)
         elif i in places and not subordinate:
             kept.append(i)
     return kept
@@ -342,8 +342,7 @@ _BEHIND_FRACTION = frozenset(
     "feet meter meters metre metres".split()
 )
 """What may stand behind a fraction in words that means no part of something told elsewhere."""
-_SIGNS_ALONE = frozenset("%°")
-_NUMBER_ENDS = frozenset("0123456789") | _SIGNS_ALONE
+_NUMBER_ENDS = frozenset("0123456789%°")
 _NUMERAL = (BEGINNINGS - {"a", "an", "one"}) | PARTS | SCALES
 """Words of which a sentence with a number in words has one, unless hyphens join them."""
 _DENYING = frozenset("not cannot never neither nor without except".split())
@@ -359,7 +358,7 @@ class Sentence:
 
     def __init__(self, text: str) -> None:
         tokens: list[str] = _TOKEN.findall(text)
-        lower = [token.lower() for token in tokens]
+        lower = "\n".join(tokens).lower().split("\n") if tokens else []
         self.tokens, self.words = tokens, lower
         self.unclear: set[int] = set()
         """Places of numbers in words that may mean something else."""
@@ -369,7 +368,7 @@ class Sentence:
         self.numbers = [
             i
             for i, word in enumerate(self.words)
-            if (word[-1] in _NUMBER_ENDS and word not in _SIGNS_ALONE) or i in in_words
+            if (word[-1] in _NUMBER_ENDS and word not in "%°") or i in in_words
         ]
 
     def _join(self, tokens: list[str], lower: list[str]) -> set[int]:

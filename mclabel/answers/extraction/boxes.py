@@ -38,7 +38,8 @@ _DENIED_BEFORE = (
 )  # fmt: skip
 _AROUND = " \n$:：(\\*"
 _MENTIONED_BEFORE = ("instead of", "rather than", "earlier", "previously", "wrote")
-_TELLING_ENDS = frozenset(words[-2:] for words in _DENIED_BEFORE + _MENTIONED_BEFORE)
+_ENDS_BEFORE = frozenset(words[-2:] for words in (*_DENIED_BEFORE, *_MENTIONED_BEFORE))
+"""Last two characters of words before a box that say that it is not the answer."""
 _MAX_BOX = 5_000
 """Characters in one; a longer one counts as never closed."""
 _MAX_BOXES = 40
@@ -72,31 +73,31 @@ def find_boxes(text: str) -> list[Box] | None:
     found: list[Box] = []
     mentioned: list[Box] = []
     last_open = None
-    low, begin = 0, len(text)
+    low, end_of_rest = 0, len(text)
     for _ in range(_MAX_BOXES):
-        match = _start_before(text, low, begin)
+        match = _start_before(text, low, end_of_rest)
         if match is None:
             break
-        begin, start = match.span()
+        start, end_of_rest = match.end(), match.start()
         if text[start] == "{":
             end = _closing_brace(text, start)
             is_last = not (found or mentioned or last_open)
             if end is None and is_last and _NOT_CLOSED.match(text, start) is None:
                 return None
             content = "" if end is None else text[start + 1 : end].strip()
-            box = (begin, end + 1, content) if end is not None and content else None
+            box = (match.start(), end + 1, content) if end is not None and content else None
         else:
             box = _without_braces(text, match)
         if box is None:
             last_open = last_open or match
             continue
-        before = " " + text[max(0, begin - 40) : begin].rstrip(_AROUND).lower()
-        is_telling = before[-2:] in _TELLING_ENDS
-        if is_telling and before.endswith(_MENTIONED_BEFORE):
+        before = " " + text[max(0, match.start() - 40) : match.start()].rstrip(_AROUND).lower()
+        may_deny = before[-2:] in _ENDS_BEFORE
+        if may_deny and before.endswith(_MENTIONED_BEFORE):
             mentioned.insert(0, box)
-        elif not (is_telling and before.endswith(_DENIED_BEFORE)) and not _retracted(text, box[1]):
+        elif not ((may_deny and before.endswith(_DENIED_BEFORE)) or _is_retracted(text, box[1])):
             found.insert(0, box)
-            low = max(0, begin - _MAX_DISTANCE)
+            low = max(0, match.start() - _MAX_DISTANCE)
     if found or mentioned:
         return found or mentioned
     if last_open is not None:
@@ -105,7 +106,7 @@ def find_boxes(text: str) -> list[Box] | None:
     return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
 
 
-def _retracted(text: str, end: int) -> bool:
+def _is_retracted(text: str, end: int) -> bool:
     """Whether the words behind the end of a box say that it is not the answer."""
     if len(text) - end > _MIN_RETRACTION and _RETRACTED_AFTER.match(text, end):
         return True

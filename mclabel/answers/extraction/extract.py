@@ -61,9 +61,9 @@ _RUN_ON = re.compile(
     r"\n[ \t]{0,8}#{1,6}[ \t]{0,8}(?:Problem|Question|Instruction)\b"
 )
 _TURN = re.compile(r"(?<=\S)\s{0,8}<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|user)\|>")
-_RUN_ON_MARKS = (
-    "Problem", "Q", "Exercise", "User", "Human", "Inst", "INST", "<|", "</s>",
-)  # fmt: skip
+_RUN_ON_MARKS = tuple(
+    (mark[0], mark) for mark in "Problem Q Exercise User Human Inst INST <| </s>".split()
+)
 """Cheap to look for; without any of them there is no run-on."""
 _ANSWER_MARKS = ("boxed", "nswer", "####")
 _CORRECTIONS = (
@@ -373,10 +373,10 @@ _MAX_HASH_LINE = 100
 def _without_run_on(text: str) -> str:
     """The text up to where it begins another problem, if it gave an answer before that."""
     last = -1
-    for mark in _RUN_ON_MARKS:
+    for letter, mark in _RUN_ON_MARKS:
         # Whether one character occurs is known in a tenth of the time, and backwards is faster.
-        if mark[0] in text:
-            last = max(last, text.rfind(mark))
+        if letter in text and (place := text.rfind(mark)) > last:
+            last = place
     if last < 0:
         return text
     first = min([place for mark in _ANSWER_MARKS if (place := text.find(mark)) >= 0], default=last)

@@ -98,7 +98,7 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
         among_others: give also a formula that is one number of several in its sentence.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
-    if _VARIABLE.search(bare, max(0, len(bare) - _MAX_QUANTIFIER)):
+    if "$" in bare[-_MAX_QUANTIFIER:]:
         quantifier = _QUANTIFIER.search(bare, max(0, len(bare) - _MAX_QUANTIFIER))
         bare = bare[: quantifier.start()].rstrip() if quantifier else bare
     low = max(0, len(bare) - _MAX_CLOSING)
@@ -149,7 +149,6 @@ _CLOSING = re.compile(
     r"(?:,? (?!not\b|is\b|or\b|and\b)[A-Za-z]{1,20}){0,6}"
 )
 """What may stand behind a formula that ends a text."""
-_VARIABLE = re.compile(r" \$[A-Za-z]")
 _QUANTIFIER = re.compile(
     r",? (?:for|where|with) (?:(?:some|any|all|every|each|an?|arbitrary|positive|negative|"
     r"nonnegative|non-negative|integers?|natural|real|numbers?) ){0,4}+\$[A-Za-z]\$"

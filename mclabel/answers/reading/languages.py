@@ -302,20 +302,19 @@ def _in_digits(text: str) -> str | None:
     return written if known else None
 
 
-_LETTER_JOINTS = frozenset("yoe")
-_BETWEEN_VALUES = re.compile(r"[\d)\]}$] ?[yoe](?![a-z])")
-"""A joint of one letter, which is a variable anywhere else: `3 y 4`."""
-_WORD = re.compile(r"[^\s.,{}]+")
-
-
 def _may_be_foreign(text: str) -> bool:
     lower = text.lower()
-    if lower == text.upper():
-        return False
-    words = _WORD.findall(lower)
-    return not _LATIN.isdisjoint(words) or (
+    words = lower.encode().translate(_TO_SPACES).split()  # faster than on characters
+    return not _LATIN_BYTES.isdisjoint(words) or (
         not _LETTER_JOINTS.isdisjoint(words) and _BETWEEN_VALUES.search(lower) is not None
     )
+
+
+_LETTER_JOINTS = frozenset((b"y", b"o", b"e"))
+_BETWEEN_VALUES = re.compile(r"[\d)\]}$] ?[yoe](?![a-z])")
+"""A joint of one letter, which is a variable anywhere else: `3 y 4`."""
+_LATIN_BYTES = frozenset(word.encode() for word in _LATIN)
+_TO_SPACES = bytes.maketrans(b".,{}\x1c\x1d\x1e\x1f", b" " * 8)
 
 
 def _scaled(match: re.Match[str]) -> str:

@@ -68,7 +68,7 @@ def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independen
     text = _TIMES_TEN.sub("*", text) if "10" in text else text
     if "=" in text:
         text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠")
-    if any(mark in text for mark in "\"`'“”"):
+    if any(map(text.__contains__, "\"`'“”")):
         text = _RULES_OUT.sub(" ", text)
     text = " ".join(text.split())
     return text if len(text) <= MAX_LENGTH else answer.strip()
@@ -269,7 +269,7 @@ def _latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rew
         text = _EMPTY_BASE.sub("", text)
     if "." in text:
         text = _DOT_DELIMITER.sub("", text)
-    if any(command in text for command in ("space", "phantom", "\\label", "\\tag")):
+    if any(map(text.__contains__, ("space", "phantom", "\\label", "\\tag"))):
         text = _SPACERS.sub(" ", text)
     if "^" in text or "\\circ" in text:
         text = _DEGREE.sub("°", text)

@@ -32,7 +32,7 @@ NAMES_CLAIM = re.compile(rf"\b{_CLAIM}\b", re.IGNORECASE)
 def read_truth(text: str) -> str | None:
     """`true` or `false` where a text says just that of a statement; None of any other text."""
     lower = text.lower() if len(text) <= MAX_LENGTH else ""
-    if not any(map(lower.__contains__, _WORDS)):
+    if not any(word in lower for word in _WORDS):
         return None
     match = _SENTENCE.fullmatch(text.strip(" .!*"))
     if match is None or (match["told"] and _TOLD_TWICE.search(match["told"].strip(" ,")[5:])):

@@ -197,17 +197,6 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     assert num_ended > 0
 
 
-def test_trl_calls_the_reward_function(tmp_path: Path, tokenizer: Any) -> None:
-    with RewardServer() as server:
-        reward = ProcessReward(server.url, reduce="min_score")
-        trainer = make(GRPOTrainer, tmp_path, tokenizer, reward_funcs=[reward])
-        trainer.train()
-    assert [len(items) for items in server.asked] == [8]
-    (log,) = [row for row in trainer.state.log_history if "reward" in row]
-    assert 0 < log["rewards/process_reward/mean"] <= 1
-    assert log["rewards/refused"] == 0
-
-
 def test_trl_trains_on_rollouts_of_an_engine(tmp_path: Path, tokenizer: Any) -> None:
     end = tokenizer.eos_token_id
     asked = []

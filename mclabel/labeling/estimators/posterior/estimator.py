@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from mclabel.core.errors import ConfigError
-from mclabel.core.records import AUTHOR, Counts, Outcome
+from mclabel.core.records import AUTHOR, Counts
 from mclabel.core.settings import (
     CONTENT,
     MAX_AMOUNT,
@@ -31,9 +31,8 @@ from mclabel.core.settings import (
     rule,
 )
 from mclabel.labeling.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
-from mclabel.labeling.estimators.fitting import FittingLearner
+from mclabel.labeling.estimators.fitting import FittingLearner, HoldsEvidence
 from mclabel.labeling.estimators.paths import (
-    ROOT,
     Probe,
     ProblemPaths,
     RecordedRollout,
@@ -43,7 +42,11 @@ from mclabel.labeling.estimators.paths import (
 from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
 from mclabel.labeling.estimators.posterior.plan import make_plans
-from mclabel.labeling.estimators.posterior.priors import Priors, wide_priors
+from mclabel.labeling.estimators.posterior.priors import (
+    Priors,
+    starting_priors,
+    wide_priors,
+)
 from mclabel.labeling.estimators.posterior.views import (
     CompleterView,
     Family,
@@ -51,6 +54,12 @@ from mclabel.labeling.estimators.posterior.views import (
     plan_together,
     tell_agreement,
 )
+
+PILOT_DISCOUNT = 0.1
+"""Factor of the minimum gain per token for the first problems of a run with several completers:
+wide priors are uncertain, so more has to be rolled out to learn the completers' rates."""
+ADAPTATION = 0.05
+"""Largest relative change of the minimum gain per token after one problem."""
 
 
 class PosteriorEstimator(Estimator):
@@ -113,7 +122,7 @@ class PosteriorEstimator(Estimator):
         Args:
             settings: of the estimator.
             problem: with the paths of its solutions.
-            priors: of the run; None takes wide ones.
+            priors: priors of the run; None takes those that a run begins with.
             min_gain_per_token: in place of the settings'.
         """
         self._paths, self._completers = problem.paths, problem.completers
@@ -121,11 +130,15 @@ class PosteriorEstimator(Estimator):
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._tokens_left: float = settings.max_tokens or math.inf
         self._truncated, self._min_belief = settings.truncated, settings.min_belief
-        priors = priors or wide_priors()
+        priors = priors or starting_priors()
+        if not priors.num_solutions and len(self._completers) > 1:
+            # The starting priors are those of a policy that rolls out alone.
+            priors = wide_priors()
+            self._min_gain *= PILOT_DISCOUNT
         self._outcomes = Family(problem, priors, agreement=False, truncated=settings.truncated)
         self._agreeing: Family | None = None
         if settings.agreement:
-            own = priors.agreement or wide_priors()
+            own = priors.agreement or priors
             self._agreeing = Family(problem, own, agreement=True, truncated=settings.truncated)
         self._asked = self._outcomes.asked
         self._num_due, self._every = 0, settings.every
@@ -160,7 +173,7 @@ class PosteriorEstimator(Estimator):
                     "a file priors/ID.json of a run labelled with estimator.kind=posterior"
                 ) from error
         return PriorLearner(
-            priors or wide_priors(),
+            priors or starting_priors(),
             min_gain_per_token=settings.min_gain_per_token,
             pilot=settings.pilot,
             tokens_per_solution=settings.tokens_per_solution,
@@ -253,21 +266,14 @@ class PosteriorEstimator(Estimator):
         if self._agreeing is not None:
             chains = self._agreeing.asked[number].table.chain_of
             means.append(plans[True].mean[chains][:, : means[0].shape[1]])
-        recovered = {
-            prefix for own in counts for prefix, count in enumerate(own) if count.num_right
-        }
-        if any(path.sampled and path.outcome is Outcome.RIGHT for path in self._paths):
-            recovered.add(ROOT)
-        chances = {kind: one.first_errors(plans[kind], number) for kind, one in families.items()}
+        chances = [one.first_errors(plans[kind], number) for kind, one in families.items()]
         return [
             judge_solution(
                 path,
                 counts[number],
-                chances={kind: own[solution] for kind, own in chances.items()},
+                chances=[own[solution] for own in chances],
                 means=sum(own[solution] for own in means) / len(means),
-                recovered=recovered,
                 min_belief=self._min_belief,
-                min_gain_per_token=self._min_gain,
                 max_rollouts=self._max_rollouts,
                 truncated=self._truncated,
             )
@@ -285,7 +291,45 @@ class PosteriorEstimator(Estimator):
 
 
 class PriorLearner(FittingLearner[Priors, Readings]):
-    """Learns the priors of a run; see `FittingLearner`."""
+    """Learns the priors of a run, and adjusts the minimum gain per token to a budget.
+
+    With a budget the minimum gain per token rises a little after each problem that spent more than
+    its share, and falls a little after one that spent less. It converges to one value for all
+    problems, so the budget is spent where labels are least certain.
+    """
+
+    def __init__(
+        self,
+        knowledge: Priors,
+        *,
+        pilot: int,
+        min_gain_per_token: float,
+        tokens_per_solution: float | None = None,
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            knowledge: initial priors; if they were fitted, there is no pilot.
+            pilot: number of solutions labelled before the first fit.
+            min_gain_per_token: gain per token below which nothing is rolled out.
+            tokens_per_solution: mean number of rollout tokens per solution to adjust it to.
+        """
+        super().__init__(knowledge, pilot=pilot)
+        self._min_gain, self._budget = min_gain_per_token, tokens_per_solution
+
+    @property
+    def min_gain_per_token(self) -> float:
+        """Minimum gain per token of the next problem, rounded to six digits as it is stored."""
+        return float(f"{self._min_gain:.6g}")
+
+    def record(
+        self, problem: ProblemPaths, estimator: HoldsEvidence[Readings], *, num_tokens: int
+    ) -> None:
+        """Add the evidence of a finished problem and the cost of its rollouts."""
+        super().record(problem, estimator, num_tokens=num_tokens)
+        if self._budget is not None and self._knowledge.num_solutions and problem.paths:
+            excess = num_tokens / (self.size(estimator.evidence()) * self._budget) - 1
+            self._min_gain *= math.exp(ADAPTATION * max(-1.0, min(1.0, excess)))
 
     def read(self, content: str) -> Priors:
         """Read what `Priors.to_json` wrote."""

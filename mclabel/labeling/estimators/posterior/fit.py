@@ -3,7 +3,7 @@
 What follows errors shows in values that fall and do not come back, so the chain's hidden states
 can be learned from rollouts and outcomes alone (Baum and Welch). Counts are smoothed over
 neighbouring values and numbers of steps to go, and shrunk towards those of all answer classes
-together, which are shrunk towards the wide priors.
+together, which are shrunk towards the priors that a run starts from.
 
 Where several completers roll out, the author's chains are fitted on their own at first, and the
 others' on what the author's say of errors: its solutions' ends tell luck from blindness, which the
@@ -30,6 +30,7 @@ from mclabel.labeling.estimators.posterior.priors import (
     ClassPriors,
     Priors,
     Rates,
+    starting_priors,
     wide_priors,
 )
 
@@ -38,8 +39,9 @@ Floats = NDArray[np.float64]
 ROUNDS = 8
 MIN_SOLUTIONS = 40
 """Minimum number of solutions for which an answer class gets its own priors."""
-TO_WIDE, TO_POOLED = 3.0, 8.0
-"""Weights of the wide and of the pooled priors, in observations per row."""
+TO_START, TO_WIDE, TO_POOLED = 10.0, 3.0, 8.0
+"""Weights of the starting priors, of the wide ones and of the pooled ones, in observations per
+row."""
 NEIGHBOUR = 0.25
 """Weight of the counts at one more or one fewer step to go."""
 CHUNK = 256
@@ -64,14 +66,16 @@ class Readings:
     """With the agreement of other samples; None where that is not used."""
 
 
-def fit_readings(problems: Mapping[str, Iterable[Readings]]) -> Priors:
-    """Fit priors to what finished problems of each answer class have shown."""
+def fit_readings(
+    problems: Mapping[str, Iterable[Readings]], *, start: Priors | None = None
+) -> Priors:
+    """Fit priors to the evidence of finished problems, by answer class; see `fit_priors`."""
 
     def read(name: str) -> dict[str, list[ByCompleter]]:
         of_class = {kind: [getattr(one, name) for one in own] for kind, own in problems.items()}
         return {kind: own for kind, all_ in of_class.items() if (own := [o for o in all_ if o])}
 
-    return fit_priors(read("outcomes"), read("once"), read("agreement"))
+    return fit_priors(read("outcomes"), read("once"), read("agreement"), start=start)
 
 
 def fit_priors(
@@ -79,6 +83,7 @@ def fit_priors(
     once: Mapping[str, Sequence[ByCompleter]] | None = None,
     agreement: Mapping[str, Sequence[ByCompleter]] | None = None,
     *,
+    start: Priors | None = None,
     rounds: int = ROUNDS,
 ) -> Priors:
     """Fit priors that make the evidence likely.
@@ -90,15 +95,22 @@ def fit_priors(
         once: the same with every outcome counted once, where `evidence` counts some twice.
         agreement: the same with the agreement of samples, where that is used; it counts every
             outcome once.
-        rounds: of expectation maximisation; as many before them, led by the author, where others
-            roll out, too.
+        start: priors to begin with, towards which the fitted ones are shrunk; None takes
+            `starting_priors`.
+        rounds: rounds of expectation maximisation; as many before them, led by the author, where
+            others roll out, too.
     """
+    start = start or starting_priors()
     if agreement:
-        found = fit_priors(agreement, rounds=rounds)
-        outcomes = fit_priors(evidence, once, rounds=rounds)
+        found = fit_priors(agreement, start=start.agreement or start, rounds=rounds)
+        outcomes = fit_priors(evidence, once, start=start, rounds=rounds)
         return replace(outcomes, agreement=found, rates=found.rates)
     if once:
-        return _with_values(fit_priors(evidence, rounds=rounds), fit_priors(once, rounds=rounds))
+        values = start if start.values is None else replace(start, classes=start.values)
+        return _with_values(
+            fit_priors(evidence, start=start, rounds=rounds),
+            fit_priors(once, start=values, rounds=rounds),
+        )
     stacked = {
         name: {who: stack_evidence([part[who] for part in parts]) for who in parts[0]}
         for name, parts in evidence.items()
@@ -107,12 +119,14 @@ def fit_priors(
     sizes = {name: len(by[AUTHOR].num_steps) for name, by in stacked.items()}
     num_solutions = sum(sizes.values())
     if not num_solutions:
-        return wide_priors()
-    wide = wide_priors().of(POOLED)
+        return start
     own = [name for name in sorted(stacked) if sizes[name] >= MIN_SOLUTIONS]
     everyone = list(next(iter(stacked.values())))
-    current = {who: {POOLED: wide, **dict.fromkeys(own, wide)} for who in everyone}
     alone = len(everyone) == 1
+    # The starting priors were fitted to a policy that rolls out alone.
+    first = (start if alone else wide_priors()).of(POOLED)
+    strength = TO_START if alone else TO_WIDE
+    current = {who: {POOLED: first, **dict.fromkeys(own, first)} for who in everyone}
     for number in range(rounds if alone else 2 * rounds):
         crossed = _crossed(stacked, current, led=number < rounds)
         current = {
@@ -120,7 +134,8 @@ def fit_priors(
                 {name: by[who] for name, by in crossed.items()},
                 current[who],
                 own,
-                wide,
+                first,
+                strength,
                 smooth=alone,
             )
             for who in everyone
@@ -179,7 +194,8 @@ def _improved(
     evidence: Mapping[str, Evidence],
     current: Mapping[str, ClassPriors],
     own: Sequence[str],
-    wide: ClassPriors,
+    first: ClassPriors,
+    strength: float,
     *,
     smooth: bool,
 ) -> dict[str, ClassPriors]:
@@ -191,7 +207,7 @@ def _improved(
     found = {
         name: _expect(one, current.get(name, current[POOLED])) for name, one in evidence.items()
     }
-    pooled = _maximise(_sum(list(found.values())), wide, TO_WIDE, smooth=smooth)
+    pooled = _maximise(_sum(list(found.values())), first, strength, smooth=smooth)
     return {POOLED: pooled} | {
         name: _maximise(found[name], pooled, TO_POOLED, smooth=smooth) for name in own
     }
@@ -202,8 +218,9 @@ def _rates(crossed: Mapping[str, Mapping[str, Evidence]], current: _Current) -> 
 
     None of a completer that rolled nothing out.
 
-    The chains' own expected values would be drawn to the wide priors where there are few rollouts.
-    So the shares are fitted anew, prefixes weighted by the chance that they are sound, or are not.
+    The chains' own expected values would be drawn to the starting priors where there are few
+    rollouts. So the shares are fitted anew, prefixes weighted by the chance that they are sound,
+    or are not.
     """
     rates = {}
     for who, found in current.items():

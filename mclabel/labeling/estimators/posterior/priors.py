@@ -4,8 +4,8 @@ A prefix with r steps to go is in a state: sound or not, and a value on a grid. 
 states follow each other along a solution, how it ends, and how often other samples take the same
 step. They are fitted without truth on the evidence of finished problems
 (`mclabel.labeling.estimators.posterior.fit`), one set an answer class, since yes/no answers are
-reached by luck and free-form ones are not. Until then `wide_priors` stand in: values stay what they
-are while steps are right, fall to almost nothing at an error, and agreement is no evidence.
+reached by luck and free-form ones are not. A run with one completer begins with `starting_priors`,
+which were fitted to problems of two kinds, and replaces them by its own as its evidence grows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ class Priors:
 
     classes: Mapping[str, ClassPriors]
     num_solutions: int
-    """Number of solutions that they were fitted on; 0 for wide priors."""
+    """Number of the run's solutions that they were fitted to; 0 for those that it begins with."""
     values: Mapping[str, ClassPriors] | None = None
     """Priors for expected values, where first errors are found on evidence that counts outcomes
     twice; None where they are the same."""
@@ -128,7 +129,7 @@ class Priors:
     """Of each completer; empty before anything is fitted, and where the author alone rolls out."""
 
     def by(self, completer: str) -> Priors:
-        """The priors of one completer's chains; wide ones of a completer that has none so far."""
+        """The priors of one completer's chains; wide ones of another model that has none so far."""
         if completer == AUTHOR:
             return self
         return self.completers.get(completer, wide_priors())
@@ -255,8 +256,27 @@ def _listed(array: Floats) -> Any:
 
 
 @lru_cache(maxsize=1)
+def starting_priors() -> Priors:
+    """Read the priors that a run with one completer begins with.
+
+    They were fitted without truth to choosing halves of the problems of `arith` and of plain
+    SmolLM2 on word problems (`tests/benchmarks/starting_priors.py`, which writes the file).
+    """
+    text = resources.files(__package__).joinpath(STARTING).read_text(encoding="utf-8")
+    return Priors.from_json(text)
+
+
+STARTING = "starting_priors.json"
+"""File of the package that holds the starting priors."""
+
+
+@lru_cache(maxsize=1)
 def wide_priors() -> Priors:
-    """The priors before any evidence."""
+    """The priors of runs with several completers, and those that the starting ones begin with.
+
+    Values stay what they are while steps are right, fall to almost nothing at an error, and
+    agreement is no evidence.
+    """
     logit = np.log(GRID / (1 - GRID))
     to_go = np.arange(1, NUM_TO_GO + 1)[:, None]
     # If nothing else can go wrong than the steps to come, each is right with v ** (1 / r).

@@ -1,10 +1,9 @@
-"""Labels solutions that correct themselves by completions, and answers on the way.
+"""Labels solutions that correct themselves by evidence that costs nothing.
 
-After each batch the chains of the problem's solutions are inferred again
-(`mclabel.labeling.estimators.trace.chain`). What the next completion of a prefix would show of a
-solution's states is its mutual information with the state there, since it depends on nothing else;
-per token, this is the gain of each prefix and completer. The highest is asked for, until none
-reaches `min_gain_per_token`. A source that shows nothing is not asked.
+The chains of the problem's solutions are inferred once (`mclabel.labeling.estimators.trace.chain`)
+from how they ended, answers on their way, their agreement, and rollouts that are on record. The
+estimator asks for no rollouts of its own: on the domain that it was made for they added nothing
+(docs/traces.md).
 
 Where solutions were compared, chances of first errors are raised to the power 0.5, as of a
 coarsened posterior (arXiv 1506.06101): the same few solutions are asked again at each step whether
@@ -21,14 +20,13 @@ import numpy as np
 from pydantic import Field
 
 from mclabel.core.records import Counts, LabelSource, Outcome, StepState
-from mclabel.core.settings import MAX_AMOUNT, MAX_COUNT, at_most
+from mclabel.core.settings import at_most
 from mclabel.core.stats.values import TruncatedPolicy, estimate_anytime
 from mclabel.labeling.estimators.base import (
-    EXACT,
     Estimator,
+    EstimatorSettings,
     Follow,
     Judgement,
-    RolloutSettings,
     outcome_estimate,
     outcome_label,
 )
@@ -41,8 +39,6 @@ from mclabel.labeling.estimators.paths import (
     SolutionPath,
     strongest,
 )
-from mclabel.labeling.estimators.posterior.arithmetic import log, total
-from mclabel.labeling.estimators.posterior.views import UNKNOWN_STEP_TOKENS
 from mclabel.labeling.estimators.trace.agreement import (
     WAY,
     add_rollout,
@@ -74,23 +70,18 @@ _NAMES: dict[int, StepState] = {
     ERROR: "error",
     KEPT: "sound",
 }
-_TINY = 1e-12
+MAX_ON_RECORD = 1_024
+"""Largest number of rollouts of a prefix that a run which stops them early may have on record."""
 
 
 class TraceEstimator(Estimator):
-    """Asks for the completion that shows most of a solution's states, per token."""
+    """Labels the states of steps from evidence that costs nothing."""
 
-    class Settings(RolloutSettings):
-        """For long solutions that correct themselves: labels errors, what rests on them, and
-        repairs, from rollouts and answers on the way.
+    class Settings(EstimatorSettings):
+        """For long solutions that correct themselves: labels errors, the steps that rest on them,
+        and repairs, from outcomes, answers on the way, agreement, and rollouts on record.
         """
 
-        rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
-        batch: int = Field(4, ge=1, le=MAX_COUNT)
-        """Most completions started together from a prefix before the next decision."""
-        min_gain_per_token: float = Field(5e-4, gt=0, le=MAX_AMOUNT)
-        """Completions of a problem stop when a token promises less information than this, in nats,
-        on which steps are sound. A lower value costs more tokens and labels better."""
         min_belief: float = Field(0.5, ge=0, le=1)
         """Minimum probability of the most likely first error. Below it a solution has no first
         error, and only steps that are sound with this probability have hard labels."""
@@ -110,7 +101,6 @@ class TraceEstimator(Estimator):
         problem: ProblemPaths,
         *,
         rates: TraceRates | None = None,
-        min_gain_per_token: float | None = None,
     ) -> None:
         """Begin with a problem.
 
@@ -118,16 +108,11 @@ class TraceEstimator(Estimator):
             settings: of the estimator.
             problem: with the paths of its solutions.
             rates: of the run; None takes wide ones.
-            min_gain_per_token: in place of the settings'.
         """
         self._settings, self._problem = settings, problem
-        self._min_gain = min_gain_per_token or settings.min_gain_per_token
         known = rates or wide_rates(problem.completers)
         self._rates = known.of(problem.answer_class, problem.completers)
         self._table = _Table(problem, settings.truncated)
-        self._num_asked: dict[Probe, int] = {}
-        self._num_due, self._done = 0, not problem.paths
-        self._beliefs: TraceBeliefs | None = None
 
     @classmethod
     def begin(
@@ -139,14 +124,12 @@ class TraceEstimator(Estimator):
         min_gain_per_token: float | None = None,
     ) -> Self:
         """Make the estimator of a problem, with the rates of the run; see `Estimator`."""
-        return cls(settings, problem, rates=knowledge, min_gain_per_token=min_gain_per_token)
+        return cls(settings, problem, rates=knowledge)
 
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> TraceLearner:
         """Make the learner of a run's rates; see `Estimator`."""
-        return TraceLearner(
-            wide_rates(()), min_gain_per_token=settings.min_gain_per_token, pilot=settings.pilot
-        )
+        return TraceLearner(wide_rates(()), pilot=settings.pilot)
 
     @classmethod
     def read_knowledge(cls, content: str) -> TraceRates:
@@ -154,23 +137,12 @@ class TraceEstimator(Estimator):
         return TraceRates.from_json(content)
 
     def wanted(self) -> Sequence[int | Probe]:
-        """The most telling batch of each solution, once all before it are recorded."""
-        if self._done or self._num_due:
-            return []
-        probes = self._best()
-        self._done = not probes
-        self._num_due = len(probes)
-        return probes if len(self._problem.completers) > 1 else [one.prefix for one in probes]
+        """Return no requests: the labels rest on rollouts that are on record."""
+        return ()
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Take its outcome as evidence."""
+        """Take the outcome of a rollout on record as evidence."""
         self._table.record(rollout)
-        self._beliefs = None
-        if rollout.asked:
-            self._num_due -= 1
-        else:
-            probe = Probe(rollout.prefix, rollout.completer)
-            self._num_asked[probe] = self._num_asked.get(probe, 0) + 1
 
     def evidence(self) -> Observed:
         """The evidence so far, for fitting rates."""
@@ -185,7 +157,7 @@ class TraceEstimator(Estimator):
         if not self._problem.paths:
             return []
         number = strongest(self._problem.completers)
-        beliefs = self._inferred()
+        beliefs = infer(self._table.evidence(), self._rates)
         return [
             self._judge(path, counts[number], beliefs, chain)
             for path, chain in zip(self._problem.paths, self._table.chain_of, strict=True)
@@ -216,7 +188,7 @@ class TraceEstimator(Estimator):
         estimates = [
             estimate_anytime(
                 counts[prefix],
-                horizon=settings.rollouts,
+                horizon=MAX_ON_RECORD,
                 truncated=settings.truncated,
                 mean=float(means[t]),
             )
@@ -231,43 +203,9 @@ class TraceEstimator(Estimator):
             states=tuple(states),
         )
 
-    def _inferred(self) -> TraceBeliefs:
-        if self._beliefs is None:
-            self._beliefs = infer(self._table.evidence(), self._rates)
-        return self._beliefs
-
-    def _best(self) -> list[Probe]:
-        """Batches of the best prefix of each solution that is worth its tokens."""
-        options: list[tuple[float, Probe]] = []
-        for number, completer in enumerate(self._problem.completers):
-            gains = self._table.gains(self._inferred(), self._rates, number)
-            for prefix, gain in gains.items():
-                cost = self._table.tokens(prefix) * completer.cost
-                probe = Probe(prefix, number)
-                if self._num_asked.get(probe, 0) < self._settings.rollouts:
-                    options.append((round(gain / cost, 12), probe))
-        options.sort(key=lambda one: (-one[0], one[1]))
-        free = set(range(len(self._table.paths)))
-        found: list[Probe] = []
-        for rate, probe in options:
-            if not free or rate < self._min_gain:
-                break
-            chains = {chain for chain, _ in self._table.holders[probe.prefix]}
-            if not chains <= free:
-                continue
-            free -= chains
-            asked = self._num_asked.get(probe, 0)
-            # The first completions show most: begin with one, and double.
-            size = min(self._settings.batch, max(1, asked), self._settings.rollouts - asked)
-            self._num_asked[probe] = asked + size
-            found += [probe] * size
-        return found
-
 
 class TraceLearner(FittingLearner[TraceRates, Observed]):
     """Learns the rates of a run; see `FittingLearner`."""
-
-    pilot_discount = 1.0  # what costs nothing shows enough for a first fit
 
     def read(self, content: str) -> TraceRates:
         """Read what `TraceRates.to_json` wrote."""
@@ -327,7 +265,6 @@ class _Table:
                 self.holders.setdefault(prefix, []).append((chain, step))
         self._counts: dict[tuple[int, int], Floats] = {}
         """By prefix and completer, [3]."""
-        self._left = [_left(path) for path in self.paths]
         self._steps = compare_solutions(self.paths, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:
@@ -350,11 +287,6 @@ class _Table:
         path = self.paths[chain]
         before = [key for at, key in comparable(path) if at <= step]
         return bool(before) and leaves_its_way(before, rollout.step_keys)
-
-    def tokens(self, prefix: int) -> float:
-        """Expected tokens of a completion."""
-        held = self.holders[prefix]
-        return max(1.0, sum(float(self._left[c][t + 1]) for c, t in held) / len(held))
 
     def evidence(self) -> TraceEvidence:
         """All of it, as arrays."""
@@ -389,34 +321,6 @@ class _Table:
         """Whether other samples were compared with any of its steps."""
         return any(seen[..., chain].any() for what, seen in self._steps.items() if what != WAY)
 
-    def gains(self, beliefs: TraceBeliefs, rates: ClassRates, number: int) -> dict[int, float]:
-        """By prefix: information, in nats, that one more completion has on the states there."""
-        name = self._completers[number]
-        width, count = len(beliefs.states), len(self.paths)
-        seen = np.zeros((width, 3, count))
-        for (prefix, who), found in self._counts.items():
-            if who == number and prefix != ROOT:
-                for chain, step in self.holders[prefix]:
-                    seen[step, :, chain] = found
-        bins = to_go_bins(self.num_steps, width)
-        # [T, level, state, 3, chain]: what the next one shows, after those that are there.
-        shares = np.ascontiguousarray(rates.shares[name][:, :, bins].transpose(2, 0, 1, 4, 3))
-        spread = rates.spread[name]
-        predicted = (spread * shares + seen[:, None, None]) / (
-            spread + total(seen, axis=1)[:, None, None, None]
-        )
-        joint = beliefs.states
-        chance = total(joint, axis=1)  # [T, state, chain]
-        each = total(joint[:, :, :, None] * predicted, axis=1)  # [T, state, 3, chain]
-        known = each / np.maximum(chance, _TINY)[:, :, None]
-        mixed = total(each, axis=1)
-        gain = _entropy(mixed) - total(chance * _entropy(known, axis=2), axis=1)
-        gains_of: dict[int, float] = {}
-        for prefix, held in self.holders.items():
-            if prefix != ROOT:
-                gains_of[prefix] = sum(float(gain[step, chain]) for chain, step in held)
-        return gains_of
-
     def means(self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, number: int) -> Floats:
         """Expected share of right completions after each step, of one completer."""
         width = len(beliefs.states)
@@ -425,15 +329,3 @@ class _Table:
         right = shares[..., RIGHT] + shares[..., REPAIRED]
         joint = beliefs.states[..., chain]
         return np.asarray((joint * right).sum((1, 2)))
-
-
-def _left(path: SolutionPath) -> Floats:
-    """Tokens of a solution from each step on."""
-    tokens = path.step_tokens or (UNKNOWN_STEP_TOKENS,) * path.num_steps
-    return np.cumsum(tokens[::-1])[::-1].astype(np.float64)
-
-
-def _entropy(shares: Floats, axis: int = 1) -> Floats:
-    """In nats, over an axis."""
-    safe = np.maximum(shares, _TINY)
-    return np.asarray(-total(safe * log(safe), axis=axis))
