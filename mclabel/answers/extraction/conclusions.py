@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from mclabel.answers.extraction.announcements import stated_abroad
 from mclabel.answers.reading.languages import in_english, is_set_phrase
 
 _MAX_WHOLE = 160
@@ -103,6 +104,9 @@ def whole_answer(text: str) -> str | None:
     if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
         return None
     if not text.isascii():
+        stated = stated_abroad(text)
+        if stated is not None:
+            return stated
         if any(c >= _IDEOGRAPHIC for c in text):
             return _ideographic(text)
         words = _OTHER_SCRIPT.findall(text)

@@ -17,6 +17,7 @@ from mclabel.answers.extraction.announcements import (
     denies,
     is_inexact,
     localised,
+    stated_abroad,
 )
 from mclabel.answers.extraction.assertions import (
     asserted,
@@ -49,6 +50,7 @@ from mclabel.answers.extraction.phrases import (
     predicate,
     prose_of,
 )
+from mclabel.answers.extraction.statements import without_contrasts
 from mclabel.answers.reading.numerals import tells_fraction, tells_number
 from mclabel.answers.reading.scripts import plain_digits
 from mclabel.answers.reading.truth import NAMES_CLAIM, read_truth
@@ -83,6 +85,8 @@ _THOUGHT = re.compile(
 )
 """Where a region of thinking begins, or ends if a group holds anything."""
 _THOUGHT_WORDS = ("think", "thought", "reasoning", "THINK")
+_MAX_CONTRAST = 120
+"""Characters at the end of a text in which it may say `not 5 but 7`."""
 _BACKSPACE = "\b"
 _MAX_RUN_ONS = 8
 """Places to look at for the start of another problem."""
@@ -207,7 +211,11 @@ def _find(text: str) -> Found | None:
         return None
     answer = closing_assignments(sentence) or closing_formula(text) or closing_pair(text)
     answer = (
-        answer or bold_value(sentence) or asserted(prose_of(sentence)) or named_subject(sentence)
+        answer
+        or bold_value(sentence)
+        or asserted(prose_of(sentence))
+        or named_subject(sentence)
+        or stated_abroad(sentence)
     )
     if answer is not None:
         return Found(answer)
@@ -268,6 +276,8 @@ def _marked(text: str) -> str | None:
 def _announced(text: str) -> str | None:
     """The last answer that a text announces in words; empty if it takes that back."""
     answer = after_phrase(text)
+    if not answer and text.find(" but ", max(0, len(text) - _MAX_CONTRAST)) >= 0:
+        answer = after_phrase(without_contrasts(text[-_MAX_CONTRAST:])) or answer
     if answer is None:
         return announced(text)
     if answer:
