@@ -248,17 +248,21 @@ def stated_abroad(sentence: str) -> str | None:
 
 def _is_english(text: str) -> bool:
     """Whether a text is beyond doubt in English, so that no other language is looked for."""
-    return text.isascii() and any(map(text.__contains__, _ENGLISH))
+    is_marked = " the " in text or any(map(text.__contains__, _ENGLISH))
+    return is_marked and not _has_foreign_letters(text)
 
 
-_ENGLISH = (" the ", "The ", "Therefore", " are ")
+_ENGLISH = ("The ", "Therefore", " are ", " and ", " has ", " she ", " with ")
+
+
+def _has_foreign_letters(text: str) -> bool:
+    """Whether a text has letters beyond ASCII that are not Greek, which is for formulas."""
+    return not text.isascii() and _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
 
 
 def _needs_all_keywords(text: str) -> bool:
     """Whether a text may hold others than the ASCII keywords; English with `≤` or `π` does not."""
-    return not text.isascii() and (
-        "olution" in text or _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
-    )
+    return not text.isascii() and ("olution" in text or _has_foreign_letters(text))
 
 
 _FOREIGN_LETTER = re.compile(
