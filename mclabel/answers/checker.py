@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import threading
 import weakref
 from collections import Counter, deque
@@ -323,7 +322,7 @@ def grade_completion(
 def _find_answer(text: str, gold: str) -> Found | None:
     """Find the answer of a completion: all of its boxes if the gold lists as many values."""
     found = find_answer(text)
-    if found is None or not _LIST_JOINT.search(gold) or text.count("boxed") < 2:
+    if found is None or not _may_be_list(gold) or text.count("boxed") < 2:
         return found
     form = gold_form(gold)
     if not isinstance(form, ListOfForms) or form.single is not None:
@@ -335,7 +334,8 @@ def _find_answer(text: str, gold: str) -> Found | None:
     return Found(listed)
 
 
-_LIST_JOINT = re.compile("[,;]| and ")
+def _may_be_list(gold: str) -> bool:
+    return "," in gold or ";" in gold or " and " in gold
 
 
 def _after_fork() -> None:

@@ -38,7 +38,7 @@ from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.workers.guard import refusal
 from mclabel.core.records import Verdict
 
-CHECKER_VERSION = "9"
+CHECKER_VERSION = "10"
 """Stored with every shard: a change of any verdict raises it."""
 
 

@@ -110,7 +110,9 @@ def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: boo
 
 def is_congruence(form: Form) -> bool:
     """Whether a form is `x ≡ 3 (mod 7)`."""
-    first = form.items[0] if isinstance(form, Sequence) and form.kind == "tuple" else None
+    if not isinstance(form, Sequence) or form.kind != "tuple":
+        return False
+    first = form.items[0]
     return isinstance(first, Words) and "".join(first.words[:1]).startswith(CONGRUENCE)
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
+from mclabel.answers.extraction.statements import stated_value, without_contrasts
 from mclabel.answers.reading.scripts import beyond_ascii, plain_signs
 
 _COLON = r"[*_ ]{0,3}[:：=]"
@@ -109,10 +110,11 @@ _DECIMAL_COMMAS = frozenset(
 _MAX_PLACES = 20
 _WINDOW = 4000
 _MAX_VALUE = 200
-_WRONG_BEFORE = re.compile(
+_WRONG_OR_SUPPOSED = re.compile(
     r"(?:错误的?|不正确的?|誤った|間違った|틀린|неверн\w{1,4}|неправильн\w{1,4}|"
     r"ошибочн\w{1,4}|falsche|incorrecta|mauvaise|errada|"
-    r"incorreta|الخاطئة|गलत|ভুল|ผิด)\s?$",
+    r"incorreta|الخاطئة|गलत|ভুল|ผิด|如果|假如|假设|假設|若|もし|만약|\bесли|\bwenn|\bfalls|\bsi|\bse|"
+    r"\bjika|nếu|यदि|अगर|যদি|ถ้า|إذا كانت?)(?: (?:la|el|die|das|a|o|il))?\s?$",
     re.IGNORECASE,
 )
 _END = re.compile(
@@ -182,8 +184,9 @@ def announced(text: str) -> str | None:
     text = text[-_WINDOW:]
     if _is_english(text):
         return None
+    text = without_contrasts(text)
     for match in _announcements(text):
-        if _WRONG_BEFORE.search(text[max(0, match.start() - 16) : match.start()]):
+        if _WRONG_OR_SUPPOSED.search(text[max(0, match.start() - 16) : match.start()]):
             continue
         rest = text[match.end() :]
         if _is_denied(rest[:_MAX_VALUE]):
@@ -233,19 +236,33 @@ def is_inexact(sentence: str) -> bool:
     return not _is_english(sentence) and bool(_INEXACT.search(sentence.lower()))
 
 
+def stated_abroad(sentence: str) -> str | None:
+    """The value that a sentence in another language states, with a decimal point."""
+    if _is_english(sentence) or is_inexact(sentence) or denies(sentence):
+        return None
+    value = stated_value(sentence)
+    if value is None or max(sentence) >= "\u0500":
+        return value
+    return with_points(value, sentence)
+
+
 def _is_english(text: str) -> bool:
     """Whether a text is beyond doubt in English, so that no other language is looked for."""
-    return text.isascii() and any(map(text.__contains__, _ENGLISH))
+    is_marked = " the " in text or any(map(text.__contains__, _ENGLISH))
+    return is_marked and not _has_foreign_letters(text)
 
 
-_ENGLISH = (" the ", "The ", "Therefore", " are ")
+_ENGLISH = ("The ", "Therefore", " are ", " and ", " has ", " she ", " with ")
+
+
+def _has_foreign_letters(text: str) -> bool:
+    """Whether a text has letters beyond ASCII that are not Greek, which is for formulas."""
+    return not text.isascii() and _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
 
 
 def _needs_all_keywords(text: str) -> bool:
     """Whether a text may hold others than the ASCII keywords; English with `≤` or `π` does not."""
-    return not text.isascii() and (
-        "olution" in text or _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
-    )
+    return not text.isascii() and ("olution" in text or _has_foreign_letters(text))
 
 
 _FOREIGN_LETTER = re.compile(

@@ -81,23 +81,28 @@ def find_boxes(text: str) -> list[Box] | None:
         start, end_of_rest = match.end(), match.start()
         if text[start] == "{":
             end = _closing_brace(text, start)
-            is_last = not (found or mentioned or last_open)
-            if end is None and is_last and _NOT_CLOSED.match(text, start) is None:
+            box = None
+            if end is not None:
+                content = text[start + 1 : end].strip()
+                box = (end_of_rest, end + 1, content) if content else None
+            elif not (found or mentioned or last_open) and _NOT_CLOSED.match(text, start) is None:
                 return None
-            content = "" if end is None else text[start + 1 : end].strip()
-            box = (match.start(), end + 1, content) if end is not None and content else None
         else:
             box = _without_braces(text, match)
         if box is None:
             last_open = last_open or match
             continue
-        before = " " + text[max(0, match.start() - 40) : match.start()].rstrip(_AROUND).lower()
-        may_deny = before[-2:] in _ENDS_BEFORE
-        if may_deny and before.endswith(_MENTIONED_BEFORE):
-            mentioned.insert(0, box)
-        elif not ((may_deny and before.endswith(_DENIED_BEFORE)) or _is_retracted(text, box[1])):
+        before = text[max(0, end_of_rest - 40) : end_of_rest].rstrip(_AROUND)
+        if before[-2:].lower() in _ENDS_BEFORE:
+            before = f" {before.lower()}"
+            if before.endswith(_MENTIONED_BEFORE):
+                mentioned.insert(0, box)
+                continue
+            if before.endswith(_DENIED_BEFORE):
+                continue
+        if not (len(text) - box[1] > _MIN_AFTER and _is_retracted(text, box[1])):
             found.insert(0, box)
-            low = max(0, match.start() - _MAX_DISTANCE)
+            low = max(0, end_of_rest - _MAX_DISTANCE)
     if found or mentioned:
         return found or mentioned
     if last_open is not None:
@@ -113,6 +118,8 @@ def _is_retracted(text: str, end: int) -> bool:
     return not text.isascii() and is_denied_behind(text, end)
 
 
+_MIN_AFTER = len("$.")
+"""Characters behind a box that may say more than that a formula and a sentence end."""
 _MIN_RETRACTION = 8
 """Characters that say more than the end of a formula and of a sentence."""
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from mclabel.answers.reading.languages import in_english
+from mclabel.answers.extraction.announcements import stated_abroad
+from mclabel.answers.reading.languages import in_english, is_set_phrase
 
 _MAX_WHOLE = 160
 """A longer text is never the answer itself."""
@@ -90,7 +91,7 @@ _RATHER = (
 )  # fmt: skip
 _BOUNDING = frozenset("most least to than over under above below between and".split())
 _BOUNDED = re.compile(
-    r"\b(?:it|this|that|answer|result|value|number|sum|total)"
+    r"\b(?:it|this|that|answer|result|value|number|sum|total|price|cost)"
     r"(?: is| are| was|'s| must be| should be| can be| lies| will be)"
     r"(?: (?:at (?:most|least)|up to|no (?:more|less) than|over|under|above|below)|"
     r" between(?: \S{1,12} and)?) ?\$?$"
@@ -99,10 +100,13 @@ _BOUNDED = re.compile(
 
 def whole_answer(text: str) -> str | None:
     """The text itself, where it is an answer and nothing else."""
-    text = text.strip()
+    text = text.strip().removeprefix("=>").lstrip()
     if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
         return None
     if not text.isascii():
+        stated = stated_abroad(text)
+        if stated is not None:
+            return stated
         if any(c >= _IDEOGRAPHIC for c in text):
             return _ideographic(text)
         words = _OTHER_SCRIPT.findall(text)
@@ -165,6 +169,8 @@ def outer_sides(formula: str) -> tuple[str, str, str]:
 
 def _in_words(text: str, words: list[str]) -> str | None:
     """`Thursday`, `no solution`; None where the words are a sentence."""
+    if is_set_phrase(text):
+        return text
     words = words[1:] if words[0] in ("the", "a", "an") else words
     if len(words) > _MAX_WORDS or any(c.isdigit() or c in "=\\^$?" for c in text):
         return None

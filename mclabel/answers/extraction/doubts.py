@@ -74,7 +74,9 @@ _BREAKING_SIGNS = (",", "(", "[", "{", "+", "=", "−", "×", "÷", "·", "/", "
 _NAMES = frozenset(
     f"{name}{end}"
     for name in "theorem lemma corollary proposition definition equation eq eqn formula problem "
-    "exercise question step table figure example confidence".split()
+    "exercise question step table figure example confidence teorema problema ecuación paso "
+    "pregunta ejercicio número schritt aufgabe satz gleichung théorème étape numéro exercice "
+    "équation passo questão pergunta exercício equação langkah soal".split()
     for end in ("", "s")
 )
 """Words whose number is that of something else than the answer."""
@@ -82,7 +84,7 @@ _CERTAINTY = frozenset({"sure", "confident", "certain"})
 _DENYING_WORDS = frozenset(
     "no n'est pas nicht keine si sio siyo menor mayor menos maior mais kleiner weniger mehr chini "
     "zaidi moins plus não más größer höchstens mindestens máximo inférieure inférieur supérieure "
-    "supérieur".split()
+    "supérieur al au como ao pelo almeno massimo".split()
 )
 """Words of which one is in whatever denies a number in Latin letters."""
 _DOUBTING_WORDS = frozenset(
@@ -148,6 +150,8 @@ DENIED_BEFORE = (
     " kleiner als", " größer als", " weniger als", " mehr als", " höchstens", " mindestens",
     "ليس", "ليست", "لا يساوي", "أقل من", "أكثر من", "أكبر من", "أصغر من", "ไม่ใช่", "ไม่เท่ากับ",
     "น้อยกว่า", "มากกว่า", "ไม่เกิน", " si", " sio", " siyo", " chini ya", " zaidi ya",
+    " al menos", " como mínimo", " a lo sumo", " au moins", " au plus", " pelo menos", " ao menos",
+    " almeno", " al massimo", "至多", "不到", "不足", "不小于", "不大于",
 )  # fmt: skip
 """What denies or bounds a number that follows, in other languages than English."""
 _DENIED_AFTER = (
@@ -165,6 +169,12 @@ _DENIED_ABROAD = re.compile(
     rf"(?:{'|'.join(map(re.escape, sorted(DENIED_BEFORE, key=len, reverse=True)))})"
     r"[\s:：*$\\(是为為]{0,4}[-−]?\d[\d.,]{0,20}"
 )
+_OTHERS_ABROAD = re.compile(
+    r"第\s?\d{1,6}\s?(?:题|題|步|章|问|問|行|页|頁|节|節|式)|(?:步骤|步驟|定理|问题|問題|公式|方程|图|圖|表|"
+    r"ステップ|단계|문제|정리|шаг\w{0,2}|теорем\w{1,2}|задач\w{1,2}|уравнени\w|समस्या|चरण|प्रश्न|"
+    r"প্রশ্ন|ধাপ|ขั้นตอนที่|ข้อ)\s?(?:№\s?)?\d{1,6}(?![\d.,]*\d)"
+)
+"""Numbers of problems, steps and theorems in other scripts."""
 _DENIED_BEHIND = re.compile(
     r"(?<![\d.,])\d[\d.,]{0,20}[\s*$\\)]{0,4}[^\W\d_]{0,2}?"
     rf"(?:{'|'.join(map(re.escape, _DENIED_AFTER))})"
@@ -228,10 +238,10 @@ _DIGIT = re.compile("[0-9]")
 
 def breaks_off(text: str) -> bool:
     """Whether a text ends in the middle of a sentence: `each of her friends gets`."""
-    words = text[-40:].split()
-    if not words:
+    last_words = text[-40:].rsplit(None, 1)
+    if not last_words:
         return False
-    last = words[-1]
+    last = last_words[-1]
     return last.endswith(_BREAKING_SIGNS) or last.lstrip('(*_"').lower() in _BREAKING
 
 
@@ -259,6 +269,8 @@ def without_other_numbers(text: str, words: frozenset[str]) -> str:
         words: the `tail_words` of the text.
     """
     head, tail = text[:-_TAIL], text[-_TAIL:]
+    if not words and " [" not in tail and tail.isascii():
+        return text
     names = words & _NAMES
     if names:
         tail = _without_numbers_of(names, tail)
@@ -269,6 +281,7 @@ def without_other_numbers(text: str, words: frozenset[str]) -> str:
     if not words.isdisjoint(_DENYING_WORDS):
         tail = _DENIED_ABROAD.sub(" ", tail)
     if not tail.isascii() and _OTHER_SCRIPT.search(tail):
+        tail = _OTHERS_ABROAD.sub(" ", tail)
         tail = _DENIED_BEHIND.sub(" ", _DENIED_ABROAD.sub(" ", tail))
     return head + tail
 

@@ -17,6 +17,7 @@ from mclabel.answers.extraction.announcements import (
     denies,
     is_inexact,
     localised,
+    stated_abroad,
 )
 from mclabel.answers.extraction.assertions import (
     asserted,
@@ -49,6 +50,7 @@ from mclabel.answers.extraction.phrases import (
     predicate,
     prose_of,
 )
+from mclabel.answers.extraction.statements import without_contrasts
 from mclabel.answers.reading.numerals import tells_fraction, tells_number
 from mclabel.answers.reading.scripts import plain_digits
 from mclabel.answers.reading.truth import NAMES_CLAIM, read_truth
@@ -82,6 +84,9 @@ _THOUGHT = re.compile(
     r"\[(/?)THINK\]"
 )
 """Where a region of thinking begins, or ends if a group holds anything."""
+_THOUGHT_WORDS = ("think", "thought", "reasoning", "THINK")
+_MAX_CONTRAST = 120
+"""Characters at the end of a text in which it may say `not 5 but 7`."""
 _BACKSPACE = "\b"
 _MAX_RUN_ONS = 8
 """Places to look at for the start of another problem."""
@@ -134,7 +139,8 @@ def find_answer(text: str) -> Found | None:
     marks = None
     if "<" in text or "◁" in text or ("K" in text and "[THINK]" in text):
         text = _GLM_BOX.sub(r"\\boxed{\1}", text)
-        marks = deque(_THOUGHT.finditer(text), maxlen=1)
+        if any(map(text.__contains__, _THOUGHT_WORDS)):
+            marks = deque(_THOUGHT.finditer(text), maxlen=1)
     if not marks:
         return _find(_without_run_on(text))
     mark = marks[0]
@@ -205,7 +211,11 @@ def _find(text: str) -> Found | None:
         return None
     answer = closing_assignments(sentence) or closing_formula(text) or closing_pair(text)
     answer = (
-        answer or bold_value(sentence) or asserted(prose_of(sentence)) or named_subject(sentence)
+        answer
+        or bold_value(sentence)
+        or asserted(prose_of(sentence))
+        or named_subject(sentence)
+        or stated_abroad(sentence)
     )
     if answer is not None:
         return Found(answer)
@@ -220,7 +230,11 @@ def _find(text: str) -> Found | None:
     return Found("" if unclear else answer, is_guess=True)
 
 
-_SO_FAR = re.compile(r"(?:so far|up to now|at this point)\b", re.IGNORECASE)
+_SO_FAR = re.compile(
+    r"(?:so far|up to now|at this point|if (?:the|my) (?:final |correct )?answer (?:was|were))\b|"
+    r"score:",
+    re.IGNORECASE,
+)
 """Begins a sentence that tells no final result."""
 _OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
 
@@ -262,6 +276,8 @@ def _marked(text: str) -> str | None:
 def _announced(text: str) -> str | None:
     """The last answer that a text announces in words; empty if it takes that back."""
     answer = after_phrase(text)
+    if not answer and text.find(" but ", max(0, len(text) - _MAX_CONTRAST)) >= 0:
+        answer = after_phrase(without_contrasts(text[-_MAX_CONTRAST:])) or answer
     if answer is None:
         return announced(text)
     if answer:

@@ -31,11 +31,9 @@ _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 def closing_object(text: str) -> tuple[int, str | None] | None:
     """Where the object that ends a text begins, and the answer that it holds; None without one."""
     bare = text.rstrip("` \n\t")
-    if not bare.endswith("}") or (
-        '"' not in bare[-_MAX_OBJECT:] and "'" not in bare[-_MAX_OBJECT:]
-    ):
-        return None
     low = max(0, len(bare) - _MAX_OBJECT)
+    if not bare.endswith("}") or (bare.find('"', low) < 0 and bare.find("'", low) < 0):
+        return None
     line = bare.rfind("\n{", low)
     start = line + 1 if line >= 0 else len(bare) - len(bare.lstrip("` \n\tjsonJSON"))
     if bare[start : start + 1] != "{" and (start := _announced(bare, low)) < 0:

@@ -7,6 +7,7 @@ be two days; it is equal to the same digits only.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from mclabel.answers.values.forms import Words
 
@@ -41,18 +42,20 @@ _YEAR_FIRST = re.compile(r"([12]\d{3})([-/.])(\d{2})\2(\d{2})")
 _YEAR_LAST = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2([12]\d{3})")
 _IDEOGRAPHIC = re.compile(r"(?:(\d{4}) ?[年년] ?)?(\d{1,2}) ?[月월](?: ?(\d{1,2}) ?[日号號일])?")
 _MAX_LENGTH = 40
+_MIN_NUMERIC = len("1/1/2000")
 
 
+@lru_cache(maxsize=4096)
 def read_date(text: str) -> Words | None:
     """The date that a text is and nothing else."""
-    if not 4 <= len(text) <= _MAX_LENGTH or "\\" in text or not _DIGIT.search(text):
+    if not 4 <= len(text) <= _MAX_LENGTH or not text[0].isalnum():
         return None
-    if text.startswith(DATE):
+    if text.startswith(DATE) and "\\" not in text and _DIGIT.search(text):
         _, *years, day_of_year = text.split()
         return Words((DATE, day_of_year, *years))
-    if text[:1].isdigit() and text[-1:].isdigit() and (numeric := _numeric(text)):
+    if text[0].isdigit() and len(text) >= _MIN_NUMERIC and (numeric := _numeric(text)):
         return numeric
-    ideographic = _IDEOGRAPHIC.fullmatch(text)
+    ideographic = None if text.isascii() else _IDEOGRAPHIC.fullmatch(text)
     if ideographic:
         year, month, day = ideographic.groups(default="")
         return _date(year, int(month), day) if year or day else None
@@ -92,7 +95,10 @@ def _numeric(text: str) -> Words | None:
 
 
 def _in_words(text: str) -> Words | None:
-    pieces = [piece for piece in _PIECE.findall(text.lower()) if piece not in _PASSED_OVER]
+    pieces = _PIECE.findall(text.lower())
+    if _MONTH_OF.keys().isdisjoint(pieces):
+        return None
+    pieces = [piece for piece in pieces if piece not in _PASSED_OVER]
     months = [_MONTH_OF[piece] for piece in pieces if piece in _MONTH_OF]
     numbers = [piece for piece in pieces if piece.isdecimal()]
     if len(months) != 1 or len(pieces) != 1 + len(numbers) or not 0 < len(numbers) < 3:

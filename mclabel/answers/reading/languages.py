@@ -31,7 +31,7 @@ _SPECIAL = {
         "no hay solución|ninguna solución|no tiene solución|aucune solution|pas de solution|"
         "sem solução|nenhuma solução|não há solução|não tem solução|لا يوجد حل|لا حل|कोई हल नहीं|"
         "कोई समाधान नहीं|কোনো সমাধান নেই|সমাধান নেই|ไม่มีคำตอบ|పరిష్కారం లేదు|hakuna suluhisho|"
-        "nessuna soluzione|không có nghiệm|tidak ada solusi"
+        "nessuna soluzione|il n'y a pas de solution|không có nghiệm|tidak ada solusi"
     ),
     "does not exist": (
         "不存在|存在しない|存在しません|존재하지 않는다|존재하지 않음|не существует|"
@@ -193,10 +193,12 @@ _LATIN = frozenset(
     for word in re.sub(r"[\\?.]|\(\?:|\)|\[.*?\]", "", phrase).lower().split()
     if word.isascii() and len(word) > 1
 ) | frozenset(
-    "y o e litres metros horas dias stunde minute tage lakh crore lac usd eur gbp chf inr jpy cny "
+    "litres metros horas dias stunde minute tage lakh crore lac usd eur gbp chf inr jpy cny "
     "rmb rs us$".split()
 )
-_LATIN |= frozenset(word for phrase in CARDINALS for word in phrase.split() if word.isascii())
+_LATIN |= frozenset(
+    word for phrase in CARDINALS for word in phrase.split() if word.isascii() and len(word) > 1
+)
 _VALUE = r"[-−+]?(?:[\d(\[$\\√.]|\{)"
 _JOINT = re.compile(
     rf"(?:(?<=[\d)\]}}$])|(?<=[\d)\]}}$] ))(?:(?P<and>{_AND})|(?P<or>{_OR}))(?=\s?{_VALUE}|"
@@ -244,7 +246,7 @@ def in_english(text: str) -> str:
         text = plain_numerals(plain_signs(text))
     if "\\" in text:
         text = " ".join(_GROUP.sub(r" \1 ", text).split())
-    phrase = _PHRASES.get(text.strip(" .!$*").lower())
+    phrase = _PHRASES.get(_bare(text))
     if phrase is not None:
         return phrase
     text = _CALLED_CHOICE.sub("", text)
@@ -265,6 +267,15 @@ def in_english(text: str) -> str:
     text = _UNIT.sub(_unit, text)
     text = _JOINT.sub(_joint, text)
     return text if text.isascii() else _MARKS.sub("", text)
+
+
+def is_set_phrase(text: str) -> bool:
+    """Whether a text is an answer in words of another language, such as `sin solución`."""
+    return _bare(text) in _PHRASES
+
+
+def _bare(text: str) -> str:
+    return text.strip(" .!$*").lower()
 
 
 def _amount(match: re.Match[str]) -> str:
@@ -292,10 +303,16 @@ def _in_digits(text: str) -> str | None:
 
 
 def _may_be_foreign(text: str) -> bool:
-    words = text.lower().encode().translate(_TO_SPACES).split()  # faster than on characters
-    return not _LATIN_BYTES.isdisjoint(words)
+    lower = text.lower()
+    words = lower.encode().translate(_TO_SPACES).split()  # faster than on characters
+    return not _LATIN_BYTES.isdisjoint(words) or (
+        not _LETTER_JOINTS.isdisjoint(words) and _BETWEEN_VALUES.search(lower) is not None
+    )
 
 
+_LETTER_JOINTS = frozenset((b"y", b"o", b"e"))
+_BETWEEN_VALUES = re.compile(r"[\d)\]}$] ?[yoe](?![a-z])")
+"""A joint of one letter, which is a variable anywhere else: `3 y 4`."""
 _LATIN_BYTES = frozenset(word.encode() for word in _LATIN)
 _TO_SPACES = bytes.maketrans(b".,{}\x1c\x1d\x1e\x1f", b" " * 8)
 

@@ -13,6 +13,7 @@ _JSON = re.compile(r"(?<![\w'\"])(true|false|null)(?![\w'\"])")
 _NAMES = {"true": "True", "false": "False", "null": "None"}
 _TYPES: dict[str, Any] = {"set": set, "frozenset": set, "tuple": tuple, "list": list}
 _CALLS = tuple(f"{name}(" for name in _TYPES)
+_OPENINGS = ("{", "[", "(", "'", '"', *_CALLS)
 _MAX_NESTING = 20
 _NOTHING = object()
 
@@ -23,6 +24,8 @@ def same_programs(answer: str, gold: str) -> bool | None:
     The order of keys and the kind of quotes do not count, nor whether a list stands for a tuple.
     """
     gold = gold.strip()
+    if not gold.startswith(_OPENINGS):
+        return None
     has_texts = "'" in gold or '"' in gold
     if not (has_texts or gold.startswith(_CALLS) or gold.endswith(",)") or answer.endswith(",)")):
         return None

@@ -255,9 +255,9 @@ def _without_condition(text: str) -> str:
     """The text without `, k ∈ Z`; the integer is called n then."""
     if " for " in text:
         text = _FOR_ALL.sub("", text)
-    if any(word in text for word in _CONSTANT_WORDS):
+    if any(map(text.__contains__, _CONSTANT_WORDS)):
         text = _without_parameter(text)
-    match = _CONDITION.search(text)
+    match = _CONDITION.search(text) if "∈" in text or "integer" in text else None
     if match is None:
         return text
     rest = text[: match.start()]

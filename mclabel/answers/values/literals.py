@@ -79,13 +79,12 @@ def rounds_to(value: Fraction, gold: Literal) -> bool:
 
 def _decimal(sign: str, digits: str) -> Literal:
     digits = digits.replace(",", "").replace(" ", "")
-    if digits.isdecimal():  # a fraction from an integer takes a fifth of the time
+    if digits.isdecimal():  # a fraction from integers takes a fifth of the time
         return Literal(Fraction(-int(digits) if sign == "-" else int(digits)))
-    value = Fraction(digits)
-    if sign == "-":
-        value = -value
-    whole, point, decimals = digits.partition(".")
-    if not point or not decimals:
+    whole, _, decimals = digits.partition(".")
+    number = int(whole + decimals)
+    value = Fraction(-number if sign == "-" else number, 10 ** len(decimals))
+    if not decimals:
         return Literal(value)
     return Literal(
         value,
