@@ -6,11 +6,9 @@ off the event loop. The moment ends early once every problem at work waits, as n
 Each then wants what it would have wanted alone.
 
 Problems that are done first are not like the others: they are short, and little had to be rolled
-out. A learner that is taught in the order in which problems end, or in which their solutions do,
-takes the run for as easy as those, and on its word all that follow are rolled out too little. So
-problems are handed to it in the order in which they were begun; and as long as it knows nothing,
-only the first ones, which it is to learn from, are rolled out, while others sample their solutions
-and wait.
+out. So the learner is taught in the order in which problems were begun, and problem n knows what it
+had learned after problem n - `RunLearner.lag`, whatever else is done by then. So labels do not
+depend on timing, and a problem waits only for one that was begun so long before it.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from mclabel.labeling.estimators import (
     Probe,
@@ -27,6 +26,7 @@ from mclabel.labeling.estimators import (
     RunLearner,
     decide_together,
 )
+from mclabel.labeling.estimators.base import Knowledge
 from mclabel.run.desk import Desk
 
 WINDOW_S = 0.015
@@ -112,28 +112,37 @@ class Decisions:
         return [checked.wanted(num_prefixes) for checked, num_prefixes in asking]
 
 
-MAX_WAITING = 4096
-"""Ended problems that wait for one that was begun before them; it is then passed over."""
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a learner knew after some problem."""
+
+    knowledge: Knowledge
+    min_gain_per_token: float | None
+
+    @classmethod
+    def by(cls, learner: RunLearner) -> Learned:
+        """What a learner knows now."""
+        return cls(knowledge=learner.knowledge, min_gain_per_token=learner.min_gain_per_token)
 
 
 class Lesson:
     """A problem, from before its solutions are sampled to its end."""
 
-    def __init__(self, lessons: Lessons, num_solutions: int) -> None:
+    def __init__(self, lessons: Lessons, number: int) -> None:
         """Made by `Lessons.begin`.
 
         Args:
             lessons: that it is one of.
-            num_solutions: that it will have.
+            number: in the order in which problems were begun, from 0.
         """
-        self._lessons, self.num_solutions = lessons, num_solutions
+        self._lessons, self.number = lessons, number
         self.is_open = True
         self.work: Callable[[], None] | None = None
         """Hands it to the learner; None of one that has nothing to teach."""
 
-    async def turn(self) -> None:
-        """Wait until the problem may be rolled out."""
-        await self._lessons.turn(self)
+    async def learned(self) -> Learned:
+        """Wait for the problems that this one learns from; then what they have shown."""
+        return await self._lessons.learned(self.number)
 
     async def teach(
         self, estimator: ProblemEstimator, paths: ProblemPaths, *, num_tokens: int
@@ -147,85 +156,63 @@ class Lesson:
         """
         learner = self._lessons.learner
         self.work = lambda: estimator.learned_by(learner, paths, num_tokens=num_tokens)
-        self.num_solutions = len(paths.paths)
         await self.leave()
 
     async def leave(self) -> None:
         """End the problem, which may have come to nothing; a second time is no matter."""
         if self.is_open:
             self.is_open = False
-            self.num_solutions *= self.work is not None
             await self._lessons.hand_over()
 
 
 class Lessons:
     """Those of the problems on one engine. Belongs to its event loop."""
 
-    def __init__(self, learner: RunLearner, desk: Desk) -> None:
+    def __init__(self, learner: RunLearner, desk: Desk, *, fit: Callable[[], None]) -> None:
         """Begin without any.
 
         Args:
             learner: that is taught.
-            desk: where it learns.
+            desk: where it is taught.
+            fit: lets it learn from what it was taught; called in a thread.
         """
-        self.learner, self._desk = learner, desk
+        self.learner, self._desk, self._fit = learner, desk, fit
         self._lessons: deque[Lesson] = deque()
-        self._num_teaching = self._num_taught = 0
-        self._changed = asyncio.Event()
+        self._num_begun = self._num_taught = 0
+        self._learned = deque([Learned.by(self.learner)], maxlen=learner.lag + 1)
+        """After each of the latest problems that were taught."""
+        self._teaching = asyncio.Lock()
+        self._changed = asyncio.Condition()
 
-    def begin(self, num_solutions: int) -> Lesson:
-        """Begin a problem.
-
-        Args:
-            num_solutions: that it will have.
-        """
-        lesson = Lesson(self, num_solutions)
+    def begin(self) -> Lesson:
+        """Begin a problem."""
+        lesson = Lesson(self, self._num_begun)
+        self._num_begun += 1
         self._lessons.append(lesson)
         return lesson
 
-    async def turn(self, lesson: Lesson) -> None:
-        """Wait until a problem may be rolled out."""
-        while self._must_wait(lesson):
-            self._changed.clear()
-            await self._changed.wait()
+    def adopted(self) -> None:
+        """Let problems know what was learned elsewhere, where none was taught here yet."""
+        if self._num_taught == 0:
+            self._learned[0] = Learned.by(self.learner)
+
+    async def learned(self, number: int) -> Learned:
+        """Wait until a problem's teachers were taught; then what was known after them."""
+        num_needed = max(0, number + 1 - self.learner.lag)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._num_taught >= num_needed)
+        return self._learned[num_needed - self._num_taught - 1]
 
     async def hand_over(self) -> None:
         """Teach those that have ended, as far as all that were begun before them have."""
-        with self.learning():
-            while self._lessons and self._is_next():
+        async with self._teaching:
+            while self._lessons and not self._lessons[0].is_open:
                 lesson = self._lessons.popleft()
                 if lesson.work is not None:
-                    self._num_taught += lesson.num_solutions
                     await self._desk.run(lesson.work)
-
-    @contextmanager
-    def learning(self) -> Iterator[None]:
-        """As long as the context lasts nobody is let go: the learner is about to know more."""
-        self._num_teaching += 1
-        try:
-            yield
-        finally:
-            self._num_teaching -= 1
-            self.changed()
-
-    def changed(self) -> None:
-        """Let those that wait look again: the learner may have learned something."""
-        self._changed.set()
-
-    def _is_next(self) -> bool:
-        return not self._lessons[0].is_open or len(self._lessons) > MAX_WAITING
-
-    def _must_wait(self, lesson: Lesson) -> bool:
-        """Whether a problem is not in the pilot, and the pilot is not over."""
-        missing = self.learner.num_pilot - self._num_taught
-        if not self.learner.num_pilot:
-            return False
-        is_going_on = self._num_teaching > 0 or self.learner.is_due
-        for one in self._lessons:  # those of the pilot
-            if missing <= 0:
-                break
-            if one is lesson:
-                return False
-            missing -= one.num_solutions
-            is_going_on = is_going_on or one.is_open
-        return is_going_on
+                    if self.learner.is_due:
+                        await asyncio.to_thread(self._fit)
+                self._num_taught += 1
+                self._learned.append(Learned.by(self.learner))
+                async with self._changed:
+                    self._changed.notify_all()

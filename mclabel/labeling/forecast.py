@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 
 import pyarrow as pa
 
 from mclabel.core.records import AUTHOR
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.estimators import RunLearner
 from mclabel.labeling.inputs import load_inputs, open_source
 from mclabel.labeling.job import label, semantic_config
 from mclabel.labeling.journal import may_mend
@@ -25,7 +23,6 @@ from mclabel.run.budget import read_spent
 from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
 from mclabel.run.run import Run
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.manifest import PRIORS, priors_name
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
@@ -34,8 +31,6 @@ MIN_BLOCKS = 8
 """Of a pilot, where the user does not say: fewer say little of the spread."""
 NUM_PROBLEMS = 96
 """Of a pilot, where the user does not say."""
-_MARGIN = 1.25
-"""Of what is first learned from, as some solutions have no steps."""
 MAX_BLOCKS = 500
 """That a forecast looks at."""
 
@@ -112,41 +107,19 @@ def run_pilot(
     Args:
         config: of the job.
         on_state: called often with the state of the pilot.
-        num_problems: about. Those that an estimator first learns from come on top.
+        num_problems: about.
         accept_changes: as in `label`.
     """
     wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
-    learner = run_learner(config)
-    if learner is not None and learner.num_pilot and not _learned(config.out, learner):
-        # What is begun before anything is learned costs more than all that comes later.
-        first = _MARGIN * learner.num_pilot / config.solutions.per_problem
-        alone = config.ray.model_copy(update={"min_engines": 1, "max_engines": 1})
-        before = config.model_copy(update={"ray": alone})
-        few = _choice(config, ceil(first), seed=config.seed)
-        label(before, on_state, choose=few, accept_changes=accept_changes)
-    chosen = _choice(config, wanted, seed=config.seed + 1)
-    return label(config, on_state, choose=chosen, accept_changes=accept_changes)
 
-
-def _choice(
-    config: LabelConfig, wanted: int, *, seed: int
-) -> Callable[[JobBlocks], frozenset[str]]:
     def choose(blocks: JobBlocks) -> frozenset[str]:
         sizes = {block.id: block.size for block in blocks.blocks()}
         ids = [block_id for block_id, _ in blocks.sizes()]
         count = ceil(wanted / config.block_problems)
-        chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=seed)
+        chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=config.seed + 1)
         return frozenset(ids[number] for number in chosen)
 
-    return choose
-
-
-def _learned(out: str, learner: RunLearner) -> bool:
-    """Whether a run has learned more than it began with."""
-    if "://" not in out and not Path(out).is_dir():
-        return False
-    names = set(Store(out).names(PRIORS))
-    return bool(names - {priors_name(learner.knowledge.id)})
+    return label(config, on_state, choose=choose, accept_changes=accept_changes)
 
 
 def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
@@ -184,7 +157,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
             size_left += size
     files = sorted({catalog.blocks[block].file for block in done})
     learner = run_learner(config)
-    beginning = learner.knowledge.id if learner is not None and learner.num_pilot else None
+    beginning = None if learner is None else learner.knowledge.id
     seen = list(_seen(store, catalog.by_file(), files, done, beginning=beginning, seed=config.seed))
     if not seen:
         return None

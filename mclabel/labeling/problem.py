@@ -27,7 +27,7 @@ from mclabel.data.readers.rows import read_text
 from mclabel.engines import Policy
 from mclabel.labeling.completers import Inexpressible
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions, Lesson
+from mclabel.labeling.decisions import Decisions, Learned, Lesson
 from mclabel.labeling.estimators import (
     Completer,
     Knowledge,
@@ -53,7 +53,7 @@ MAX_NAMED = 5
 
 
 def run_learner(settings: LabelSettings) -> RunLearner | None:
-    """What learns over the problems of a run, where the estimator has one.
+    """Make what learns over the problems of a run, where the estimator has one.
 
     Raises:
         ConfigError: a file that the settings name cannot be read.
@@ -103,8 +103,8 @@ class Shared:
     """Where grading and the estimators' decisions are computed."""
     decisions: Decisions
     """Where estimators decide together."""
-    learner: RunLearner | None = None
-    """Learns over the problems, where the estimator has one."""
+    beginning: Learned | None = None
+    """What a run begins with, where its estimator learns over problems."""
     source: SourceRun | None = None
     """A run whose solutions are labelled, and whose rollouts are taken over."""
     rolling: Sequence[Rolling] = ()
@@ -243,10 +243,9 @@ async def label_sampled(
         EngineError: the engine died.
         DataError: if strict, the solutions cannot be labelled.
     """
-    if lesson is not None:
-        await lesson.turn()
+    learned = shared.beginning if lesson is None else await lesson.learned()
     try:
-        labels, paths, run = await _estimate(shared, samplers, prompt, solutions, sampling)
+        labels, paths, run = await _estimate(shared, samplers, prompt, solutions, sampling, learned)
     except (NoRoom, Inexpressible) as error:
         reason = "solution_too_long" if isinstance(error, NoRoom) else "other_tokens"
         why = RejectReason(reason, str(error))
@@ -324,17 +323,17 @@ async def _estimate(
     prompt: tuple[int, ...],
     solutions: Sequence[Solution],
     sampling: Sampling,
+    learned: Learned | None,
 ) -> tuple[ProblemLabels, ProblemPaths, EstimatorRun]:
     """Roll out what the estimator wants, and label by it; tokens are those of rollouts.
 
     `prompt` is the author's, the samplers are of what rolls out.
     """
-    settings, learner = shared.settings, shared.learner
+    settings = shared.settings
     problem, desk = samplers[0].problem, shared.desk
     completers = [one.completer for one in shared.rolling_out]
-    knowledge, min_gain = None, None
-    if learner is not None:
-        knowledge, min_gain = learner.knowledge, learner.min_gain_per_token
+    knowledge = None if learned is None else learned.knowledge
+    min_gain = None if learned is None else learned.min_gain_per_token
 
     def begin() -> tuple[ProblemPaths, EstimatorRun]:
         table = PrefixTable(

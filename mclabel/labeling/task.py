@@ -18,7 +18,7 @@ from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
 from mclabel.labeling.completers import naming
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions, Lessons
+from mclabel.labeling.decisions import Decisions, Learned, Lessons
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.grading import num_weak, ungraded_reasons
 from mclabel.labeling.inputs import ProblemItem, SourceRun
@@ -174,9 +174,10 @@ class LabelRunner:
         self._shared: Shared | None = None
         self._learner = run_learner(settings)
         self._estimators = Boundary("estimators", settings.estimator.component)
-        self._fitting = asyncio.Lock()
         self._desk = Desk()
-        self._lessons = None if self._learner is None else Lessons(self._learner, self._desk)
+        self._lessons: Lessons | None = None
+        if (learner := self._learner) is not None:
+            self._lessons = Lessons(learner, self._desk, fit=lambda: self._fit(learner))
         self._adopted: set[str] = set()
         self._counts: Counter[str] = Counter()
 
@@ -200,7 +201,7 @@ class LabelRunner:
             checker=make_checker(self._settings.checker),
             desk=self._desk,
             decisions=Decisions(self._desk),
-            learner=self._learner,
+            beginning=None if self._learner is None else Learned.by(self._learner),
             source=self._source,
         )
 
@@ -209,14 +210,14 @@ class LabelRunner:
         if self._learner is not None:
             await asyncio.to_thread(self._adopt, self._learner)
             if self._lessons is not None:
-                self._lessons.changed()
+                self._lessons.adopted()
 
     async def run(self, item: ProblemItem, attempt: Attempt) -> ProblemLabels:
         """Label one problem, and learn from it."""
         assert self._shared is not None, "start() first"
         lesson = None
         if self._lessons is not None and not attempt.is_trial:
-            lesson = self._lessons.begin(len(item.given) or self._settings.solutions.per_problem)
+            lesson = self._lessons.begin()
         try:
             result = await label_problem(
                 item.problem,
@@ -232,11 +233,6 @@ class LabelRunner:
                 await lesson.leave()
         if not attempt.is_trial:
             self._counts["steps"] += sum(len(row.steps) for row in result.labeled)
-            async with self._fitting:
-                if self._learner is not None and self._learner.is_due:
-                    assert self._lessons is not None  # where there is a learner
-                    with self._lessons.learning():
-                        await asyncio.to_thread(self._fit, self._learner)
         return result
 
     def commit(self, finished: FinishedBlock) -> Commit:

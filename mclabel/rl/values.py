@@ -31,8 +31,8 @@ from mclabel.core.seeds import prefix_ids
 from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy, estimate_fixed
 from mclabel.engines import Policy
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions, Lesson, Lessons
-from mclabel.labeling.estimators import Completer, RunLearner
+from mclabel.labeling.decisions import Decisions, Learned
+from mclabel.labeling.estimators import Completer
 from mclabel.labeling.labeled import Sampling
 from mclabel.labeling.problem import Rolling, Shared, label_sampled, run_learner
 from mclabel.labeling.rollouts import Sampler
@@ -117,41 +117,12 @@ class LiveValues:
             checker=live.checker,
             desk=live.desk,
             decisions=Decisions(live.desk),
-            learner=learner,
+            beginning=None if learner is None else Learned.by(learner),
             rolling=[]
             if self._prover is None
             else [Rolling(completer=Completer(name=PROVER), policy=self._prover)],
         )
-        if learner is None:
-            return list(await asyncio.gather(*(self._group(one, shared, None) for one in groups)))
-        lessons = Lessons(learner, live.desk)
-        fitting = asyncio.Lock()
-        begun = [(one, lessons.begin(len(one.solutions))) for one in groups]
-        learning = (
-            self._taught(group, shared, lesson, lessons, learner, fitting)
-            for group, lesson in begun
-        )
-        return list(await asyncio.gather(*learning))
-
-    async def _taught(
-        self,
-        group: Group,
-        shared: Shared,
-        lesson: Lesson,
-        lessons: Lessons,
-        learner: RunLearner,
-        fitting: asyncio.Lock,
-    ) -> GroupValues:
-        """A group's values, from which those of later groups learn."""
-        try:
-            found = await self._group(group, shared, lesson)
-        finally:
-            await lesson.leave()
-        async with fitting:
-            if learner.is_due:
-                with lessons.learning():
-                    await asyncio.to_thread(learner.fit)
-        return found
+        return list(await asyncio.gather(*(self._group(one, shared) for one in groups)))
 
     def _sampler(self, problem: Problem, seed: int) -> Sampler:
         """What rolls out a problem's states."""
@@ -161,7 +132,7 @@ class LiveValues:
         prompt = self._prover.prompt_ids(problem.text)
         return replace(own, policy=self._prover, prompt=prompt, name=PROVER)
 
-    async def _group(self, group: Group, shared: Shared, lesson: Lesson | None) -> GroupValues:
+    async def _group(self, group: Group, shared: Shared) -> GroupValues:
         solutions = [one for one in group.solutions if one.steps]
         truncated = self._settings.estimator.truncated
         sampling = Sampling(
@@ -176,7 +147,6 @@ class LiveValues:
             group.prompt,
             solutions,
             sampling,
-            lesson=lesson,
         )
         rows: Sequence[LabeledSolution | None] = labels.labeled or [None] * len(solutions)
         free = FreeRollouts(group) if self._free else None

@@ -23,7 +23,7 @@ from mclabel.core.records import Problem
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.decisions import Decisions, Learned
 from mclabel.labeling.estimators import Probe, ProblemEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import Shared, label_problem, run_learner
@@ -79,7 +79,7 @@ async def _run(problems: int, block: int, num_steps: int) -> dict[str, Any]:
     engine = ScriptedEngine.Settings(num_steps=num_steps, delay_s=0.02)
     policy = ScriptedEngine(PolicySettings(max_tokens=10_000, engine=engine))
     await policy.start()
-    desk, learner, fitting = Desk(), run_learner(settings), asyncio.Lock()
+    desk, learner = Desk(), run_learner(settings)
     assert learner is not None
     timed = TimedDecisions(desk)
     shared = Shared(
@@ -88,14 +88,11 @@ async def _run(problems: int, block: int, num_steps: int) -> dict[str, Any]:
         checker=make_checker(settings.checker),
         desk=desk,
         decisions=timed,
-        learner=learner,
+        beginning=Learned.by(learner),
     )
 
     async def label(problem: Problem, priority: int) -> int:
         labels = await label_problem(problem, shared, priority=priority)
-        async with fitting:
-            if learner.is_due:
-                await asyncio.to_thread(learner.fit)
         return len(labels.rollouts)
 
     rows = [

@@ -214,7 +214,6 @@ def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
     learner = PriorLearner(
         wide_priors(), min_gain_per_token=1e-3, pilot=40, tokens_per_solution=100
     )
-    assert learner.num_pilot == 40
     for case in simulated_cases("sharp", 20):
         estimator = make(
             "posterior",
@@ -230,7 +229,6 @@ def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
     assert learner.is_due
     learner.fit()
     assert learner.knowledge.num_solutions == 40 and not learner.is_due
-    assert learner.num_pilot == 0
     assert learner.min_gain_per_token == pytest.approx(1e-3)
     learner.record(case.problem, estimator, num_tokens=10_000)
     assert learner.min_gain_per_token == pytest.approx(1e-3 * np.exp(0.05), rel=1e-5)

@@ -194,7 +194,7 @@ def labelled(completers: Sequence[Completer], *, num_problems: int = 45) -> dict
     found = {"first_error": 0.0, "repairs": 0.0, "num": 0.0, "told": 0.0, "repaired": 0.0}
     for _ in range(num_problems):
         problem, ways = world.problem(completers)
-        is_pilot = learner.num_pilot > 0
+        is_pilot = not learner.knowledge.num_solutions
         estimator = TraceEstimator.begin(settings, problem, knowledge=learner.knowledge)
         assert not estimator.wanted()
         for prefix, number in itertools.product(range(1, 45), range(len(completers))):

@@ -1,4 +1,4 @@
-"""A learner is taught in the order in which problems were begun, and first by the pilot alone."""
+"""What a problem knows depends on the problems before it, whatever takes long."""
 
 from __future__ import annotations
 
@@ -16,29 +16,25 @@ from mclabel.labeling.estimators import ProblemPaths, SolutionPath
 from mclabel.run.desk import Desk
 
 PATH = SolutionPath(prefixes=(), outcome=Outcome.RIGHT)
+NUM_PROBLEMS, LAG = 40, 8
 
 
 class Noting:
-    """Learns once it was taught so many problems, of four solutions each."""
+    """Knows how many problems it had been taught at its latest fit, one of every five."""
 
-    def __init__(self, pilot: int) -> None:
+    lag = LAG
+    min_gain_per_token = None
+
+    def __init__(self) -> None:
         self.taught: list[int] = []
-        self._pilot, self._knows, self._fits = pilot, False, False
-
-    @property
-    def num_pilot(self) -> int:
-        return 0 if self._knows else self._pilot
+        self.knowledge = 0
 
     @property
     def is_due(self) -> bool:
-        enough = 4 * len(self.taught) >= self._pilot
-        return enough and not self._knows and not self._fits
+        return len(self.taught) >= self.knowledge + 5
 
-    async def fit(self) -> None:
-        """While it learns nothing is due, and it does not know yet."""
-        self._fits = True
-        await asyncio.sleep(0.02)
-        self._knows = True
+    def fit(self) -> None:
+        self.knowledge = len(self.taught)
 
 
 def problem_of(number: int, learner: Noting) -> Any:
@@ -48,57 +44,55 @@ def problem_of(number: int, learner: Noting) -> Any:
     return SimpleNamespace(learned_by=learned_by)
 
 
-async def run(learner: Noting, delays: Sequence[float], failing: frozenset[int]) -> list[int]:
-    """Problems side by side; the numbers of those that were rolled out before the learner knew."""
-    lessons = Lessons(learner, Desk())  # type: ignore[arg-type]
-    early: list[int] = []
+async def run(
+    learner: Noting, delays: Sequence[float], failing: frozenset[int]
+) -> tuple[dict[int, int], int]:
+    """Run problems side by side; give what each knew, and the most that were under way at once."""
+    lessons = Lessons(learner, Desk(), fit=learner.fit)  # type: ignore[arg-type]
+    known: dict[int, int] = {}
+    under_way, most = set[int](), 0
 
     async def one(number: int) -> None:
-        lesson = lessons.begin(4)
+        nonlocal most
+        lesson = lessons.begin()
         try:
             await asyncio.sleep(delays[number])
             if number in failing:
-                raise RuntimeError
-            await lesson.turn()
-            if learner.num_pilot:
-                early.append(number)
+                return
+            learned = await lesson.learned()
+            known[number] = learned.knowledge  # type: ignore[assignment]
+            under_way.add(number)
+            most = max(most, len(under_way))
             await asyncio.sleep(delays[-1 - number])
+            under_way.remove(number)
             paths = ProblemPaths(paths=[PATH] * 4)
             await lesson.teach(problem_of(number, learner), paths, num_tokens=1)
-            if learner.is_due:
-                with lessons.learning():
-                    await learner.fit()
-        except RuntimeError:
-            pass
         finally:
             await lesson.leave()
 
     await asyncio.wait_for(asyncio.gather(*map(one, range(len(delays)))), 60)
-    return early
+    return known, most
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_in_order_and_the_pilot_first_whatever_takes_long(seed: int) -> None:
+def delays_of(seed: int) -> list[float]:
     rng = random.Random(seed)
-    delays = [rng.choice((0.0, 0.002, 0.01)) for _ in range(40)]
-    learner = Noting(pilot=20)
-    early = asyncio.run(run(learner, delays, frozenset()))
-    assert learner.taught == list(range(40))
-    assert sorted(early) == [0, 1, 2, 3, 4]
+    return [rng.choice((0.0, 0.002, 0.01)) for _ in range(NUM_PROBLEMS)]
 
 
 @pytest.mark.parametrize("seed", range(8))
+def test_each_knows_what_was_learned_a_lag_before(seed: int) -> None:
+    learner = Noting()
+    known, most = asyncio.run(run(learner, delays_of(seed), frozenset()))
+    assert learner.taught == list(range(NUM_PROBLEMS))
+    assert known == {n: max(0, n + 1 - LAG) // 5 * 5 for n in range(NUM_PROBLEMS)}
+    assert 1 < most <= LAG
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_problems_that_come_to_nothing_hold_up_nobody(seed: int) -> None:
-    rng = random.Random(seed)
-    delays = [rng.choice((0.0, 0.002, 0.01)) for _ in range(40)]
-    failing = frozenset(rng.sample(range(40), 30)) | {0, 4}
-    learner = Noting(pilot=20)
-    early = asyncio.run(run(learner, delays, failing))
-    assert early == [] or len(early) == 5  # others take the places of those that fail
-    assert learner.taught == [number for number in range(40) if number not in failing]
-
-
-def test_a_pilot_of_which_nothing_comes_is_over() -> None:
-    learner = Noting(pilot=20)
-    early = asyncio.run(run(learner, [0.0] * 12, frozenset(range(5))))
-    assert learner.taught == list(range(5, 12)) and set(early) <= set(range(5, 12))
+    failing = frozenset(random.Random(seed).sample(range(NUM_PROBLEMS), 30)) | {0, 4}
+    learner = Noting()
+    known, _ = asyncio.run(run(learner, delays_of(seed), failing))
+    rest = [number for number in range(NUM_PROBLEMS) if number not in failing]
+    assert learner.taught == rest
+    assert known == {n: sum(one <= n - LAG for one in rest) // 5 * 5 for n in rest}

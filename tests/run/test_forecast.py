@@ -143,15 +143,14 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_pilot_first_learns_priors_where_the_job_will(tmp_path: Path) -> None:
+def test_a_pilot_forecasts_an_estimator_that_learns(tmp_path: Path) -> None:
     more = ["estimator.kind=posterior", "estimator.pilot=40"]
     config = load_config(LabelConfig, None, overrides(tmp_path, *more))
     jobs.run_pilot(config, lambda state: None, num_problems=32)
     found = jobs.forecast(config)
-    assert found is not None and not found.still_learning
-    assert found.num_blocks_done > found.num_blocks_seen >= 4
+    assert found is not None and found.still_learning
     jobs.label(config, lambda state: None)
-    assert read_spent(Store(config.out)).num_tokens < 1.5 * found.num_tokens.expected
+    assert read_spent(Store(config.out)).num_tokens < 1.1 * found.num_tokens.expected
 
 
 def test_prices_and_what_the_command_says(tmp_path: Path) -> None:

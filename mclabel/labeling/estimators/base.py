@@ -139,9 +139,12 @@ class RunLearner(Protocol):
         return None
 
     @property
-    def num_pilot(self) -> int:
-        """Solutions that an engine labels before it learns anything; 0 if it began with some."""
-        return 0
+    def lag(self) -> int:
+        """Number of problems of an engine until what one shows is used: problem n begins with what
+        was learned after problem n - `lag`, and waits for that one to end. At least 1. So it
+        bounds how many problems are rolled out at a time.
+        """
+        return 64
 
     @property
     def is_due(self) -> bool:

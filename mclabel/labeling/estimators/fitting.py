@@ -1,10 +1,10 @@
 """Fits the knowledge of a run to its finished problems.
 
 A run begins with knowledge that ships with the package or that an earlier run has fitted. The
-evidence of a pilot gives the first fit, which is repeated each time the evidence has grown by half.
-Learners of one run, on other engines or before an interruption, share their knowledge through the
-run's store. A learner adopts knowledge that was fitted to more solutions than its own, and then
-needs no pilot. A label records the id of the knowledge that it rests on.
+evidence of the first solutions, the pilot, gives the first fit, which is repeated each time the
+evidence has grown by half. Learners of one run, on other engines or before an interruption, share
+their knowledge through the run's store. A learner adopts knowledge that was fitted to more
+solutions than its own. A label records the id of the knowledge that it rests on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
         """Begin a run.
 
         Args:
-            knowledge: initial knowledge; if it was fitted, there is no pilot.
+            knowledge: initial knowledge.
             pilot: number of solutions labelled before the first fit.
         """
         self._knowledge, self._pilot = knowledge, pilot
@@ -89,11 +89,6 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
             self._num_solutions += solutions
 
     @property
-    def num_pilot(self) -> int:
-        """Solutions labelled before the first fit; 0 if it began with some."""
-        return 0 if self._knowledge.num_solutions else self._pilot
-
-    @property
     def is_due(self) -> bool:
         """Whether there is enough evidence for another fit."""
         first = self._pilot if self._knowledge.num_solutions == 0 else 2 * self._pilot
@@ -108,5 +103,4 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
     def fit(self) -> None:
         """Fit again, which takes seconds for thousands of solutions."""
         self._fitted_at = self._num_solutions
-        evidence = {name: list(seen) for name, seen in list(self._evidence.items())}
-        self._knowledge = self.fitted(evidence)  # while others are recorded
+        self._knowledge = self.fitted({name: list(seen) for name, seen in self._evidence.items()})

@@ -207,6 +207,11 @@ class TraceEstimator(Estimator):
 class TraceLearner(FittingLearner[TraceRates, Observed]):
     """Learns the rates of a run; see `FittingLearner`."""
 
+    @property
+    def lag(self) -> int:
+        """Each problem waits for the one before it: nothing is rolled out meanwhile."""
+        return 1
+
     def read(self, content: str) -> TraceRates:
         """Read what `TraceRates.to_json` wrote."""
         return TraceRates.from_json(content)
