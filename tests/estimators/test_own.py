@@ -90,6 +90,10 @@ class Counted(Thinned):
         def knowledge(self) -> Counted.Number:
             return Counted.Number(self.number)
 
+        @property
+        def lag(self) -> int:
+            return 1
+
         def record(self, problem: ProblemPaths, estimator: Counted, *, num_tokens: int) -> None:
             assert problem.paths == estimator.paths and num_tokens > 0
             self.number += 1
@@ -138,14 +142,13 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
         policy, desk = ScriptedEngine(PolicySettings(max_tokens=1000, engine=engine)), Desk()
         await policy.start()
         learner = run_learner(config)
-        lessons = None if learner is None else Lessons(learner, desk)
+        lessons = None if learner is None else Lessons(learner, desk, fit=learner.fit)
         shared = Shared(
             policy=policy,
             settings=config,
             checker=make_checker(config.checker),
             desk=desk,
             decisions=Decisions(desk),
-            learner=learner,
         )
         problems = [
             Problem(id=f"p{i}", text=f"Problem {i} [answer {i}]", answer=str(i))
@@ -153,7 +156,7 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
         ]
         return [
             await label_problem(
-                problem, shared, lesson=None if lessons is None else lessons.begin(4)
+                problem, shared, lesson=None if lessons is None else lessons.begin()
             )
             for problem in problems
         ]

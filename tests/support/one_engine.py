@@ -6,14 +6,11 @@ from mclabel.checkers import make_checker
 from mclabel.engines import Policy
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.estimators import RunLearner
 from mclabel.labeling.problem import Shared
 from mclabel.run.desk import Desk
 
 
-def on_one_engine(
-    policy: Policy, settings: LabelSettings, learner: RunLearner | None = None
-) -> Shared:
+def on_one_engine(policy: Policy, settings: LabelSettings) -> Shared:
     """What problems share on an engine that is started."""
     desk = Desk()
     return Shared(
@@ -22,5 +19,4 @@ def on_one_engine(
         checker=make_checker(settings.checker),
         desk=desk,
         decisions=Decisions(desk),
-        learner=learner,
     )
