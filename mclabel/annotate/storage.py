@@ -426,16 +426,9 @@ def _check_file(folder: Path, name: str) -> None:
     Raises:
         DamagedFile: it is missing, or something else has its name.
     """
-    path = folder / name
-    if path.is_file():
-        return
-    if not os.path.lexists(path):
-        fault = "is missing, and a folder of annotations has this file"
-    elif not path.exists():
-        fault = "is a link to nothing, and must be a file"
-    else:
-        fault = f"is a {'folder' if path.is_dir() else 'pipe or device'}, and must be a file"
-    raise DamagedFile(str(folder), name, fault, _RESTORE)
+    if not (folder / name).is_file():
+        fault = "is missing or no plain file, and a folder of annotations has this file"
+        raise DamagedFile(str(folder), name, fault, _RESTORE)
 
 
 def _chained(contents: Iterable[Mapping[str, Any]], end: LineEnd) -> tuple[bytes, LineEnd]:
