@@ -130,7 +130,7 @@ def test_references_stand_below_a_line(world: Path) -> None:
     given = [f"run={world}/best/samples", f"out={world}/apart"]
     evaluate(world)
     output = evaluate(world, *given, "samples=4", "references=[base, orm]")
-    table = output[output.index("Best of N") : output.index("Below the line")]
+    table = output[output.index("Best of N") : output.index("Upper references")]
     rows = [line.split()[0] for line in table.splitlines() if line.strip()]
     start, end = rows.index("vote:orm"), rows.index("pass")
     assert {"majority", "prm:last", "vote:prm"} <= set(rows[:start])

@@ -6,17 +6,18 @@ last one: the clocks of people's machines do not.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from mclabel.annotate.items import OVERSEER, Item
 from mclabel.core.errors import DataError
-from mclabel.data.readers.rows import is_unicode
+from mclabel.core.settings import read_record
 
-RATINGS = ("good", "okay", "bad", "unsure")
-FINISHES = ("found_error", "solution", "give_up", "bad_problem")
+Rating = Literal["good", "okay", "bad", "unsure"]
+Finish = Literal["found_error", "solution", "give_up", "bad_problem"]
 WITH_REASON = ("give_up", "bad_problem")
 """Ways to finish that need a note."""
 MAX_NOTE = 2000
@@ -26,30 +27,29 @@ MAX_MS = 10**11
 MAX_AT = 4_102_444_800_000
 """The year 2100, in milliseconds since 1970. A clock that was reset stands at 1970."""
 MAX_REVISION = 1_000_000
-_ID = re.compile(r"[A-Za-z0-9-]{8,64}")
+_Text = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """One person's opinion on one solution."""
 
-    id: str
+    id: Annotated[str, Field(pattern="^[A-Za-z0-9-]{8,64}$")]
     """Made by the page; unique."""
-    person: str
-    solution: str
+    person: _Text
+    solution: _Text
     """Id of the solution."""
-    digest: str
+    digest: _Text
     """Hash of the texts that were shown."""
-    ratings: tuple[str | None, ...]
-    """One of `RATINGS` for each step; None for a step that was not rated."""
-    finish: str
-    """One of `FINISHES`."""
-    note: str
-    ms: int
+    ratings: tuple[Rating | None, ...]
+    """Rating of each step; None for a step that was not rated."""
+    finish: Finish
+    note: Annotated[str, Field(max_length=MAX_NOTE)]
+    ms: Annotated[int, Field(ge=0, le=MAX_MS)]
     """Milliseconds that the solution was in sight."""
-    at: int
+    at: Annotated[int, Field(ge=0, le=MAX_AT)]
     """When it was made, in milliseconds since 1970, by the person's clock. Decides nothing."""
-    revision: int
+    revision: Annotated[int, Field(ge=1, le=MAX_REVISION)]
     """Counts the opinions of this person on this solution, from 1. From 2 on, the labels of the
     run had been shown."""
 
@@ -65,26 +65,16 @@ class Event:
         return self.ratings.index("bad") if "bad" in self.ratings else None
 
 
-def parse_event(content: Mapping[str, Any]) -> Event:
-    """Return the event that JSON holds.
+def parse_event(content: Any) -> Event:
+    """Return the event that a JSON value holds.
 
     Raises:
-        DataError: names the fields that are wrong, their values and rules.
+        DataError: names a field that is wrong, its value and its rule.
     """
-    wanted = set(Event.__dataclass_fields__)
-    if not isinstance(content, Mapping) or set(content) != wanted:
-        given = ", ".join(sorted(map(str, content)))[:300] if isinstance(content, Mapping) else ""
-        raise DataError(
-            f"an event has the fields {', '.join(sorted(wanted))}; this one has {given or 'none'}"
-        )
-    faults = [
-        f"{name}={str(content[name])[:80]!r}: must be {rule}"
-        for name, rule, is_right in _rules(content)
-        if not is_right
-    ]
-    if faults:
-        raise DataError("; ".join(faults))
-    event = Event(**{**content, "ratings": tuple(content["ratings"])})
+    try:
+        event = read_record(Event, content)
+    except ValueError as error:
+        raise DataError(str(error)) from None
     bad = event.first_error
     rated = event.ratings if bad is None else event.ratings[: bad + 1]
     if event.finish == "found_error" and bad is None:
@@ -99,32 +89,6 @@ def parse_event(content: Mapping[str, Any]) -> Event:
     if event.finish in WITH_REASON and not event.note.strip():
         raise DataError(f"finish={event.finish!r}: needs a reason as its note")
     return event
-
-
-def _rules(content: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the name of each field, its rule, and whether it keeps the rule."""
-    yield "id", "8 to 64 letters, digits or -", _is_text(content["id"], _ID)
-    for name in ("person", "solution", "digest"):
-        is_right = _is_text(content[name]) and content[name] != ""
-        yield name, "a text in valid Unicode that is not empty", is_right
-    given = content["ratings"]
-    rated = isinstance(given, list | tuple) and all(r is None or r in RATINGS for r in given)
-    yield "ratings", f"a list of {', '.join(RATINGS)} or null, one a step", rated
-    yield "finish", f"one of {', '.join(FINISHES)}", content["finish"] in FINISHES
-    short = _is_text(content["note"]) and len(content["note"]) <= MAX_NOTE
-    yield "note", f"a text of {MAX_NOTE} characters at most, in valid Unicode", short
-    for name, low, high in (
-        ("ms", 0, MAX_MS), ("at", 0, MAX_AT), ("revision", 1, MAX_REVISION)
-    ):  # fmt: skip
-        number = content[name]
-        whole = isinstance(number, int) and not isinstance(number, bool)
-        yield name, f"a whole number from {low} to {high}", whole and low <= number <= high
-
-
-def _is_text(value: object, pattern: re.Pattern[str] | None = None) -> bool:
-    if not isinstance(value, str) or not (value.isascii() or is_unicode(value)):
-        return False
-    return pattern is None or pattern.fullmatch(value) is not None
 
 
 def event_fault(event: Event, item: Item, before: Event | None) -> str | None:

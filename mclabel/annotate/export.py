@@ -29,7 +29,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.data.exchange import LABEL_STUDIO, PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder
-from mclabel.data.readers.rows import is_unicode, read_text
+from mclabel.data.readers.rows import read_text
 from mclabel.run.outputs import ANNOTATIONS, EXPORT, check_free, check_places, output_folder
 
 RATING, FINISH, NOTE, STEPS, STEP, PROBLEM = "rating", "finish", "note", "steps", "step", "problem"
@@ -174,8 +174,6 @@ def _part(content: Any, name: str, kind: type | tuple[type, ...], rule: str) -> 
 
 def _item(task: Any) -> Item:
     data = _part(task, "data", Mapping, "an object with problem, answer and steps")
-    if not is_unicode(task):
-        raise DataError("must hold valid Unicode alone")
     texts = {name: _part(data, name, str, "a text") for name in (PROBLEM, "answer")}
     steps = [
         _part(step if isinstance(step, Mapping) else {"text": step}, "text", str, "a step's text")

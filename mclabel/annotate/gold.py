@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scipy.special import bdtrc
-
 from mclabel.annotate.events import Event
 from mclabel.annotate.items import GOLD, OVERSEER, Item, Settings, item_of
 from mclabel.core.errors import ConfigError, DataError
@@ -300,15 +298,6 @@ def _rate(
 def num_needed(settings: Settings) -> int:
     """Right answers in the screening from which a person is admitted."""
     return math.ceil(settings.admit * settings.screening - 1e-9)
-
-
-def chance_of_admission(accuracy: float, settings: Settings) -> float:
-    """Chance that a person is admitted who is right on each question with a chance of `accuracy`.
-
-    That of a binomial variable of `screening` trials being at least `num_needed`, exactly.
-    """
-    needed = num_needed(settings)
-    return 1.0 if needed == 0 else float(bdtrc(needed - 1, settings.screening, accuracy))
 
 
 def check_settings(given: Mapping[str, Any]) -> None:

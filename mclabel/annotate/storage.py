@@ -35,6 +35,7 @@ from mclabel.annotate.events import (
 )
 from mclabel.annotate.items import Item, Settings
 from mclabel.core.errors import ConfigError, DamagedFile, DataError, ShardError
+from mclabel.core.plain_files import write_whole
 from mclabel.core.settings import read_record
 from mclabel.run.outputs import ANNOTATIONS
 from mclabel.run.shards.digest import read_object, with_digest
@@ -137,11 +138,11 @@ def write_folder(
     """Write a new folder; the manifest last, since it says that the others are whole."""
     events_content, events_end = _chained(map(asdict, events), LineEnd())
     if events:
-        _replace(folder / EVENTS, events_content)
+        write_whole(folder / EVENTS, events_content)
     else:
         (folder / EVENTS).touch()
     items_content, items_end = _chained(map(asdict, items), LineEnd())
-    _replace(folder / ITEMS, items_content)
+    write_whole(folder / ITEMS, items_content)
     manifest = Manifest(settings=settings, items=items_end, events=events_end)
     _write_manifest(folder, manifest)
     sync_folder(folder)
@@ -426,16 +427,9 @@ def _check_file(folder: Path, name: str) -> None:
     Raises:
         DamagedFile: it is missing, or something else has its name.
     """
-    path = folder / name
-    if path.is_file():
-        return
-    if not os.path.lexists(path):
-        fault = "is missing, and a folder of annotations has this file"
-    elif not path.exists():
-        fault = "is a link to nothing, and must be a file"
-    else:
-        fault = f"is a {'folder' if path.is_dir() else 'pipe or device'}, and must be a file"
-    raise DamagedFile(str(folder), name, fault, _RESTORE)
+    if not (folder / name).is_file():
+        fault = "is missing or no plain file, and a folder of annotations has this file"
+        raise DamagedFile(str(folder), name, fault, _RESTORE)
 
 
 def _chained(contents: Iterable[Mapping[str, Any]], end: LineEnd) -> tuple[bytes, LineEnd]:
@@ -460,14 +454,4 @@ def _check_of(before: str, body: bytes) -> str:
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
     content = json.dumps(with_digest(asdict(manifest)), ensure_ascii=True, indent=1) + "\n"
-    _replace(folder / MANIFEST, content.encode())
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Put a whole file in place, on the disk."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+    write_whole(folder / MANIFEST, content.encode())

@@ -120,7 +120,6 @@ class Checker(Protocol):
         Returns:
             One grade per item, in order.
         """
-        ...
 
     def states_answer(self, step: str) -> bool:
         """Whether a step of a solution commits to an answer on the way, which `grade` can grade if

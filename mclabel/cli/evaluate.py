@@ -16,6 +16,7 @@ from mclabel.cli.output import (
     errors,
     fail,
     json_option,
+    print_lines,
     result,
     say_left_out,
 )
@@ -69,29 +70,22 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     from mclabel.evaluate.best_of_n.config import BestOfNConfig
     from mclabel.evaluate.best_of_n.job import best_of_n as run_best_of_n
     from mclabel.evaluate.best_of_n.show import (
-        best_of_n_table,
-        group_table,
-        over_optimisation_table,
+        best_of_n_grid,
+        group_grid,
+        over_optimisation_grid,
     )
-    from mclabel.show.figures import to_markdown
     from mclabel.show.progress import EvaluationProgress
 
     checked = load_config(BestOfNConfig, config, overrides, allow=allow)
     with EvaluationProgress(console if shape == "table" else errors) as progress:
         report = run_best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
     say_left_out(report.num_rejected, "rows or problems have no samples", f"{checked.out}/samples")
-    if result({"out": checked.out, **asdict(report)}):
-        _fail_if_nothing(report.no_result)
-        return
-    for table in (
-        best_of_n_table(report.result),
-        group_table(report.result),
-        over_optimisation_table(report.result, report.num_fooled),
-    ):
-        if table is not None and shape == "md":
-            click.echo(to_markdown(table))
-        elif table is not None:
-            console.print(table)
+    grids = (
+        best_of_n_grid(report.result),
+        group_grid(report.result),
+        over_optimisation_grid(report.result, report.num_fooled),
+    )
+    _print_figures({"out": checked.out, **asdict(report)}, [g for g in grids if g.rows], shape)
     if shape == "table":
         counts = {
             "problems left out (trained on)": report.num_excluded,
@@ -311,12 +305,9 @@ def processbench_golds(
     without = f"; {len(report.without)} left out without a gold, the first being " + (
         report.without[0] if report.without else ""
     )
-    console.print(
+    print_lines(
         f"{report.num_from_files} solutions with a gold from files, {report.num_from_solutions} "
         f"from right solutions{without if report.without else ''}. Written to {out}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
     )
 
 

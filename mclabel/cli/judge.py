@@ -14,6 +14,7 @@ from mclabel.cli.output import (
     fail,
     fail_if_stopped,
     json_option,
+    print_lines,
     result,
     say_left_out,
 )
@@ -87,7 +88,7 @@ def judge(
     }
     named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     checked = load_config(JudgeConfig, config, [*named, *overrides], allow=allow)
-    console.print(judge_words(checked), highlight=False, markup=False, soft_wrap=True)
+    print_lines(judge_words(checked))
     with job_progress(console, "judge", "solutions") as progress:
         report = run_judge(checked, progress, accept_changes=accept_changes)
     say_left_out(report.num_rejected, "rows could not be judged", out)
@@ -95,8 +96,7 @@ def judge(
     result({"out": out, "job": report, "opinions": counts})
     fail_if_stopped(report)
     assert counts is not None  # as it was not stopped
-    for line in counts.lines():
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(*counts.lines())
     if counts.no_result is not None:
         fail(counts.no_result, EXIT_NOTHING)
 
@@ -144,6 +144,5 @@ def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_beli
             run, opinions, out, rule=rule, least_belief=least_belief, on_progress=stage.update
         )
     result({"out": out, **asdict(done)})
-    for line in done.lines():
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"The labels are in {out}.", highlight=False, markup=False, soft_wrap=True)
+    print_lines(*done.lines())
+    print_lines(f"The labels are in {out}.")

@@ -20,6 +20,7 @@ from mclabel.cli.output import (
     console,
     fail,
     json_option,
+    print_lines,
     result,
     say_left_out,
 )
@@ -170,7 +171,7 @@ def _say_changes(changes: InputChanges) -> None:
     ]
     if said:
         text = f"Since the run began: {'; '.join(said)}."
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_lines(text)
 
 
 def _selected(manifest: str, overrides: Sequence[str]) -> list[str]:
@@ -192,7 +193,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 
     def show(lines: Iterable[tuple[str, str]]) -> None:
         for name, text in lines:
-            console.print(f"{name}: {text}", markup=False, highlight=False, soft_wrap=True)
+            print_lines(f"{name}: {text}")
 
     planned = plan(config)
     show(planned.lines())
@@ -237,12 +238,9 @@ def _say_health(out: str) -> dict[str, Any] | None:
     if not health.findings:
         return health_json(health)
     part = f", from {health.num_read:,} of {health.num_shards:,} shards"
-    console.print(
+    print_lines(
         f"Health of the run{part if health.num_read < health.num_shards else ''} "
         f"(all figures: mclabel labels {out}):",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
     )
     for line in finding_lines(health):
         console.print(Text("  ").append_text(line), highlight=False, soft_wrap=True)
@@ -314,12 +312,9 @@ def compact(run: str, rows: int) -> None:
     if not done.num_before:
         raise ShardError(f"{run}: holds no labels. Give the `out` of a labelling job")
     result({"run": run, **asdict(done)})
-    console.print(
+    print_lines(
         f"{run}: {done.num_before:,} shards are now {done.num_after:,} "
         f"({done.num_solutions:,} solutions merged)",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
     )
 
 
@@ -368,6 +363,5 @@ def regrade(
             on_progress=stage.update,
         )
     result({"out": out, **asdict(done)})
-    for line in done.lines():
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"The labels are in {out}.", highlight=False, markup=False, soft_wrap=True)
+    print_lines(*done.lines())
+    print_lines(f"The labels are in {out}.")

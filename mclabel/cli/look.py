@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mclabel.cli.options import SEED, Defaulted, Share
-from mclabel.cli.output import EXIT_DAMAGED, console, errors, json_option, result
+from mclabel.cli.output import EXIT_DAMAGED, console, errors, json_option, print_lines, result
 
 if TYPE_CHECKING:
     from mclabel.core.records import LabeledSolution
@@ -107,7 +107,7 @@ def labels(shards: str) -> None:
         label_cost,
         label_quality,
     )
-    from mclabel.evaluate.labels.show import counts_table, num_kept, quality_table
+    from mclabel.evaluate.labels.show import counts_table, num_kept, quality_grid
     from mclabel.report.page.health import finding_lines, health_grid
     from mclabel.run.shards.finished import undone_blocks
     from mclabel.run.shards.labels import committed_blocks, read_labels
@@ -144,7 +144,7 @@ def labels(shards: str) -> None:
         )
     console.print(counts_table(rows, cost))
     if groups:
-        console.print(quality_table(groups))
+        console.print(rich_table(quality_grid(groups)))
     if (what := described(rows)) is not None and groups:
         console.print(DESCRIBED[what])
     if health is not None:
@@ -299,8 +299,7 @@ def annotate(
     chosen = {name: value for name, value in given.items() if value is not None}
     summary = serve(run, out, chosen, gold=gold, select=select, port=port, on_ready=say)
     result({"out": out, **asdict(summary)})
-    for line in summary.lines():
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    print_lines(*summary.lines())
 
 
 def _names(people: str) -> tuple[str, ...]:
@@ -349,7 +348,7 @@ def verify(run: str, restore_manifest: bool) -> None:
     if not result({**asdict(found), "is_sound": found.is_sound}):
         console.print(_counts(found))
         for note in found.notes:
-            console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+            print_lines(f"note: {note}")
         for one in found.damage:
             console.print(Text(shown(str(one)), style="red"), soft_wrap=True)
         if found.num_damaged > len(found.damage):

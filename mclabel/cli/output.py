@@ -35,6 +35,12 @@ _RESULT = "mclabel.result"
 """In the context of a verb with `--json`: its result as text, empty until it is known."""
 
 
+def print_lines(*lines: str) -> None:
+    """Print each line as it is, however long."""
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def json_option(verb: F) -> F:
     """The option `--json` of a verb: standard output holds what it gives to `result`, alone."""
 

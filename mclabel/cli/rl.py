@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mclabel.cli.options import configuration, served
-from mclabel.cli.output import console, json_option, result
+from mclabel.cli.output import console, json_option, print_lines, result
 
 
 @click.command()
@@ -57,13 +57,9 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
         for name, one in found.hacked.items()
     }
     result({"model": str(model), "measured": found.measured, "hacked": hacked})
-    for line in found.lines():
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(
+    print_lines(*found.lines())
+    print_lines(
         f"Policy: {model}. Sample from it: policy.model={model}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
     )
 
 
@@ -95,7 +91,7 @@ def serve_rewards(
 
     def say(address: str, stop: object) -> None:
         line = f"Serving rewards at {address}\nStop with Ctrl-C."
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        print_lines(line)
 
     serve(
         checked,

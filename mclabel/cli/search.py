@@ -13,6 +13,7 @@ from mclabel.cli.output import (
     fail,
     fail_if_stopped,
     json_option,
+    print_lines,
     result,
     say_left_out,
 )
@@ -69,8 +70,7 @@ def search(
     if dry_run:
         seen = plan_search(checked).preview(accept_changes=accept_changes)
         result(seen)
-        for line in seen.lines():
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_lines(*seen.lines())
         return
     with job_progress(console, "search", "problems") as progress:
         report = run_search(checked, progress, accept_changes=accept_changes)
@@ -84,8 +84,7 @@ def search(
             "reasons",
             EXIT_NOTHING,
         )
-    for line in found.lines():
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(*found.lines())
 
 
 @click.command("serve-search")
@@ -128,7 +127,7 @@ def serve_search(
 
     def say(address: str, stop: object) -> None:
         line = f"Serving {name or checked.policy.model} at {address}\nStop with Ctrl-C."
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        print_lines(line)
 
     serve(
         checked,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from mclabel.cli.options import SEED, Defaulted, Share, settings
-from mclabel.cli.output import console, fail_if_stopped, json_option, result
+from mclabel.cli.output import console, fail_if_stopped, json_option, print_lines, result
 
 
 @click.command()
@@ -98,5 +98,4 @@ def select(
     result({"out": out, **asdict(report)})
     if report.stopped is not None:
         fail_if_stopped(report.stopped)
-    for line in report.lines(out):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(*report.lines(out))

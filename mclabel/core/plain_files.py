@@ -1,4 +1,4 @@
-"""Bounds on what is read of others' data: plain files alone, and so much of them.
+"""Bounds on what is read of others' data (plain files alone, and so much of them); whole files.
 
 A pipe that nobody writes to is waited for, and a device such as /dev/zero has no end.
 """
@@ -58,6 +58,17 @@ def check_plain_folder(
             check_plain(entry.path, error, name=name or str(folder))
             if depth and entry.is_dir():
                 check_plain_folder(entry.path, error, name=name, depth=depth - 1)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there whole, and on the disk, or not at all; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
 
 
 def _kind(mode: int) -> str:

@@ -11,19 +11,16 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import datasets
 import pyarrow as pa
 
 from mclabel.core.records import LabeledSolution
 from mclabel.data.given import place_of
+from mclabel.run.shards import labels
 from mclabel.run.shards.labels import label_tables, rollout_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.run.shards.store import Store
-
-if TYPE_CHECKING:
-    import datasets
 
 
 def load_labels(
@@ -42,8 +39,9 @@ def load_labels(
         ConfigError: `run` is no name of a place.
         ShardError: no run, a damaged shard, or a finished run that has lost one.
     """
-    place, cache = place_of(run, "run"), _cache(cache_dir)
-    return labels_dataset(place, cache)
+    place = place_of(run, "run")
+    tables = (table for _, table in label_tables(Store(place)))
+    return _mapped(tables, LABELS_SCHEMA, cache_dir)
 
 
 def load_rollouts(
@@ -53,42 +51,24 @@ def load_rollouts(
 
     Of a run that has kept none (`keep_rollouts=false`) there are no rows.
     """
-    place, cache = place_of(run, "run"), _cache(cache_dir)
-    return rollouts_dataset(place, cache)
+    return _mapped(rollout_tables(Store(place_of(run, "run"))), ROLLOUTS_SCHEMA, cache_dir)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
     """Every labelled solution of a run, in a fixed order; see `load_labels`."""
-    from mclabel.run.shards.labels import read_labels as read
-    from mclabel.run.shards.store import Store
-
-    place = place_of(run, "run")
-    return read(Store(place))
-
-
-def _cache(folder: str | PathLike[str] | None) -> str | None:
-    return None if folder is None else place_of(folder, "cache_dir")
+    return labels.read_labels(Store(place_of(run, "run")))
 
 
 _BATCH_ROWS = 1000
 
 
-def labels_dataset(run: str, cache_dir: str | Path | None) -> datasets.Dataset:
-    """All labels of a run."""
-    tables = (table for _, table in label_tables(Store(run)))
-    return _mapped(tables, LABELS_SCHEMA, cache_dir)
-
-
-def rollouts_dataset(run: str, cache_dir: str | Path | None) -> datasets.Dataset:
-    """All rollouts that its labels rest on."""
-    return _mapped(rollout_tables(Store(run)), ROLLOUTS_SCHEMA, cache_dir)
-
-
 def _mapped(
-    tables: Iterable[pa.Table], schema: pa.Schema, cache_dir: str | Path | None
+    tables: Iterable[pa.Table], schema: pa.Schema, cache_dir: str | PathLike[str] | None
 ) -> datasets.Dataset:
     schema = datasets.Features.from_arrow_schema(schema).arrow_schema  # which need not be cast
-    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
+    folder = Path(datasets.config.HF_DATASETS_CACHE)
+    if cache_dir is not None:
+        folder = Path(place_of(cache_dir, "cache_dir"))
     folder.mkdir(parents=True, exist_ok=True)
     handle = tempfile.NamedTemporaryFile(  # noqa: SIM115
         dir=_folder(str(folder)).name, suffix=".arrow", delete=False

@@ -112,40 +112,33 @@ class Policy(Protocol):
         Raises:
             EngineError: it cannot be loaded; the message has the reason and the remedy.
         """
-        ...
 
     @property
     def max_context(self) -> float:
         """Maximum number of tokens in prompt and solution together; infinite if unknown."""
-        ...
 
     def room(self, num_prompt: int, num_prefix: int) -> float:
         """Maximum number of tokens that can be sampled after a prompt and a prefix; 0 if there is
         no room.
         """
-        ...
 
     @property
     def max_token_chars(self) -> int:
         """Characters of the longest token: a text of more than so many for each token of a context
         cannot fit, which is known without tokenising it.
         """
-        ...
 
     @abstractmethod
     def prompt_ids(self, problem: str) -> tuple[TokenId, ...]:
         """The rendered prompt of a problem, up to where the solution begins."""
-        ...
 
     @abstractmethod
     def encode(self, text: str) -> tuple[TokenId, ...]:
         """Ids of a given solution, tokenised in one piece without special tokens."""
-        ...
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens kept."""
-        ...
 
     @abstractmethod
     async def sample(
@@ -174,18 +167,15 @@ class Policy(Protocol):
         Raises:
             EngineError: the engine died.
         """
-        ...
 
     def stats(self) -> EngineStats:
         """A snapshot, callable from any thread."""
-        ...
 
     async def close(self) -> None:
         """Free the model; completions under way fail.
 
         Limits and texts (`max_context`, `room`, `encode`, `decode`, `prompt_ids`) stay known.
         """
-        ...
 
 
 class Engine(Policy):

@@ -34,19 +34,15 @@ class Keep(Protocol):
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a whole file; False if there is one of that name."""
-        ...
 
     def read(self, name: str) -> bytes | None:
         """A file's content, None if there is none."""
-        ...
 
     def names(self, folder: str) -> list[str]:
         """Names of all files under a folder, sorted."""
-        ...
 
     def delete(self, name: str) -> None:
         """Remove a file that may already be gone."""
-        ...
 
 
 class _Start:

@@ -17,36 +17,23 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from mclabel.core.errors import EngineError, RequestFailed
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL
 from mclabel.engines import openai_batch_calls as calls
-from mclabel.engines.endpoints import (
-    BAD_TRIES,
-    Endpoints,
-    RefusedError,
-    Request,
-    error_status,
-    error_words,
-    is_passing,
-)
+from mclabel.engines.endpoints import BAD_TRIES, Endpoints, RefusedError, Request
 from mclabel.engines.loading import Keep
-from mclabel.engines.openai_answer import error_in, json_object
+from mclabel.engines.openai_answer import json_object
+from mclabel.engines.openai_batch_answers import Answers, Reading
 from mclabel.engines.openai_batch_calls import Gathered, Records, new_name
 from mclabel.engines.settings import BatchSettings
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 logger = logging.getLogger(__name__)
 
@@ -85,19 +72,6 @@ def request_id(body: Mapping[str, Any], seed: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-@dataclass
-class _RowErrors:
-    """The requests of a batch whose rows have errors."""
-
-    failures: dict[str, Exception] = field(default_factory=dict)
-    """Errors that stay."""
-    unprocessed: dict[str, str] = field(default_factory=dict)
-    """Messages of the requests that the server did not process, and would take again."""
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.failures or key in self.unprocessed
-
-
 class Batches:
     """Asks one server in batches, and remembers in the run what it has asked."""
 
@@ -121,17 +95,15 @@ class Batches:
         self._endpoints, self._records, self._settings = endpoints, Records(keep), settings
         self._url, self._address = settings.endpoints[0], calls.ADDRESSES[api]
         self._gathered, self._gathered_at = Gathered(), 0.0
-        self._answers = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
-        self._found: dict[str, tuple[int, int]] = {}
-        """Where in that file the answers to requests stand: first byte and their number."""
+        self._answers = Answers(endpoints, self._url, settings.retry_s)
         self._sent: dict[str, str] = {}
         """The batch that a request is in, while it is not known how that ended."""
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._num_empty = self._num_again = 0
+        self._num_empty = 0
+        """Batches in a row that brought nothing."""
         self._num_unprocessed: Counter[str] = Counter()
         """How often a request was not processed in a batch that was."""
-        self._unknown_states: set[str] = set()
         self.num_signs = 0
         """How often the server has said how a batch stands."""
 
@@ -158,7 +130,7 @@ class Batches:
                 not give the answers of one.
         """
         key = request_id(body, seed)
-        while key not in self._found:
+        while key not in self._answers:
             if (waiter := self._waiting.get(key)) is None:
                 waiter = self._waiting[key] = asyncio.get_running_loop().create_future()
                 waiter.add_done_callback(_look)
@@ -171,8 +143,7 @@ class Batches:
                     del self._waiting[key]
                     raise
             await asyncio.shield(waiter)
-        start, size = self._found[key]
-        return json_object(os.pread(self._answers.fileno(), size, start), self._address)
+        return json_object(self._answers.get(key), self._address)
 
     def forget(self, body: Mapping[str, Any], seed: int, why: str) -> None:
         """Drop an answer of a busy server: the request is asked again the next time.
@@ -183,7 +154,7 @@ class Batches:
         key = request_id(body, seed)
         if (failure := self._again(key, why)) is not None:
             raise failure
-        self._found.pop(key, None)
+        self._answers.forget(key)
 
     def _again(self, key: str, why: str) -> RequestFailed | None:
         """Count that a request was not processed; return its failure once that is final."""
@@ -338,8 +309,7 @@ class Batches:
                 raise EngineError(f"policy.engine.batch=true: {shown}: {error}") from error
             else:
                 self.num_signs += 1
-                if status := calls.status_of(batch):
-                    self._note_state(status)
+                if calls.status_of(batch):
                     return batch
                 said = f"its answer is {self._endpoints.shown(json.dumps(batch))}"
             if num_left:
@@ -349,16 +319,6 @@ class Batches:
             "for it in the server's list of batches and run the command again, or delete "
             f"batches/{name}.* in the run to ask, and pay, its requests again"
         )
-
-    def _note_state(self, status: str) -> None:
-        if status not in calls.ENDED | calls.OPEN | self._unknown_states:
-            self._unknown_states.add(status)
-            logger.warning(
-                "a batch at %s is in the unknown state %r: it is waited for as for one that is in "
-                "progress",
-                self._url,
-                self._endpoints.shown(status),
-            )
 
     async def _take(
         self,
@@ -371,20 +331,19 @@ class Batches:
     ) -> None:
         """Hand out what a batch that has ended brings; what it did not process is asked again."""
         keys = [key for key in keys if self._sent.get(key) == name]  # others are in a later batch
-        errors = await self._read_files(name, batch, batch_id, keys)
-        failures = errors.failures
-        if not is_ours:  # what an account lacked then, it may have now
-            failures = {
-                key: failure
-                for key, failure in failures.items()
-                if isinstance(failure, RequestFailed)
-            }
+        reading = await self._read_files(name, batch, batch_id, keys)
+        failures = {
+            key: failure
+            for key, failure in reading.failures.items()
+            # what an account lacked in an earlier process, it may have now
+            if is_ours or isinstance(failure, RequestFailed)
+        }
         status, shown = calls.status_of(batch), f"{batch_id} at {self._url}"
         if status == "completed":
-            for key, why in errors.unprocessed.items():
+            for key, why in reading.unprocessed.items():
                 if (failure := self._again(key, why)) is not None:
                     failures[key] = failure
-        num_found = sum(key in self._found for key in keys)
+        num_found = sum(key in self._answers for key in keys)
         num_again = len(keys) - num_found - len(failures)
         is_empty = num_again and not num_found and status != "completed"
         self._num_empty = self._num_empty + 1 if is_empty else 0
@@ -397,17 +356,15 @@ class Batches:
                 "again"
             )
         if num_again:
-            self._num_again += num_again
             logger.warning(
                 "the batch %s is %s: %d of its %d requests have answers, %d failed. The other %d "
-                "are asked again in a new batch (%d since the start)",
+                "are asked again in a new batch",
                 shown,
                 status,
                 num_found,
                 len(keys),
                 len(failures),
                 num_again,
-                self._num_again,
             )
         if self._num_empty >= BAD_TRIES:
             raise EngineError(
@@ -426,26 +383,27 @@ class Batches:
 
     async def _read_files(
         self, name: str, batch: Mapping[str, Any], batch_id: str, keys: list[str]
-    ) -> _RowErrors:
+    ) -> Reading:
         """Read the answers of a batch that has ended; its files may be there some time later.
 
         Raises:
             EngineError: the files cannot be read.
         """
-        errors = _RowErrors()
+        wanted = frozenset(keys)
         for num_left in reversed(range(FILE_POLLS)):
-            num_rows, faults, may_come = await self._read_once(name, batch, errors)
-            missing = [key for key in keys if key not in self._found and key not in errors]
-            num_answered = sum(key in self._found for key in keys) + len(errors.failures)
-            lacks_answers = bool(faults) or calls.num_completed(batch) > num_answered
+            reading = await self._answers.read(batch, wanted)
+            failures, faults = reading.failures, reading.faults
+            answered = [key for key in keys if key in self._answers or key in failures]
+            missing = wanted.difference(answered, reading.unprocessed)
+            lacks_answers = bool(faults) or calls.num_completed(batch) > len(answered)
             was_cut_off = calls.status_of(batch) in calls.ENDED - {"completed"}
             if not missing or (was_cut_off and not lacks_answers):
-                return errors
-            if not (num_left and may_come):
+                return reading
+            if not (num_left and reading.may_pass):
                 break
             await asyncio.sleep(self._settings.batch_poll_s)
             batch = await self._poll(name, batch_id)
-        if lacks_answers or not num_rows:
+        if lacks_answers or not reading.num_rows:
             raise EngineError(
                 f"policy.engine.batch=true: the batch {batch_id} at {self._url} is "
                 f"{calls.status_of(batch)}, but {len(missing):,} of its answers cannot be read: "
@@ -454,81 +412,8 @@ class Batches:
                 f"delete batches/{name}.* in the run"
             )
         no_row = RequestFailed(f"the files of the batch {batch_id} have no row for the request")
-        errors.failures |= dict.fromkeys(missing, no_row)
-        return errors
-
-    async def _read_once(
-        self, name: str, batch: Mapping[str, Any], errors: _RowErrors
-    ) -> tuple[int, list[str], bool]:
-        """Read the files that a batch names now.
-
-        Returns:
-            The number of rows, what is wrong with the files, and whether that may pass.
-        """
-        num_rows = 0
-        faults: list[str] = []
-        for kind in ("output_file_id", "error_file_id"):
-            if not (file_id := batch.get(kind)):
-                continue
-            try:
-                num_read, fault = await self._request(
-                    partial(self._download, name, str(file_id), errors)
-                )
-            except RefusedError as error:
-                num_read, fault = 0, str(error)
-            except RequestFailed as error:  # it was tried again for long enough
-                return num_rows, [*faults, f"{kind} {file_id}: {error}"], False
-            num_rows += num_read
-            faults += [f"{kind} {file_id}: {fault}"] if fault else []
-        return num_rows, faults, True
-
-    async def _download(
-        self,
-        name: str,
-        file_id: str,
-        errors: _RowErrors,
-        client: AsyncOpenAI,
-    ) -> tuple[int, str]:
-        """Copy a file of answers to ours, in whatever order they are.
-
-        Returns:
-            The number of rows of requests, and what is wrong with the file, or an empty text.
-        """
-        found: dict[str, tuple[int, int]] = {}
-        num_rows, fault = 0, ""
-        async for row in calls.rows(client, file_id):
-            key = None if row is None else row.get("custom_id")
-            if row is None or not isinstance(key, str):
-                said = "a line is no row of a batch" if row is None else error_words(row)
-                fault = fault or self._endpoints.shown(said)
-                continue
-            num_rows += 1
-            if self._sent.get(key) != name or key in self._found:
-                continue
-            response = row.get("response")
-            response = response if isinstance(response, dict) else {}
-            status, body = response.get("status_code"), response.get("body")
-            error = row.get("error") or (error_in(body) if isinstance(body, dict) else None)
-            if status == 200 and isinstance(body, dict) and not error:
-                content = json.dumps(body, separators=(",", ":")).encode()
-                found[key] = (self._answers.seek(0, os.SEEK_END), self._answers.write(content))
-            else:
-                self._note_error(key, error or body, status, errors)
-        self._answers.flush()
-        self._found |= found
-        return num_rows, fault or ("" if num_rows else "it is empty")
-
-    def _note_error(self, key: str, error: Any, status: Any, errors: _RowErrors) -> None:
-        """Sort the error of a row by whether its request was processed."""
-        inner = error.get("error", error) if isinstance(error, dict) else error
-        status, words = (
-            error_status(inner, status if type(status) is int else 200),
-            error_words(inner),
-        )
-        if is_passing(status, inner):
-            errors.unprocessed[key] = words
-        else:
-            errors.failures[key] = self._endpoints.refusal(self._url, status, inner, words)
+        reading.failures |= dict.fromkeys(missing, no_row)
+        return reading
 
     async def _call(self, request: Request) -> Any:
         """What the server answers to a request of the API itself, tried again while it is busy.

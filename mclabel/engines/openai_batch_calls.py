@@ -41,8 +41,6 @@ MARK = "mclabel_batch"
 """Name in a batch's metadata."""
 ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
 """States of a batch that do not change any more."""
-OPEN = frozenset({"validating", "in_progress", "finalizing", "cancelling", "queued", "pending"})
-"""States of a batch that is still to end."""
 _PAGE = 100
 
 

@@ -16,11 +16,11 @@ import secrets
 import signal
 from collections.abc import Sequence
 from math import inf
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 from pydantic import Field
 
-from mclabel.core.errors import EngineDied, EngineError
+from mclabel.core.errors import EngineDied
 from mclabel.core.records import Completion
 from mclabel.core.settings import MAX_COUNT, MAX_SECONDS, MAX_TOKENS, OPERATIONAL
 from mclabel.engines.base import Engine, EngineStats
@@ -46,8 +46,6 @@ class ScriptedEngine(Engine):
         """Whether the same seed gives the same text. Real engines do not guarantee it."""
         crash_rate: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=1)
         """Probability that a completion makes the engine crash."""
-        load_failure_rate: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=1)
-        """Probability that the engine fails to load."""
         crash_hard: Annotated[bool, OPERATIONAL] = False
         """Whether a crash kills the whole process, as running out of memory does."""
         poison: Annotated[bool, OPERATIONAL] = False
@@ -82,9 +80,7 @@ class ScriptedEngine(Engine):
         return 4
 
     async def start(self) -> None:
-        """Fail at the rate of `load_failure_rate`."""
-        if random.random() < self.settings.load_failure_rate:
-            self._crash("could not be loaded", EngineError)
+        """Do nothing: there is nothing to load."""
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         """Code points of the problem and a line end."""
@@ -124,7 +120,9 @@ class ScriptedEngine(Engine):
         poisoned = self.settings.poison and len(prefix) > 0 and "[poison]" in problem
         if self._dead or poisoned or random.random() < self.settings.crash_rate:
             self._dead = True
-            self._crash("died", EngineDied)
+            if self.settings.crash_hard:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise EngineDied("policy.engine=scripted: the engine died, as its settings want")
         self._num_left -= 1
         text = self._continue(problem, self.decode(prefix), rng)
         if rng.random() < self.settings.truncate_rate:
@@ -148,11 +146,6 @@ class ScriptedEngine(Engine):
     def stats(self) -> EngineStats:
         """Characters sampled, and completions under way."""
         return EngineStats(num_live=self._num_live, num_sampled_tokens=self._num_tokens)
-
-    def _crash(self, how: str, kind: type[EngineError]) -> NoReturn:
-        if self.settings.crash_hard:
-            os.kill(os.getpid(), signal.SIGKILL)
-        raise kind(f"policy.engine=scripted: the engine {how}, as its settings want")
 
     def value(self, prefix: str) -> float:
         """The true value of a solution that begins with `prefix`, whole lines of it."""

@@ -110,7 +110,6 @@ class Asks(Protocol):
         Raises:
             EngineDied: the engine is gone; the solution is judged again on another one.
         """
-        ...
 
 
 class JudgeSettings(ComponentSettings):
@@ -228,7 +227,6 @@ class Judge(ABC):
             EngineDied: what it runs on is gone.
             DataError: the solution cannot be judged; it is set aside as `not_judged`.
         """
-        ...
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
         """Ask the judge's language model; called by what it is given as `ask`."""

@@ -186,16 +186,13 @@ class Verifier(Protocol):
         Raises:
             ConfigError: the model cannot be asked in this way.
         """
-        ...
 
     def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
         """Ids of the first prompt."""
-        ...
 
     @property
     def num_around(self) -> int:
         """Tokens that surround a chain beside prompt and budget."""
-        ...
 
     async def chain(
         self, problem: str, steps: Sequence[str], *, number: int, max_tokens: int
@@ -211,7 +208,6 @@ class Verifier(Protocol):
         Raises:
             EngineDied: the engine is gone.
         """
-        ...
 
 
 class _Asking:

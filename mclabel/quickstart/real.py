@@ -13,13 +13,14 @@ from mclabel.core.records import Outcome
 from mclabel.engines.hub import resolve_model
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.job import best_of_n
-from mclabel.evaluate.best_of_n.show import best_of_n_table
+from mclabel.evaluate.best_of_n.show import best_of_n_grid
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.quickstart.toy import Size, by_size, check_quickstart_places, less, timed, train_all
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from mclabel.show.figures import rich_table
 from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
 from mclabel.show.solutions import show_solution
 
@@ -105,7 +106,7 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         )
     best = evaluation.result
     console.print()
-    console.print(best_of_n_table(best, SHOWN, against=AGAINST))
+    console.print(rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
     summary = {
         "model": "smollm2:words",
         "size": size,

@@ -30,7 +30,7 @@ from mclabel.evaluate.best_of_n.choosing import MAJORITY
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
-from mclabel.evaluate.best_of_n.show import best_of_n_table
+from mclabel.evaluate.best_of_n.show import best_of_n_grid
 from mclabel.evaluate.grouping import groups_by_key, solution_meta
 from mclabel.evaluate.labels.quality import (
     LabelCost,
@@ -39,7 +39,7 @@ from mclabel.evaluate.labels.quality import (
     label_cost,
     label_quality,
 )
-from mclabel.evaluate.labels.show import quality_table
+from mclabel.evaluate.labels.show import quality_grid
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.prm.config import TrainConfig
@@ -48,6 +48,7 @@ from mclabel.report.page.report import write_report
 from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_places
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from mclabel.show.figures import rich_table
 from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
 from mclabel.show.solutions import show_solution
 
@@ -143,7 +144,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     console.print()
     wrong = next((row for row in rows if row.first_error), rows[0])
     show_solution(console, wrong, exact_first_error(wrong))
-    console.print(quality_table(quality))
+    console.print(rich_table(quality_grid(quality)))
     console.print(
         f"\nTraining {len(SCORERS)} scorers from the policy, side by side (a PRM and an ORM on "
         "these labels, a PRM on exact ones), then choosing among solutions of other problems.",
@@ -172,7 +173,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
             on_score=progress.on_score,
         )
     console.print()
-    console.print(best_of_n_table(evaluation.result, SHOWN, against=AGAINST))
+    console.print(rich_table(best_of_n_grid(evaluation.result, SHOWN, against=AGAINST)))
     summary = _summary(size, seconds, quality, cost, evaluation.result)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))

@@ -68,8 +68,6 @@ class GroupValues:
     num_tokens: int
     """Sampled for it, beside the group's own."""
     num_rollouts: int
-    not_valued: str | None = None
-    """Why there are no values but the group's own."""
 
 
 class LiveValues:
@@ -158,7 +156,6 @@ class LiveValues:
             solutions=tuple(by_id.get(one.id) or _without_steps(one) for one in group.solutions),
             num_tokens=labels.num_tokens,
             num_rollouts=len(labels.rollouts),
-            not_valued=None if labels.set_aside is None else labels.set_aside.detail,
         )
 
 

@@ -253,4 +253,3 @@ class Fleet(Protocol):
         Raises:
             EngineError: engines cannot be loaded, or die whatever they are given.
         """
-        ...

@@ -51,15 +51,12 @@ class Actors(Protocol):
 
     def new_actor(self) -> tuple[Any, Place]:
         """Ask the cluster for one more actor."""
-        ...
 
     def num_wanted(self) -> int:
         """How many actors there should be now."""
-        ...
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
         """Whether work may begin, as far as room goes."""
-        ...
 
 
 class RayRun:

@@ -165,16 +165,13 @@ class Inputs(Protocol):
     @property
     def items(self) -> Items:
         """What is to be done."""
-        ...
 
     @property
     def size(self) -> Size:
         """How much text all items have."""
-        ...
 
     def rejects(self) -> Iterable[Reject]:
         """What of the input cannot be used."""
-        ...
 
 
 class JobConfig(Protocol):
@@ -183,17 +180,14 @@ class JobConfig(Protocol):
     @property
     def ray(self) -> RayConfig:
         """Where it runs."""
-        ...
 
     @property
     def budget(self) -> BudgetConfig:
         """What it may cost."""
-        ...
 
     @property
     def strict(self) -> bool:
         """Whether an item that is left out is an error."""
-        ...
 
 
 def run_task(

@@ -33,20 +33,16 @@ class Item(Protocol):
     @property
     def id(self) -> str:
         """Unique in the job's input."""
-        ...
 
     @property
     def num_chars(self) -> int:
         """Length of the text from which the item's cost is forecast."""
-        ...
 
     def content(self) -> Sequence[str]:
         """The texts that the result depends on: an item in which they change is another one."""
-        ...
 
     def extras(self) -> Sequence[str]:
         """Texts that are carried along and may change without another result."""
-        ...
 
 
 class Items(Protocol):
@@ -79,12 +75,10 @@ class Result(Protocol):
     @property
     def num_tokens(self) -> int:
         """What the item has cost, what was taken from a journal included."""
-        ...
 
     @property
     def set_aside(self) -> RejectReason | None:
         """Why the item has no result, if it has none; it is then named in `rejects.jsonl`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +154,9 @@ class Runner(Protocol[ItemT_contra, ResultT_co]):
         Raises:
             EngineError: it cannot be loaded; says why and what to do.
         """
-        ...
 
     async def begin(self, attempt: Attempt) -> None:
         """Prepare for the items of a block, before the first of them is run."""
-        ...
 
     async def run(self, item: ItemT_contra, attempt: Attempt) -> ResultT_co:
         """Do the task with one item. Called for many items at a time.
@@ -175,22 +167,18 @@ class Runner(Protocol[ItemT_contra, ResultT_co]):
             EngineDied: the engine is gone; the item is run again on another one.
             MclabelError: anything else stops the job.
         """
-        ...
 
     def commit(self, finished: FinishedBlock) -> Commit:
         """Write the result of a block so that of several attempts one wins as a whole.
 
         Called in a thread, and in no case cut short by a stop of the job.
         """
-        ...
 
     def state(self) -> RunnerState:
         """What the runner does now; callable from any thread, also before `start`."""
-        ...
 
     async def close(self) -> None:
         """Free the engine or model."""
-        ...
 
 
 class Task(Protocol):
@@ -199,12 +187,10 @@ class Task(Protocol):
     @property
     def provenance(self) -> Mapping[str, Any]:
         """Metadata of every shard; the manifest has it, too."""
-        ...
 
     @property
     def outputs(self) -> Outputs:
         """What the finished blocks leave in a store."""
-        ...
 
     def runner(self, store: Store) -> Runner[Any, Any]:
         """The task on the worker that calls this.
@@ -212,7 +198,6 @@ class Task(Protocol):
         Args:
             store: of the job's output.
         """
-        ...
 
     def read_entry(self, line: Line) -> JournalEntry:
         """Read a line that a runner of the task has written to a journal.
@@ -220,7 +205,6 @@ class Task(Protocol):
         Raises:
             ValueError, LookupError, TypeError, AttributeError: the line has another form.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +258,6 @@ class Outputs(Protocol):
     @property
     def words(self) -> TaskWords:
         """How messages name the task's items."""
-        ...
 
     def committed(self, store: Store) -> CommittedBlocks:
         """Which blocks are done.
@@ -282,20 +265,15 @@ class Outputs(Protocol):
         Raises:
             DamagedFile: names outputs that are damaged, and the remedy.
         """
-        ...
 
     def sweep(self, store: Store) -> None:
         """Remove what attempts have left that did not win; called while none is under way."""
-        ...
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
         """The items that committed blocks have no result for, by id."""
-        ...
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Texts of the items of some committed blocks, by id, for messages."""
-        ...
 
     def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
         """Figures that progress shows beside the counters, computed from their sums."""
-        ...

@@ -35,8 +35,6 @@ class BlockReport:
     committed: bool
     """False: another attempt had committed the block before."""
     num_items: int
-    num_set_aside: int = 0
-    """Items that were left out."""
     num_tokens: int
     """What all items have cost, what was taken from a journal included."""
     size: Size
@@ -219,7 +217,6 @@ class Worker:
             block_id=finished.block.id,
             committed=commit.won,
             num_items=len(finished.block.items),
-            num_set_aside=len(finished.set_aside),
             num_tokens=finished.num_tokens,
             size=finished.block.size,
             counts=commit.counts,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from mclabel.core.errors import ConfigError, DataError, RejectReason
+from mclabel.core.plain_files import write_whole
 from mclabel.core.settings import MAX_COUNT, OPERATIONAL, OneOf, Seed
 from mclabel.core.settings import rule as checked
 from mclabel.data.readers.rows import row_place, scan_rows
@@ -202,9 +203,7 @@ def select(
     )
     if out.exists() and out.read_bytes() != content:
         raise ConfigError(_another(config.out, "its settings, pool or scores were others"))
-    partial_file = out.with_name(f"{out.name}.partial")
-    partial_file.write_bytes(content)
-    partial_file.rename(out)
+    write_whole(out, content)
     num_scored = int((~np.isnan(scores)).sum())
     return _report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
 

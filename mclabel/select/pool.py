@@ -345,13 +345,9 @@ def _x_log_x(x: float) -> float:
     return x * math.log(x) if x > 0 else 0.0
 
 
-def _uncertainty(row: ScoredSolution) -> float:
-    return entropy_of_first_error(row.scores)
-
-
 UNIFORM = Rule(key=None)
 CONVINCING = Rule(key=lambda row: row.score, wrong_share=0.8)
-UNCERTAIN = Rule(key=_uncertainty)
+UNCERTAIN = Rule(key=lambda row: entropy_of_first_error(row.scores))
 
 
 def find_rule(name: str) -> Rule:

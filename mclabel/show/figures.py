@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -330,7 +331,8 @@ class Grid:
 
 def rich_table(grid: Grid) -> Table:
     """For a terminal; nothing in it is read as markup."""
-    table = Table(title=Text(grid.title), title_justify="left")
+    title = Text(grid.title)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, name in enumerate(grid.header):
         table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
     for row in grid.rows:
@@ -341,7 +343,7 @@ def rich_table(grid: Grid) -> Table:
 
 def markdown(grids: Sequence[Grid]) -> str:
     """As GitHub's Markdown, one after the other."""
-    return "\n".join(to_markdown(rich_table(grid)) for grid in grids)
+    return "\n".join(map(_markdown, grids))
 
 
 def estimate_text(estimate: Estimate | None) -> str:
@@ -359,20 +361,15 @@ def number_text(estimate: Estimate) -> str:
     return f"{estimate.value:,.0f} [{estimate.low:,.0f}, {estimate.high:,.0f}]"
 
 
-def to_markdown(table: Table) -> str:
-    """A table of plain cells as a GitHub table, its title above and its caption below."""
-    columns = [[str(column.header), *map(_plain, column.cells)] for column in table.columns]
-    rows = [[_cell(text) for text in row] for row in zip(*columns, strict=True)]
-    rule = ["---:" if column.justify == "right" else "---" for column in table.columns]
-    lines = [f"**{table.title}**", ""] if table.title else []
+def _markdown(grid: Grid) -> str:
+    """A GitHub table, its title above and its note below."""
+    rule = ["---", *["---:"] * (len(grid.header) - 1)]
+    rows = [[_cell(text) for text in row] for row in (grid.header, *grid.rows)]
+    lines = [f"**{grid.title}**", ""]
     lines += ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
-    lines += ["", str(table.caption)] if table.caption else []
+    lines += ["", grid.note] if grid.note else []
     return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").splitlines())
-
-
-def _plain(cell: object) -> str:
-    return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)

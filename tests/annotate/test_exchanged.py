@@ -144,7 +144,7 @@ SKIPPED_AND_DECIDED = THEIRS["annotations"][0] | {
         (
             (*FIRST_ANNOTATION, "created_at"),
             "9021-03-09T22:16:08Z",
-            "at='222513948968000': must be a whole number from 0 to",
+            "at=222513948968000: must be at most",
         ),
         ((*RATING, "start"), "2", "rates step 2, and there are steps 0 to 1"),
         ((*RATING, "choices"), ["great"], "ratings"),

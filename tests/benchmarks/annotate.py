@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import bdtrc
 
 from mclabel.annotate.events import last_opinions, parse_event
-from mclabel.annotate.gold import Queue, chance_of_admission, standing
+from mclabel.annotate.gold import Queue, num_needed, standing
 from mclabel.annotate.items import Item, Settings, draw_items
 from mclabel.annotate.storage import EVENTS, read_folder
 from mclabel.core.records import LabeledSolution, Outcome
@@ -213,7 +214,7 @@ def _admitted(count: int) -> dict[str, dict[str, float]]:
         for hits in rng.random((count, 30)) < accuracy:
             said = {one: right if hit else wrong for one, hit in zip(ids, hits, strict=True)}
             passed += bool(standing(queue, gold, said.get, settings).admitted)
-        exact = chance_of_admission(accuracy, settings)
+        exact = float(bdtrc(num_needed(settings) - 1, settings.screening, accuracy))
         found[str(accuracy)] = {"rate": round(passed / count, 4), "exact": round(exact, 4)}
     return found
 

@@ -9,7 +9,8 @@ import pytest
 
 from mclabel.core.errors import EngineError
 from mclabel.engines import openai_batch_calls as calls
-from mclabel.engines.openai_batch import FILE_POLLS, LOST_POLLS, Batches
+from mclabel.engines.openai_batch import FILE_POLLS, LOST_POLLS
+from mclabel.engines.openai_batch_answers import Answers
 from mclabel.engines.openai_batch_calls import Records
 from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_critic_hosted import hosted
@@ -76,7 +77,7 @@ def test_expired_and_cancelled_batches_are_used_and_the_rest_is_asked_again(
         assert sizes(server) == [48, 38, 33] and is_paid_once(server)
     check(tmp_path / "out")
     assert "is expired: 10 of its 48 requests have answers" in caplog.text
-    assert "other 33 are asked again in a new batch (71 since the start)" in caplog.text
+    assert "other 33 are asked again in a new batch" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -276,7 +277,7 @@ def test_stopped_at_any_step_each_request_is_paid_once(
             case "created":
                 patch.setattr(calls, "creating", stop_after_creation)
             case "read":
-                stop(Batches, "_download")
+                stop(Answers, "read")
         command = critic(server, source, out, *BATCH, *ONE_BLOCK)
         done = run(*command)
         assert done.exit_code == 2 and "stopped here" in done.output

@@ -12,7 +12,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
-from mclabel.rl.training.record import LOG, MEASURED, write_samples, write_whole
+from mclabel.rl.training.record import LOG, MEASURED, write_samples
 from tests.support.shown import report_page
 
 
@@ -49,7 +49,7 @@ def training(folder: Path, *steps: int, text: str = "so") -> Path:
         ]
         write_samples(folder / MEASURED / f"{step}.samples.jsonl", groups)
         content = Measurement.of(groups).to_json()
-        write_whole(folder / MEASURED / f"{step}.json", json.dumps(content))
+        (folder / MEASURED / f"{step}.json").write_text(json.dumps(content))
     return folder
 
 

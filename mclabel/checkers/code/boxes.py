@@ -265,7 +265,7 @@ def _visible() -> list[str]:
             found += _bind(path)
     found += ["--dir", "/etc", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     base = Path(os.path.realpath(sys.base_prefix))
-    if not _within_usr(base):
+    if not base.is_relative_to("/usr"):
         found += _bind(base)
     found += ["--dir", "/dev"]
     for device in ("null", "zero", "random", "urandom"):
@@ -277,10 +277,6 @@ def _bind(path: Path) -> list[str]:
     """Arguments that show a folder at its place, below folders that anybody may enter."""
     above = [one for folder in reversed(path.parents[:-1]) for one in ("--dir", str(folder))]
     return [*above, "--ro-bind", str(path), str(path)]
-
-
-def _within_usr(path: Path) -> bool:
-    return path.is_relative_to("/usr")
 
 
 def _start(command: list[str], channel: socket.socket, errors: Any) -> subprocess.Popen[bytes]:

@@ -43,11 +43,9 @@ class Referrer(Protocol):
         Raises:
             Opaque: the value may not be referred to.
         """
-        ...
 
     def is_lent(self, value: Any) -> bool:
         """Whether a value is referred to although it is plain data."""
-        ...
 
     def resolve(self, reference: list[Any]) -> Any:
         """Return the value that a reference stands for.
@@ -55,7 +53,6 @@ class Referrer(Protocol):
         Raises:
             Malformed: there is none.
         """
-        ...
 
 
 REFERENCES = frozenset(

@@ -77,17 +77,14 @@ class Asker(Protocol):
 
     def request(self, kind: bytes, operation: str, *parts: Any) -> Any:
         """Send a request and return its answer, or raise the exception that it ended with."""
-        ...
 
     def called(
         self, operation: str, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Send a request that runs code of the other process."""
-        ...
 
     def believed(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
         """Return what is believed of what a special method of the other process gave."""
-        ...
 
 
 class References:

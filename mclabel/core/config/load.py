@@ -95,7 +95,7 @@ def load_content(
     document = deepcopy(content)
     for override in _in_order(overrides):
         _apply(content, override)
-    given = {key: parse_document(raw) for key, _, raw in map(_parted, overrides)}
+    given = {key: parse_document(raw) for key, _, raw in (one.partition("=") for one in overrides)}
     with within({*allow, *_texts(list(given.values()))}):
         for unchosen in drop_unchosen(kind, document, content, given):
             if source is None:
@@ -136,10 +136,6 @@ def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "")
         raise ConfigError(
             f"the configuration cannot be used:\n{faults}\n{remedy}".rstrip()
         ) from None
-
-
-def _parted(override: str) -> tuple[str, str, str]:
-    return override.partition("=")
 
 
 def _texts(value: Any) -> Iterator[str]:

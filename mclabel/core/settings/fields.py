@@ -178,6 +178,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def _fault(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
+    if first["type"] == "json_invalid":  # of what `json.dumps` writes, lone surrogates alone are
+        return "a text is not valid Unicode: it holds lone surrogates"
     place, given = ".".join(map(str, first["loc"][1:])), first["input"]
     is_whole = isinstance(given, Mapping | list) or first["type"].startswith("missing")
     shown = "" if is_whole else f"={repr(given)[:MAX_GIVEN]}"

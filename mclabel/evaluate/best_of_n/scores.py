@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mclabel.core.errors import DataError
-from mclabel.core.plain_files import check_plain
+from mclabel.core.plain_files import check_plain, write_whole
 from mclabel.core.seeds import content_id
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.scoring.aggregate import UnscoredError
@@ -121,10 +121,7 @@ class ScoreCache:
             found: list[T] = kept
         else:
             found = compute(distinct)
-            self._folder.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(found))
-            partial.rename(path)
+            write_whole(path, json.dumps(found).encode())
         of = dict(zip(distinct, found, strict=True))
         return [of[one] for one in encoded]
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
 
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.evaluate.best_of_n.figures import Accuracy, BestOfN, Difference, is_reference
-from mclabel.show.figures import WIDTH, Plot, Series
+from mclabel.show.figures import WIDTH, Grid, Plot, Series
 
 NUM_SHOWN = 3
 """Scorers beside each other."""
 
 
-def best_of_n_table(
+def best_of_n_grid(
     result: BestOfN, names: Mapping[str, str] | None = None, *, against: Sequence[str] = (MAJORITY,)
-) -> Table:
+) -> Grid:
     """Accuracy by method and N, differences at the largest N, pair accuracy.
 
     Args:
@@ -34,106 +31,79 @@ def best_of_n_table(
     columns = 4 if len(against) == 1 else 1  # what 80 characters hold
     shown_sizes = np.linspace(len(every) - 1, 0, min(columns, len(every) // 2 + 1))[::-1]
     sizes = [every[round(i)] for i in shown_sizes]
-    table = Table(
-        title=f"Best of N on {result.num_problems} problems [95% interval]",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("method", no_wrap=True)
-    for size in sizes:
-        table.add_column(f"N={size}", justify="right", no_wrap=True)
-    for number, other in enumerate(against):
-        at = "" if number else f"{sizes[-1]}: "
-        table.add_column(f"{at}less {shown_as[other]}", justify="right", min_width=17)
-    table.add_column("pairs", justify="right", no_wrap=True)
-    is_apart = False
+    rows = []
     for method in sorted(shown_as, key=lambda m: ranks[m]):
-        by_size = result.accuracy[method]
-        if ranks[method] and not is_apart and result.references:
-            table.add_section()
-        is_apart = ranks[method] > 0
-        cells = [f"{by_size[n].value:.3f}" for n in sizes]
         less = [None if method == PASS else result.less(method, m, sizes[-1]) for m in against]
         pairs = result.pair_accuracy.get(method)
-        table.add_row(
-            shown_as[method],
-            *cells,
-            *("" if one is None else _difference(one) for one in less),
-            "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
+        rows.append(
+            (
+                shown_as[method],
+                *(f"{result.accuracy[method][size].value:.3f}" for size in sizes),
+                *("" if one is None else _difference(one) for one in less),
+                "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
+            )
         )
-    table.caption = (
+    references = [shown_as[method] for method, rank in ranks.items() if rank == 1]
+    note = (
         "pairs: of a right and a wrong sample of one problem, how often the right one scores "
         "higher. vote: majority weighted by the scorer."
         + (" pass: some of the N is right." if PASS in shown_as else "")
-        + (" Below the line: upper references." if result.references else "")
+        + (f" Upper references: {', '.join(references)}." if references else "")
     )
-    table.caption_justify = "left"
-    return table
+    return Grid(
+        title=f"Best of N on {result.num_problems} problems [95% interval]",
+        header=(
+            "method",
+            *(f"N={size}" for size in sizes),
+            *(f"less {shown_as[other]}, N={sizes[-1]}" for other in against),
+            "pairs",
+        ),
+        rows=tuple(rows),
+        note=note,
+    )
 
 
-def group_table(result: BestOfN) -> Table | None:
-    """Accuracy at the largest N by kind of problem; None if all are of one kind."""
-    if not result.groups:
-        return None
+def group_grid(result: BestOfN) -> Grid:
+    """Accuracy at the largest N by kind of problem; without rows if all are of one kind."""
     size = result.num_samples
     usable = [m for m in result.pair_accuracy if not is_reference(m, result.references)]
-    best = sorted(usable, key=lambda m: -(result.accuracy[m][size].value or 0.0))
-    methods = [RANDOM, MAJORITY, *best[:NUM_SHOWN], PASS]
-    table = Table(
-        title=f"By kind of problem, N={size}: the {len(best[:NUM_SHOWN])} best scorers",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("problems", no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    for method in methods:
-        table.add_column(method.replace(":", " "), justify="right")
+    best = sorted(usable, key=lambda m: -(result.accuracy[m][size].value or 0.0))[:NUM_SHOWN]
+    methods = [RANDOM, MAJORITY, *best, PASS]
+    rows = []
     for kind, groups in result.groups.items():
-        table.add_section()
         for name, group in groups.items():
             cells = [group.accuracy[m][size] for m in methods]
             shares = ["-" if e.value is None else f"{e.value:.2f}" for e in cells]
-            table.add_row(f"{kind}: {name}", str(group.num_problems), *shares)
-    return table
+            rows.append((f"{kind}: {name}", str(group.num_problems), *shares))
+    return Grid(
+        title=f"By kind of problem, N={size}: the {len(best)} best scorers",
+        header=("problems", "", *(method.replace(":", " ") for method in methods)),
+        rows=tuple(rows),
+    )
 
 
-def over_optimisation_table(result: BestOfN, num_fooled: Mapping[str, int]) -> Table:
+def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
     """Where more samples make a scorer's choice worse, and how often it is fooled."""
-    table = Table(
+    return Grid(
         title="Does more choice help?",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        header=("scorer", "best N", "there", f"N={result.num_samples}", "change", "fooled"),
+        rows=tuple(
+            (
+                name,
+                str(one.best_size),
+                f"{one.best:.3f}",
+                f"{one.last:.3f}",
+                "" if one.best_size == result.num_samples else _difference(one.fall),
+                str(num_fooled[name]),
+            )
+            for name, one in result.over_optimisation.items()
+        ),
+        note="fooled: problems with a right sample of which a wrong one scores higher; the widest "
+        "gaps are in best_of_n.json.",
     )
-    table.add_column("scorer", no_wrap=True)
-    for name in ("best N", "there", f"N={result.num_samples}", "change", "fooled"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name, one in result.over_optimisation.items():
-        change = "" if one.best_size == result.num_samples else _difference(one.fall)
-        table.add_row(
-            name,
-            str(one.best_size),
-            f"{one.best:.3f}",
-            f"{one.last:.3f}",
-            change,
-            str(num_fooled[name]),
-        )
-    table.caption = (
-        "fooled: problems with a right sample of which a wrong one scores higher; the widest gaps "
-        "are in best_of_n.json."
-    )
-    table.caption_justify = "left"
-    return table
 
 
 def _difference(estimate: Difference) -> str:
-    """As markup."""
-    return escape(_change(estimate))
-
-
-def _change(estimate: Difference) -> str:
     value, low, high = (
         f"{number:+.2f}".replace("0.", ".", 1)
         for number in (estimate.value, estimate.low, estimate.high)

@@ -7,16 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.markup import escape
 from rich.table import Table
 
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.core.stats.bootstrap import Estimate
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.evaluate.labels.calibration import NUM_BINS
 from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, Position
 from mclabel.evaluate.labels.report import GroupReport
-from mclabel.show.figures import WIDTH, Plot, Series, estimate_text
+from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text
 
 
 class SharePoint(NamedTuple):
@@ -142,22 +140,23 @@ QUALITY_ROWS = {
 }
 
 
-def quality_table(groups: Mapping[str, LabelQuality]) -> Table:
+def quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
     """Label quality against truth, a column a group of solutions."""
-    table = Table(title="Labels against exact truth [95% interval]", title_justify="left")
-    table.add_column("")
-    for name in groups:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("problems", "solutions"):
-        table.add_row(name, *(f"{getattr(q, f'num_{name}'):,}" for q in groups.values()))
-    for name, field in QUALITY_ROWS.items():
-        table.add_row(name, *(_estimate(getattr(q, field)) for q in groups.values()))
-    table.caption = (
-        "first error found: labelled where it truly is, none for none. Precision and recall: of "
-        "wrong steps. False positives: of sound steps. Lucky: right answers by a wrong step."
+    counts = [
+        (name, *(f"{getattr(quality, f'num_{name}'):,}" for quality in groups.values()))
+        for name in ("problems", "solutions")
+    ]
+    shares = [
+        (name, *(estimate_text(getattr(quality, field)) for quality in groups.values()))
+        for name, field in QUALITY_ROWS.items()
+    ]
+    return Grid(
+        title="Labels against exact truth [95% interval]",
+        header=("", *groups),
+        rows=(*counts, *shares),
+        note="first error found: labelled where it truly is, none for none. Precision and recall: "
+        "of wrong steps. False positives: of sound steps. Lucky: right answers by a wrong step.",
     )
-    table.caption_justify = "left"
-    return table
 
 
 def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
@@ -187,7 +186,3 @@ def num_kept(rows: Sequence[LabeledSolution]) -> int | None:
     """Number of solutions that a consensus keeps; None of a run that is not combined."""
     found = [row.consensus.kept for row in rows if row.consensus is not None]
     return sum(found) if found else None
-
-
-def _estimate(estimate: Estimate) -> str:
-    return escape(estimate_text(estimate))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from mclabel.answers import answer_key, extract_answer
 from mclabel.core.errors import ConfigError, DataError, bounded
+from mclabel.core.plain_files import write_whole
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.judged import JudgedSolution, read_processbench, row_steps
 from mclabel.data.readers.problems import read_problems
@@ -409,9 +410,7 @@ def join_golds(
             f"{', '.join(files)}: no problem has a gold answer. Pass files of problems with "
             "answers by --golds"
         )
-    partial = Path(f"{out}.partial")
-    partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    partial.rename(out)
+    write_whole(Path(out), "".join(line + "\n" for line in lines).encode())
     return GoldReport(
         num_from_files=num_from_files,
         num_from_solutions=len(lines) - num_from_files,

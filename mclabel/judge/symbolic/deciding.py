@@ -144,7 +144,7 @@ def _rounding(
     """
     allowed = Fraction(0)
     if right.literal is not None:
-        unit = _last_place(right.literal)
+        unit = Fraction(1, 10 ** len(right.literal.partition(".")[2]))
         if right.has_percent:
             unit /= 100
         shortened = "." in right.literal or right.has_percent or rounds
@@ -171,10 +171,6 @@ def _relative_error(decimal: str) -> Fraction:
     return min(Fraction(1, 10**places) / value, Fraction(1, 10))
 
 
-def _last_place(literal: str) -> Fraction:
-    return Fraction(1, 10 ** len(literal.partition(".")[2]))
-
-
 def _trailing_zeros(literal: str) -> int:
     return min(len(literal) - len(literal.rstrip("0")), 12)
 
@@ -193,7 +189,7 @@ def _may_be_meant(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
             both = bool(left.units and right.units)
             if ratio in CONVERSIONS and (both or ratio >= _SURELY_A_CONVERSION):
                 return True
-            if both and _is_fraction(left.text):
+            if both and _FRACTION.fullmatch(left.text):  # `1/2 inch = 20 miles` is a scale
                 return True
     if right.has_percent != left.has_percent:
         nearest = min(abs(abs(x) * 100 - abs(y)), abs(abs(y) * 100 - abs(x)))
@@ -202,11 +198,6 @@ def _may_be_meant(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
     if (left.has_percent and left.has_sum) or (right.has_percent and right.has_sum):
         return True
     return _runs_on(right, x)
-
-
-def _is_fraction(text: str) -> bool:
-    """Whether a side is no calculation but one fraction: `1/2 inch = 20 miles` is a scale."""
-    return _FRACTION.fullmatch(text) is not None
 
 
 def _runs_on(right: Side, x: Fraction) -> bool:

@@ -7,10 +7,9 @@ the rest piece by piece.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from mclabel.core.records import Consensus, Step
 from mclabel.core.seeds import content_id
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import Index
+from mclabel.report.viewer.kept import Kept
 from mclabel.report.viewer.listing import is_number
 from mclabel.run.kinds import is_code
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
@@ -68,7 +68,7 @@ class Details:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._tables = _Kept(_KEPT_BYTES)
+        self._tables: Kept[pa.Table] = Kept(_KEPT_BYTES, size=lambda table: int(table.nbytes))
 
     def solution(self, run: int, solution_id: str) -> dict[str, Any]:
         """A solution with its steps, and the labels of the same one in other runs.
@@ -333,24 +333,3 @@ def _at(rows: Sequence[Mapping[str, Any]], number: int, what: str) -> Mapping[st
     if not 0 <= number < len(rows):
         raise DataError(f"{what}: there is none")
     return rows[number]
-
-
-class _Kept:
-    """Tables looked at last, up to a number of bytes; larger ones are read each time."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._tables: OrderedDict[Any, pa.Table] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: Any, read: Callable[[], pa.Table]) -> pa.Table:
-        with self._lock:
-            if key in self._tables:
-                self._tables.move_to_end(key)
-                return self._tables[key]
-        table = read()
-        with self._lock:
-            self._tables[key] = table
-            while sum(t.nbytes for t in self._tables.values()) > self._limit:
-                self._tables.popitem(last=False)
-        return table

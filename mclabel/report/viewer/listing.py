@@ -6,10 +6,10 @@ both is bounded: a summary adds up a few numbers of each solution, and rows are 
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import BINS, Index
+from mclabel.report.viewer.kept import Kept
 
 MAX_PAGE = 200
 MAX_FACET_VALUES = 40
@@ -148,23 +149,16 @@ class Listing:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._kept: OrderedDict[tuple[int, Question], NDArray[np.int32]] = OrderedDict()
-        self._lock = Lock()
+        self._kept: Kept[NDArray[np.int32]] = Kept(_KEPT)
 
     def ids(self, question: Question) -> NDArray[np.int32]:
         """Ids of all solutions that are asked for, in order."""
-        key = (self._index.version, question)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+        return self._kept.get((self._index.version, question), partial(self._ids, question))
+
+    def _ids(self, question: Question) -> NDArray[np.int32]:
         where, arguments = question.where()
         sql = f"SELECT id FROM solutions WHERE {where} ORDER BY {SORTS[question.sort]}"
         found: NDArray[np.int32] = self._index.column(sql, arguments)
-        with self._lock:
-            self._kept[key] = found
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
         return found
 
     def page(self, question: Question, offset: int, limit: int) -> dict[str, Any]:
@@ -267,8 +261,7 @@ class Selection:
 
     def __init__(self, index: Index, listing: Listing) -> None:
         self._index, self._listing = index, listing
-        self._kept: OrderedDict[tuple[int, Question], dict[str, Any]] = OrderedDict()
-        self._lock = Lock()
+        self._kept: Kept[dict[str, Any]] = Kept(_KEPT)
 
     def summary(self, question: Question) -> dict[str, Any]:
         """Counts over everything found.
@@ -280,17 +273,7 @@ class Selection:
             not known; `values`, steps but the last of each solution by tenth of their value.
         """
         question = replace(question, sort="")  # the order does not matter
-        key = (self._index.version, question)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        found = self._summary(question)
-        with self._lock:
-            self._kept[key] = found
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return found
+        return self._kept.get((self._index.version, question), partial(self._summary, question))
 
     def part(self, question: Question, offset: int) -> dict[str, Any]:
         """Ids and labels of what is found, from `offset` on, and `total`.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.core.errors import DataError
-from mclabel.core.plain_files import check_plain
+from mclabel.core.plain_files import check_plain, write_whole
 from mclabel.core.settings import Count, read_record
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
@@ -31,7 +31,7 @@ def write_samples(path: Path, groups: Sequence[Group]) -> None:
         for group in groups[:NUM_KEPT]
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    write_whole(path, text)
+    write_whole(path, text.encode())
 
 
 def read_samples(path: Path) -> list[dict[str, str]]:
@@ -78,18 +78,10 @@ def forget_after(out: Path, step: int) -> None:
     """Drop what the log and the measurements say of steps that are done again."""
     kept = [line for line in read_log(out) if line["step"] <= step]
     text = "".join(json.dumps(line) + "\n" for line in kept)
-    write_whole(out / LOG, text)
+    write_whole(out / LOG, text.encode())
     for path in (out / MEASURED).glob("*.json"):
         if _step_of(path) > step:
             path.unlink()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from mclabel.core.errors import TrainingError
+from mclabel.core.plain_files import write_whole
 from mclabel.core.records import Problem
 from mclabel.engines.settings import PolicySettings
 from mclabel.prm.training.checkpoint import (
@@ -45,7 +46,6 @@ from mclabel.rl.training.record import (
     NUM_KEPT,
     forget_after,
     write_samples,
-    write_whole,
 )
 from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, whole_weights
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
@@ -208,7 +208,7 @@ class _Watch(TrainerCallback):
         found = replace(found, kl=self._kl(groups[:NUM_KEPT]))
         with writing(path):
             write_samples(training.out / MEASURED / f"{step}.samples.jsonl", groups)
-            write_whole(path, json.dumps(found.to_json()))
+            write_whole(path, json.dumps(found.to_json()).encode())
         self._on_progress(
             step, training.settings.steps, f"on other problems right {found.pass_at(1):.3f}"
         )

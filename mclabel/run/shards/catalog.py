@@ -23,14 +23,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from mclabel.core.errors import DamagedFile
-from mclabel.run.parquet import table_too_large, whole_table
-from mclabel.run.shards.digest import SMALLEST, check_parquet, parquet_with_digest
+from mclabel.run.shards.digest import SMALLEST, parquet_with_digest
 from mclabel.run.shards.finished import check_whole, read_finished
 from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import PackedNames, planned_blocks
+from mclabel.run.shards.shard import read_stamped
 from mclabel.run.shards.store import Store, damaged
 
 FOLDER, MERGED = "compacted", "merged"
@@ -332,20 +331,7 @@ def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:
 
 
 def _rows(store: Store, name: str) -> list[dict[str, Any]]:
-    content = store.read(name) or b""
-    if check_parquet(content) != "sound":
-        raise damaged(store, name)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(content))
-        if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
-            raise ValueError(reason)
-        table = whole_table(file)
-        rows = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
-        own = _catalog_file(int((table.schema.metadata or {})[_NUMBER_KEY]))
-    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise damaged(
-            store, name, f"damaged, or not a catalog of merged shards ({error})"
-        ) from error
-    if own != name:
+    number, rows = read_stamped(store, name, SCHEMA, key=_NUMBER_KEY)
+    if (own := _catalog_file(number)) != name:
         raise damaged(store, name, f"it is {own}, put in the place of this file")
     return rows.to_pylist()  # type: ignore[no-any-return]

@@ -101,7 +101,7 @@ def compact(
         )
     before = read_catalog(store)
     if any(_unused(store, before)):  # of a merge that was killed: what replaced it must be whole
-        for file in filter(_is_merged, before.files):
+        for file in [name for name in before.files if name.startswith(f"{MERGED}/")]:
             _check_rollouts(store, file, *read_shard(store, file, "labels"))
     places: dict[str, Place] = {}
     written: list[str] = []
@@ -165,7 +165,13 @@ def _piles(
         kept["keeps_rollouts"] = metadata["rollouts"] is not None
         pile = open_piles.setdefault(
             json.dumps(kept, sort_keys=True),
-            _Pile(metadata=kept, labels=[], rollouts=[], blocks=[], without_rows=_no_problems()),
+            _Pile(
+                metadata=kept,
+                labels=[],
+                rollouts=[],
+                blocks=[],
+                without_rows={name: {} for name in WITHOUT_ROWS},
+            ),
         )
         pile.labels += parts
         pile.costs.append(metadata.get("cost"))
@@ -195,10 +201,6 @@ def _sum(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
     return {name: sum(cost[name] for cost in known) for name in known[0]}
 
 
-def _no_problems() -> dict[str, dict[str, Any]]:
-    return {name: {} for name in WITHOUT_ROWS}
-
-
 def _write(store: Store, name: str, pile: _Pile) -> None:
     metadata = {k: v for k, v in pile.metadata.items() if k != "keeps_rollouts"}
     rollouts = digest = None
@@ -224,10 +226,6 @@ def _delete_written(store: Store, names: Sequence[str]) -> None:
     for name in names:
         store.delete(f"{MERGED}/labels/{name}")
         store.delete(f"{MERGED}/rollouts/{name}")
-
-
-def _is_merged(file: str) -> bool:
-    return file.startswith(f"{MERGED}/")
 
 
 def _check_rollouts(

@@ -17,22 +17,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mclabel.core.errors import DamagedFile, ShardError
-from mclabel.run.parquet import whole_table
-from mclabel.run.shards.digest import SMALLEST, check_parquet, is_cut_off, parquet_with_digest
+from mclabel.run.shards.digest import SMALLEST, is_cut_off, parquet_with_digest
 from mclabel.run.shards.finished import check_whole, read_finished
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.plan import PackedNames, planned_blocks
 from mclabel.run.shards.schema import FLAG
+from mclabel.run.shards.shard import METADATA_KEY, read_stamped
 from mclabel.run.shards.store import CUT_OFF, Store, damaged
 
 FOLDER, TASK, VERSION = "opinions", "judge", 1
 """Folder of the shards in a run, its task as the manifest has it, and the version of shards."""
 USE = "`mclabel show` prints them, `mclabel combine` makes labels of them"
 """What can be done with a run of opinions, for messages."""
-_METADATA_KEY = b"mclabel"
 _ANSWER = pa.struct(
     [
         pa.field("prompt", pa.string(), nullable=False),
@@ -93,7 +91,7 @@ def commit_opinions(
     """
     stamp = {**metadata, "version": VERSION, "block": block_id, "attempt": attempt}
     table = pa.Table.from_pylist(list(rows), schema=SCHEMA).replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(stamp).encode()}
+        {METADATA_KEY: json.dumps(stamp).encode()}
     )
     if store.create(shard_name(block_id), parquet_with_digest(table, compression="zstd")):
         return True
@@ -137,26 +135,10 @@ def read_block(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
         DamagedFile: the shard is missing, damaged, or of another version.
     """
     name = shard_name(block_id)
-    content = store.read(name)
-    if content is None:
-        raise damaged(store, name, "missing, though its block is done")
-    if check_parquet(content) != "sound":
-        raise damaged(store, name)
-    try:
-        table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
-        metadata = json.loads((table.schema.metadata or {})[_METADATA_KEY])
-        if not isinstance(metadata["set_aside"], dict):
-            raise ValueError("set_aside must be an object")
-        version = metadata["version"]
-        table.select(SCHEMA.names).cast(SCHEMA)
-    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        fault = f"damaged, or not a shard of opinions ({error})"
-        raise damaged(store, name, fault) from error
-    if metadata.get("block") != block_id:
-        fault = f"holds block {metadata.get('block')!r}, but must hold {block_id!r}"
-        raise damaged(store, name, fault)
-    if version != VERSION:
-        fault = f"has version {version}, this mclabel reads {VERSION}"
+    metadata, table = read_stamped(store, name, SCHEMA)
+    own = (metadata.get("version"), metadata.get("block"))
+    if own != (VERSION, block_id):
+        fault = f"holds block {own[1]!r} in version {own[0]}, must hold {block_id!r} in {VERSION}"
         raise damaged(store, name, fault)
     return metadata, table
 

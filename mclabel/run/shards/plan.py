@@ -27,12 +27,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from mclabel.core.seeds import ID_LENGTH, canonical_json
-from mclabel.run.parquet import whole_table
-from mclabel.run.shards.digest import check_parquet, parquet_with_digest
+from mclabel.run.shards.digest import parquet_with_digest
+from mclabel.run.shards.shard import read_stamped
 from mclabel.run.shards.store import Store, damaged
 
 PART = 10_000
@@ -108,16 +107,7 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
     for number, name in enumerate(store.names(FOLDER), 1):
         if name != part_name(number):
             raise damaged(store, part_name(number), f"missing, though {name} is there")
-        content = store.read(name) or b""
-        if check_parquet(content) != "sound":
-            raise damaged(store, name)
-        try:
-            table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
-            own = int((table.schema.metadata or {})[_NUMBER_KEY])
-        except (pa.ArrowException, OSError, LookupError, ValueError) as error:
-            raise damaged(store, name, f"damaged, or not a plan ({error})") from error
-        if not table.schema.equals(PLAN_SCHEMA):
-            raise damaged(store, name, "not a plan: it has other columns")
+        own, table = read_stamped(store, name, PLAN_SCHEMA, key=_NUMBER_KEY)
         if own != number:
             raise damaged(store, name, f"it is {part_name(own)}, put in the place of this file")
         yield table

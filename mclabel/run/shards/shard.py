@@ -46,6 +46,40 @@ def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.T
     return open_shard(store, name, content, kind)
 
 
+def read_stamped(
+    store: Store, name: str, schema: pa.Schema, *, key: bytes = METADATA_KEY
+) -> tuple[Any, pa.Table]:
+    """Read a Parquet file of a run that carries its digest.
+
+    Args:
+        store: the run's.
+        name: of the file.
+        schema: columns that it must have.
+        key: of the metadata that says which file it is, as JSON.
+
+    Returns:
+        The JSON value under that key, and the table.
+
+    Raises:
+        DamagedFile: it is missing, damaged, or has other columns.
+    """
+    content = store.read(name)
+    if content is None:
+        raise damaged(store, name, "missing, though another file of the run names it")
+    if check_parquet(content) != "sound":
+        raise damaged(store, name)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
+            raise ValueError(reason)
+        table = whole_table(file)
+        stamp = json.loads((table.schema.metadata or {})[key])
+        rows = table.replace_schema_metadata(None).select(schema.names).cast(schema)
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        raise damaged(store, name, f"damaged, or another kind of file ({error})") from error
+    return stamp, rows
+
+
 def write_shard(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> bool:
     """Create a shard; False if there is one of that name."""
     return store.create(name, _parquet(table, metadata))

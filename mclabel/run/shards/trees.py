@@ -14,22 +14,20 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mclabel.core.errors import ShardError
 from mclabel.core.settings import Amount, Count, read_record
-from mclabel.run.parquet import whole_table
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.digest import check_parquet, parquet_with_digest
+from mclabel.run.shards.digest import parquet_with_digest
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.plan import planned_blocks
+from mclabel.run.shards.shard import METADATA_KEY, read_stamped
 from mclabel.run.shards.store import Store, damaged
 
 FOLDER = "trees"
 TASK = "search"
 """What the manifest of a run of a search calls its task."""
 VERSION = 1
-_METADATA_KEY = b"mclabel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +164,7 @@ def write_trees(
     rows = [{**asdict(tree), "meta": json.dumps(dict(tree.meta))} for tree in trees]
     stamp = json.dumps({**metadata, "version": VERSION, "block": block_id, "attempt": attempt})
     table = pa.Table.from_pylist(rows, schema=TREES_SCHEMA)
-    table = table.replace_schema_metadata({_METADATA_KEY: stamp.encode()})
+    table = table.replace_schema_metadata({METADATA_KEY: stamp.encode()})
     store.create(tree_file(block_id, attempt), parquet_with_digest(table, compression="zstd"))
 
 
@@ -233,22 +231,15 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
         DamagedFile: the file is missing, damaged or another block's; says what to do.
     """
     name = tree_file(block_id, attempt)
-    content = store.read(name)
-    if content is None:
-        raise damaged(store, name, "missing, though its block is done")
-    if check_parquet(content) != "sound":
-        raise damaged(store, name)
+    stamp, table = read_stamped(store, name, TREES_SCHEMA)
     try:
-        table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
-        stamp = json.loads(table.schema.metadata[_METADATA_KEY])
         if (version := stamp["version"]) != VERSION:
             raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
         if (own := (stamp["block"], stamp["attempt"])) != (block_id, attempt):
             raise ValueError(f"it is {tree_file(*own)}, put in the place of this file")
-        return [_tree(row) for row in table.select(TREES_SCHEMA.names).to_pylist()]
-    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        fault = f"damaged, or not a file of trees ({error})"
-        raise damaged(store, name, fault) from error
+        return [_tree(row) for row in table.to_pylist()]
+    except (ValueError, LookupError) as error:
+        raise damaged(store, name, f"damaged, or not a file of trees ({error})") from error
 
 
 def committed_trees(store: Store, *, must_be_whole: bool) -> Iterator[tuple[str, str]]:

@@ -104,8 +104,7 @@ class _Verifying:
             fault = f"{double.count:,} of its {double.what} also occur in {other}"
             if name == other:
                 fault += f" (blocks {double.block} and {double.other})"
-            again = "Delete one of the two and run the job again"
-            self.found.add(DamagedFile(self._store.location, name, fault, again))
+            self.found.report(name, fault, "Delete one of the two and run the job again")
         self._files.check_configurations()
         self._note_strangers(catalog, named)
 

@@ -80,7 +80,7 @@ class SingleFiles:
         again = remedy(self._store, has_shards=bool(self._stamps))
         try:
             for fault in manifest_faults(self._store, dict(self._stamps.values())):
-                self._found.add(DamagedFile(self._store.location, MANIFEST, fault, again))
+                self._found.report(MANIFEST, fault, again)
         except DamagedFile:
             return  # the manifest, or the plan, is among the findings already
 
@@ -95,12 +95,12 @@ class SingleFiles:
         if self._finished is None:
             num_parts, blocks = undone_blocks(self._store, committed)
             if not num_parts and count and self.has_manifest and not self._says_finished:
-                fault = (
+                self._found.report(
+                    FINISHED,
                     "missing, and the run has no plan: nothing else says how many blocks it must "
-                    "have"
+                    "have",
+                    f"{AGAIN}; a run that has ended gets only this file",
                 )
-                again = f"{AGAIN}; a run that has ended gets only this file"
-                self._found.add(DamagedFile(self._store.location, FINISHED, fault, again))
             if blocks:
                 self._found.notes.append(f"{len(blocks):,} planned blocks are not done yet")
             return
@@ -112,10 +112,11 @@ class SingleFiles:
         if self._noted is None:
             self._noted = set(noted_blocks(self._store))
         if block not in self._noted:
-            fault = "missing, though items of the block were left out"
-            again = "Create the file with the content {}: without it rejects.jsonl will lack them"
-            name = f"{NOTES}/{block}.json"
-            self._found.add(DamagedFile(self._store.location, name, fault, again))
+            self._found.report(
+                f"{NOTES}/{block}.json",
+                "missing, though items of the block were left out",
+                "Create the file with the content {}: without it rejects.jsonl will lack them",
+            )
 
     def _manifest(self) -> None:
         try:
@@ -147,18 +148,17 @@ class SingleFiles:
         except DamagedFile as error:
             self._found.add(error)
             return
-        location = self._store.location
         if self._finished is None:
             if self._says_finished:
                 fault = f"missing, though {PROGRESS} says that the job has ended"
-                self._found.add(DamagedFile(location, FINISHED, fault, AGAIN))
+                self._found.report(FINISHED, fault, AGAIN)
             return
         for name in self._finished.files:
             raw = self._store.read(name)
             if not raw:
-                fault = "missing" if raw is None else "empty"
-                fault += f", though {FINISHED} says that the job has written it"
-                self._found.add(DamagedFile(location, name, fault, AGAIN))
+                what = "missing" if raw is None else "empty"
+                fault = f"{what}, though {FINISHED} says that the job has written it"
+                self._found.report(name, fault, AGAIN)
         self._same_run(FINISHED, self._finished.run)
 
     def _checked(self, name: str, check_content: Callable[[bytes], Check]) -> None:
@@ -175,9 +175,11 @@ class SingleFiles:
         """Compare the id of the run that a file carries with that of the manifest."""
         known = run_id(self._store)
         if None not in (run, known) and run != known:
-            fault = f"belongs to another run than {MANIFEST}"
-            again = f"Delete it and run the job again, or restore {MANIFEST}"
-            self._found.add(DamagedFile(self._store.location, name, fault, again))
+            self._found.report(
+                name,
+                f"belongs to another run than {MANIFEST}",
+                f"Delete it and run the job again, or restore {MANIFEST}",
+            )
 
 
 def _check_object(raw: bytes) -> Check:
@@ -219,15 +221,17 @@ def check_training(store: Store, found: Verification) -> None:
             continue
         found.num_files += sum(path.is_file() for path in folder.rglob("*"))
         for fault in checkpoint_faults(folder):
-            name = f"{CHECKPOINTS}/{folder.name}/{fault.name}"
-            again = f"Remove the folder {folder}: the training resumes from the one before it"
-            found.add(DamagedFile(store.location, name, fault.what, again))
+            found.report(
+                f"{CHECKPOINTS}/{folder.name}/{fault.name}",
+                fault.what,
+                f"Remove the folder {folder}: the training resumes from the one before it",
+            )
     if not (out / MODEL).is_dir() and not (out / FINISHED).is_file():
         found.notes.append("the training has not ended. Run the same command again to resume it")
         return
     found.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
     for fault in finished_faults(out):
-        found.add(DamagedFile(store.location, fault.name, fault.what, model_remedy(out)))
+        found.report(fault.name, fault.what, model_remedy(out))
 
 
 def _check_claims(store: Store, found: Verification) -> None:
@@ -242,7 +246,7 @@ def _check_claims(store: Store, found: Verification) -> None:
     if num_sound != 1:
         fault = "missing" if not num_sound else f"there beside {CLAIMS[1]}"
         again = "Restore it from a copy, or train into another out=…"
-        found.add(DamagedFile(store.location, CLAIMS[0], f"{fault}, one of the two must be", again))
+        found.report(CLAIMS[0], f"{fault}, one of the two must be", again)
 
 
 MAX_LISTED = 1000
@@ -294,6 +298,10 @@ class Verification:
 
     def add(self, error: DamagedFile) -> None:
         """Take in a damaged file."""
+        self.report(error.name, error.fault, error.remedy)
+
+    def report(self, name: str, fault: str, remedy: str) -> None:
+        """Take in what is wrong with a file, and what to do about it."""
         self.num_damaged += 1
         if len(self.damage) < MAX_LISTED:
-            self.damage.append(Finding(name=error.name, fault=error.fault, remedy=error.remedy))
+            self.damage.append(Finding(name=name, fault=fault, remedy=remedy))
