@@ -48,12 +48,11 @@ mclabel label --keys rollouts    # keys with this word in their name, or else in
 mclabel eval best-of-n --keys
 ```
 
-Set a key in the YAML file, or pass `key=value` after it. Here each key has its default: `seed=0`.
-Values are YAML: `[a, b]` is a list. `null` sets no limit, or leaves out what the key is for, unless
-its meaning says more; it is allowed where it is the default. Keys marked * may change when a run is
-resumed; the others determine the output. Names in parentheses are the values of `kind` that have
-the key. A `kind` may also be `module:Class`, [a class of your own](extending.md). A range `1..9`
-holds both ends, and `1..` has no upper end that matters.
+Set a key in the YAML file, or pass `key=value` after it. Values are YAML: `[a, b]` is a list. Here
+each key has its default, as in `seed=0`. `null` is allowed only where it is the default: it sets no
+limit or disables the feature, unless the meaning says otherwise. Keys marked * may change when a
+run is resumed. Names in parentheses are the values of `kind` that have the key. A `kind` may also
+be [a class of your own](extending.md). A range `1..9` includes both ends.
 """
 
 

@@ -18,14 +18,12 @@ class GradeRules:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     units_optional: bool = True
-    """Treat 5 cm as equal to 5 if only one side has a unit. Two units are converted and must
-    agree."""
+    """Treat 5 cm as equal to 5 if only one side has a unit."""
     relative_tolerance: Annotated[float, Ge(0), Le(1)] = 0.0
-    """Accept a number whose relative difference from the gold is at most this. SciBench uses 0.05,
-    TheoremQA 0.04."""
+    """Maximum relative difference of a number from the gold. SciBench uses 0.05, TheoremQA 0.04."""
     grade_guesses: bool = True
-    """Grade a completion that marks and asserts no answer by its last number; the reason begins
-    with `guess`. If false, its verdict is unknown."""
+    """Grade a completion without a stated answer by its last number. If false, its verdict is
+    unknown."""
 
 
 DEFAULT_RULES = GradeRules()

@@ -39,19 +39,17 @@ class StepSplitter(Settings):
     `reflection` ("Wait", "Hmm"), `pattern`, `code` (statements of Python) or `function`
     (docs/labelling.md)."""
     pattern: str | None = None
-    """Regular expression (RE2) for by=pattern: a step begins where it, or its first group,
-    matches."""
+    """Regular expression (RE2) that matches the beginning of a step (by=pattern)."""
     region: Literal["all", "think", "answer"] = "all"
-    """Part of a solution that is split: all, the thinking, or the answer after it. The rest is one
-    step."""
+    """Part of a solution that is split; the rest is one step."""
     think: tuple[str, str] = ("<think>", "</think>")
     """Marks of the beginning and the end of thinking."""
     min_tokens: int = Field(1, ge=1, le=MAX_TOKENS)
-    """Minimum number of tokens in a step; a shorter one is merged into the next."""
+    """Minimum number of tokens in a step; shorter ones are merged."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a step; a longer one is cut."""
+    """Maximum number of tokens in a step; longer ones are cut."""
     max_steps: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Maximum number of steps; above it, adjacent steps are merged."""
+    """Maximum number of steps; more are merged."""
 
     @rule
     def _a_pattern_is_used(self) -> str | None:

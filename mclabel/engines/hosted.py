@@ -43,16 +43,16 @@ class HostedEngine(ServedEngine):
         """A hosted chat service, such as OpenAI's API or a compatible one. For critics only."""
 
         model: str = Field(min_length=1)
-        """Name of the model at the service. Opinions of different models are not mixed."""
+        """Name of the model at the service."""
         length_parameter: Annotated[Literal["max_completion_tokens", "max_tokens"], OPERATIONAL] = (
             "max_completion_tokens"
         )
-        """Parameter that limits the tokens of an answer; some services know only max_tokens."""
+        """Parameter that limits the tokens of an answer."""
         parameters: Annotated[dict[str, Any], ONE_VALUE] = Field({}, max_length=64)
-        """More parameters of each request, such as {reasoning_effort: low}. null leaves one out,
-        such as {temperature: null}."""
+        """More request parameters, such as {reasoning_effort: low}; {temperature: null} omits
+        one."""
         read_reasoning: bool = False
-        """Whether an answer with empty content is read from its reasoning_content, or reasoning."""
+        """Whether to read an answer with empty content from its reasoning."""
 
         @property
         def served_name(self) -> str | None:

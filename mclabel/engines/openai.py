@@ -43,8 +43,8 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         model: Annotated[str | None, OPERATIONAL] = None
         """Name of the model on the servers; null takes the only one."""
         api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
-        """Endpoint to call. `chat` needs a server with continue_final_message that returns the
-        prompt's token ids."""
+        """Endpoint; `chat` needs continue_final_message and the prompt's token ids in the
+        answer."""
 
         @property
         def served_name(self) -> str | None:

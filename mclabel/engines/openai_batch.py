@@ -51,13 +51,13 @@ class BatchApiSettings(BatchSettings):
     """Settings of an engine that can ask in batches."""
 
     batch: Annotated[bool, OPERATIONAL] = False
-    """Whether requests of a job with a run go through the server's Batch API."""
+    """Whether to use the server's Batch API."""
     batch_requests: Annotated[int, OPERATIONAL] = Field(50_000, ge=1, le=1_000_000)
     """Most requests in a batch."""
     batch_poll_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
-    """Seconds between two polls of a batch, and without a new request after which one is sent."""
+    """Seconds between two polls of a batch, and without a new request before a batch is sent."""
     batch_wait_hours: Annotated[float, OPERATIONAL] = Field(48, gt=0, le=10_000)
-    """Hours to wait for a batch before the job stops. The same command waits on."""
+    """Hours to wait for a batch before the job stops."""
 
 
 def request_id(body: Mapping[str, Any], seed: int) -> str:

@@ -39,15 +39,14 @@ class ServerSettings(BatchApiSettings):
     """Settings of engines that ask OpenAI-compatible servers of one model."""
 
     endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
-    """Base URLs of the servers, such as http://10.0.0.7:8000/v1, which serve the same model."""
+    """Base URLs of servers of the same model, such as http://10.0.0.7:8000/v1."""
     api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
-    """Environment variable that holds the API key; null sends none. Taken from the command line
-    only."""
+    """Environment variable that holds the API key (command line only)."""
     per_request_seeds: Annotated[bool, OPERATIONAL] = False
-    """Whether each completion has its own seed, which makes it reproducible if the server supports
-    it. `auto`: on a CPU only, because seeds slow a GPU down."""
+    """Whether each completion has its own seed. `auto`: on a CPU only, because seeds slow a GPU
+    down."""
     timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
-    """Seconds to wait for an answer before a request has failed."""
+    """Seconds to wait for an answer."""
     retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)
     """Seconds during which a failed request is retried."""
 

@@ -85,8 +85,7 @@ class DeviceSettings(BatchSettings):
     """Settings of engines that compute where they run."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], OPERATIONAL] = AUTO
-    """Device of the engine. `auto` takes cuda if the machine of the command has a GPU; each Ray
-    worker then reserves one."""
+    """Device of the engine. `auto` takes cuda if the machine of the command has a GPU."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
     """Data type of the weights. `auto`: float32 on a CPU, the model's own on a GPU."""
     threads: Annotated[int, OPERATIONAL, at_most(1_024, _NO_CORES)] = Field(1, ge=1)
@@ -130,9 +129,9 @@ class PolicySettings(Settings):
     """Model folder or Hugging Face name, or bundled: `arith:policy`, `arith:strong`,
     `arith:reflective`, `pyarith:policy`, `smollm2:135m`, `smollm2:words`."""
     revision: str | None = None
-    """Commit or tag of a Hugging Face model; null takes the latest at the start of the job."""
+    """Commit or tag of a Hugging Face model; null takes the latest."""
     trust_remote_code: TrustsCode = False
-    """Whether Python code that comes with the model may run. Taken from the command line only."""
+    """Whether the model's own Python code may run (command line only)."""
     template: str | None = None
     """Prompt template with {problem}; null uses the model's chat template. Control tokens such as
     <|im_start|> are tokens in it, but text in a problem."""
@@ -141,27 +140,25 @@ class PolicySettings(Settings):
         Field(max_length=MAX_VARIABLES),
         ONE_VALUE,
     ] = Field({})
-    """Values that the chat template reads by name, such as {enable_thinking: false}."""
+    """Variables of the chat template, such as {enable_thinking: false}."""
     system: str | None = None
     """System message in the chat template."""
     few_shot: Annotated[list[Example], Field(max_length=MAX_EXAMPLES)] | str = Field([])
-    """Worked examples shown before the problem, each with problem and solution, or a file of
-    them."""
+    """Worked examples before the problem, each with problem and solution, or a file of them."""
     temperature: float = Field(0.8, ge=0, le=2)
-    """Sampling temperature. 0 always takes the likeliest token."""
+    """Sampling temperature; 0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus sampling: the smallest set of tokens with at least this total probability. 1 samples
-    from all."""
+    """Nucleus sampling: total probability of the tokens to sample from."""
     top_k: int = Field(0, ge=0, le=MAX_TOKENS)
-    """Sample from this many of the likeliest tokens; 0 from all."""
+    """Number of most likely tokens to sample from; 0 for all."""
     max_tokens: int = Field(512, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a solution; in a rollout the prefix counts, too."""
+    """Maximum number of tokens in a solution, or in prefix and rollout."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field([])
-    """Stop strings, besides the model's end tokens; kept in the completion."""
+    """Stop strings, kept in the completion."""
     stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_TOKENS)]] = Field([])
-    """Stop token ids, besides the model's end tokens; not kept in the completion."""
+    """Stop token ids, not kept in the completion."""
     max_model_len: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in prompt and solution; null takes the model's limit."""
+    """Maximum tokens of prompt and solution; null takes the model's limit."""
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:

@@ -65,24 +65,22 @@ class VllmEngine(ModelEngine):
         """vLLM in every engine actor, on GPUs or, with its build for CPUs, on a CPU."""
 
         device: Annotated[Literal["cpu", "cuda"], OPERATIONAL] = "cuda"
-        """Device of the engine. The installed vLLM must be built for it."""
+        """Device of the engine, for which vLLM must be built."""
         quantization: str | None = None
-        """Quantization method in vLLM, such as fp8 or awq; null takes that of the model's files."""
+        """vLLM's quantization method, such as fp8 or awq; null takes that of the model's files."""
         tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
         """GPUs of one node that each layer is split over."""
         pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """Groups of `tensor_parallel` GPUs that the layers are divided among. More than one needs
-        Ray."""
+        """Groups of `tensor_parallel` GPUs that the layers are divided among (needs Ray)."""
         gpu_memory_utilization: Annotated[float, OPERATIONAL] = Field(0.9, gt=0, le=1)
         """Fraction of each GPU's memory that vLLM reserves."""
         kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0, le=MAX_COUNT)
-        """Memory for the KV cache in GiB. null: what is left on a GPU, 1 GiB on a CPU."""
+        """Memory for the KV cache in GiB. null: all that is left on a GPU, 1 GiB on a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-        """Whether each completion has its own seed, which makes it reproducible if the server
-        supports it. `auto`: on a CPU only, because seeds slow a GPU down."""
+        """Whether each completion has its own seed. `auto`: on a CPU only, because seeds slow a
+        GPU down."""
         engine_args: Annotated[dict[str, Any], OPERATIONAL, _NUMBERS] = Field({})
-        """More arguments for vLLM's AsyncEngineArgs. Texts among them are taken from the command
-        line only."""
+        """More arguments for vLLM's AsyncEngineArgs; texts only from the command line."""
 
         @rule
         def _no_argument_has_two_keys(self) -> str | None:

@@ -56,11 +56,9 @@ class ScoreConfig(ScorerSettings, RunsHere):
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(256, ge=1)
-    """Solutions in a block, the unit of work, which is written as one shard. A killed block is
-    scored again."""
+    """Solutions in a block, the unit of work; a killed block is scored again."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
-    counted."""
+    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
@@ -82,20 +80,19 @@ class JudgeConfig(RunsHere):
     )
     """Judge, which gives an opinion on the first error."""
     answers: Annotated[str | None, OPERATIONAL] = None
-    """Earlier run of the same judge, whose answers to the same prompts are read again."""
+    """Earlier run of the same judge, whose answers to the same prompts are reused."""
     seed: Seed = 0
-    """Random seed for sampling. Completions repeat only if the engine samples reproducibly."""
+    """Random seed for sampling."""
     block_solutions: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(64, ge=1)
-    """Solutions in a block, the unit of work, which is written as one shard."""
+    """Solutions in a block, the unit of work."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals. A killed engine loses at most this much work."""
+    """Seconds between two writes of the journals: the most work that a killed engine loses."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
-    counted."""
+    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 

@@ -221,11 +221,9 @@ class ScorerJudge(Judge):
         """A trained PRM's opinion on every step."""
 
         threshold: float | None = Field(None, ge=0, le=1)
-        """A step whose score is below this is wrong. null takes the best threshold on
-        `held_out`."""
+        """A step with a lower score is wrong. null chooses the threshold on `held_out`."""
         held_out: Annotated[str | None, OPERATIONAL] = None
-        """Run of `mclabel label` on other problems, on whose labels the threshold with the highest
-        F1 is chosen. null if `threshold` is set."""
+        """Run of `mclabel label` on other problems, on whose labels the threshold is chosen."""
 
         @rule
         def _the_threshold_comes_from_somewhere(self) -> str | None:

@@ -27,7 +27,7 @@ class SampledSettings(Settings):
     """How solutions are sampled, split into steps and graded."""
 
     seed: Seed = 0
-    """Random seed for sampling. Completions repeat only if the engine samples reproducibly."""
+    """Random seed for sampling."""
     split: StepSplitter = StepSplitter()
     """Where the steps of solutions end."""
     checker: CheckerField = Field(default_factory=default_checker)
@@ -44,8 +44,7 @@ class LabelSettings(SampledSettings):
     )
     """Estimator, which decides what is rolled out and when to stop."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
-    counted."""
+    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
 
 
 MAX_BLOCK = 10_000
@@ -70,18 +69,18 @@ class LabelConfig(LabelSettings):
     policy: PolicySettings = PolicySettings()
     """What writes the solutions, and the rollouts where `completers` is empty."""
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
-    """Models that sample the rollouts, with the keys of `policy`: `[{model: policy}, {model:
-    arith:strong}]`. Values are those under the most costly one; empty: the policy alone."""
+    """Models that sample the rollouts, such as `[{model: policy}, {model: arith:strong}]`, with
+    the keys of `policy`; empty: the policy."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(8, ge=1)
-    """Problems in a block, the unit of work, which is written as one shard."""
+    """Problems in a block, the unit of work."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
-    """Whether to store the texts of rollouts, which `mclabel regrade` needs."""
+    """Whether to store rollouts, which `mclabel regrade` needs."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals. A killed engine loses at most this much work."""
+    """Seconds between two writes of the journals: the most work that a killed engine loses."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
 

@@ -30,17 +30,13 @@ class SolutionSettings(Settings):
     per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
     """Number of solutions sampled for each problem, unless `path` or `run` is set."""
     balance: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Keep up to this many right and equally many wrong solutions of each problem, and drop the
-    others."""
+    """Keep up to this many right and equally many wrong solutions of each problem."""
     max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
-    """Maximum number of solutions sampled for a problem under `balance`; null is four times
-    `per_problem`."""
+    """Maximum number of samples per problem under `balance`; null is four times `per_problem`."""
     run: Annotated[str | None, OPERATIONAL] = Field(None, min_length=1)
-    """Run of the same policy whose problems, solutions and rollouts are taken; only missing
-    rollouts are sampled."""
+    """Run of the same policy whose problems, solutions and rollouts are reused."""
     path: Annotated[str | None, OPERATIONAL] = None
-    """File of solutions to label: rows with problem_id or problem, and solution (a text) or steps
-    (a list)."""
+    """File of solutions to label, with `problem_id` or `problem`, and `solution` or `steps`."""
 
     select: Annotated[str | None, CONTENT] = Field(None, min_length=1)
     """Manifest of `mclabel select`: only these solutions of `run` or `path` are labelled."""

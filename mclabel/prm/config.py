@@ -23,18 +23,17 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     """
 
     out: Annotated[str, OPERATIONAL]
-    """Output folder of checkpoints, log and model. The same folder resumes an interrupted run."""
+    """Output folder. The same folder resumes an interrupted run."""
     labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
     """Runs of `mclabel label` to train on, which must hold different solutions."""
     device: Annotated[str, OPERATIONAL] = AUTO
     """PyTorch device of each worker. `auto` takes cuda if the machine of the command has a GPU."""
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-    """CPU threads of each worker. More than one helps only on an idle machine."""
+    """CPU threads of each worker."""
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_COUNT)
-    """Processes that share each batch. More than one uses Ray Train."""
+    """Number of workers; more than one uses Ray Train."""
     shard: Annotated[bool, OPERATIONAL] = False
-    """Whether to shard weights, gradients and optimizer state over the workers (FSDP), for a large
-    base."""
+    """Whether to shard weights, gradients and optimizer state over the workers (FSDP)."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
     """Where the workers run if there is more than one; `num_cpus` and `num_gpus` are reserved for
     each worker."""

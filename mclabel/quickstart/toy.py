@@ -60,12 +60,11 @@ class QuickstartConfig(Settings):
     """The quickstart: labels, a PRM and better answers on the bundled domain."""
 
     out: Annotated[str, OPERATIONAL] = "runs/quickstart"
-    """Output folder for the results."""
+    """Output folder."""
     model: Model = "arith:policy"
-    """Model that writes solutions. `smollm2:135m`, a real one, takes packages of its own and up to
-    15 minutes."""
+    """Model that writes solutions. `smollm2:135m` needs its own packages and up to 15 minutes."""
     size: Size = "full"
-    """`small` runs fast, for a first look; `full` gives meaningful metrics."""
+    """`small` is for a first look; `full` gives meaningful figures."""
 
 
 LABEL: dict[Size, list[str]] = {

@@ -39,30 +39,26 @@ class CreditedSettings(Settings):
     """How credit is given to steps."""
 
     truncated: TruncatedPolicy = "wrong"
-    """Whether a solution cut at the limit has the reward 0 (`wrong`) or is left out (`exclude`)."""
+    """Whether a truncated solution has the reward 0 or is left out."""
     credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
-    """Credit, which gives each step an advantage from outcomes and, by kind, step scores, step
-    values or first errors."""
+    """Credit, which gives each step an advantage."""
 
 
 class RewardSettings(ScorerSettings, CreditedSettings):
     """How completions are rewarded."""
 
     prm: str | None = None  # type: ignore[assignment]  # a scorer of steps is not needed here
-    """PRM that scores steps; for a format other than `mclabel` its folder or Hugging Face name.
-    null scores none."""
+    """PRM that scores steps: a folder or, for other formats, a Hugging Face name."""
     check: bool = True
-    """Whether the reward is the grade against the gold sent with a completion. false computes it
-    from the PRM's scores."""
+    """Whether the reward is the grade of the answer, instead of the PRM's scores."""
     checker: CheckerField = Field(default_factory=default_checker)
     """Checker, which grades completions against the gold answer."""
     split: StepSplitter = StepSplitter()
     """Where the steps of completions end."""
     aggregate: Aggregation = "min"
-    """How step scores become the reward if `check` is false: `last`, `min`, `product`, `mean` or
-    `max`."""
+    """Aggregation of step scores if `check` is false: `last`, `min`, `product`, `mean` or `max`."""
     around: tuple[str, str] = ("", "")
-    """Texts around the problem in the prompts of POST /get_reward, as of a chat template."""
+    """Texts of a chat template around the problem in prompts of POST /get_reward."""
 
     @rule
     def _something_rewards(self) -> str | None:
@@ -107,31 +103,28 @@ class RLSettings(SampledSettings, CreditedSettings):
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")] = Field(
         default_factory=_few_rollouts
     )
-    """Estimator that rolls out from the current policy, for credits that need step values or first
-    errors. `outcome` samples none."""
+    """Estimator for credits that need step values or first errors. `outcome` samples no
+    rollouts."""
     prover: PolicySettings | None = None
-    """Another policy under which progress is measured (arXiv 2410.08146), with the keys of
-    `policy`, for prm_progress."""
+    """Another policy for prm_progress (arXiv 2410.08146), with the keys of `policy`."""
     prm: str | None = None
-    """Folder of a PRM, for credits that need step scores or first errors."""
+    """Folder of a PRM, for credits that need scores or first errors."""
     steps: int = Field(100, ge=1, le=MAX_TOKENS)
-    """Number of optimizer steps, each on new solutions of the current policy."""
+    """Number of optimizer steps."""
     problems_per_step: int = Field(32, ge=1, le=MAX_COUNT)
     """Problems per optimizer step."""
     group_size: Annotated[int, at_most(MAX_GROUP, "a group is held in memory")] = Field(8, ge=2)
-    """Solutions sampled for a problem, the group whose members are compared."""
+    """Solutions in a group, sampled for one problem."""
     learning_rate: float = Field(1e-4, gt=0, le=MAX_AMOUNT)
-    """Learning rate of AdamW, constant over the run."""
+    """Learning rate of AdamW."""
     beta: float = Field(0.0, ge=0, le=MAX_AMOUNT)
-    """Weight of the KL divergence from the initial policy in the loss. Above 0, a copy of it stays
-    in memory."""
+    """Weight of the KL divergence from the initial policy in the loss."""
     micro_batch: Annotated[int, OPERATIONAL] = Field(32, ge=1, le=MAX_COUNT)
-    """Solutions processed at once, with accumulated gradients. Must divide `problems_per_step`
-    times `group_size`."""
+    """Solutions processed at once. Must divide `problems_per_step` times `group_size`."""
     save_steps: Annotated[int, OPERATIONAL] = Field(10, ge=1, le=MAX_TOKENS)
-    """Optimizer steps between two checkpoints, the most that a killed run loses."""
+    """Optimizer steps between two checkpoints."""
     report_to: ReportTo = Field([])
-    """Trackers of losses and metrics, besides `log.jsonl`; each needs its own package."""
+    """Trackers of losses and metrics, which need their own packages."""
 
     @rule
     def _a_step_is_cut_evenly(self) -> str | None:
@@ -175,32 +168,30 @@ class MeasureSettings(Settings):
     samples: Annotated[int, at_most(MAX_GROUP, "a problem's are held in memory")] = Field(4, ge=1)
     """Solutions sampled for each problem of `measured`."""
     every: int = Field(20, ge=1, le=MAX_TOKENS)
-    """Optimizer steps between two measurements; the first and the last policy always are
-    measured."""
+    """Optimizer steps between two measurements."""
 
 
 class RLConfig(RLSettings):
     """Training of a policy by reinforcement learning, with credit for every step."""
 
     out: Annotated[str, OPERATIONAL]
-    """Output folder of checkpoints, log, measurements and model. The same folder resumes an
-    interrupted run."""
+    """Output folder. The same folder resumes an interrupted run."""
     policy: PolicySettings = PolicySettings()
     """The policy that is trained, how it is sampled, and the engine that samples it."""
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
     """Reader of the problems; by default it follows from `source`."""
     measured: Annotated[ReaderSettings | None, ChosenReader()] = None
-    """Reader of further problems on which the policy is measured. `measured=null`, the default,
-    measures nothing."""
+    """Reader of problems on which the policy is measured; `measured=null` (the default) measures
+    nothing."""
     measuring: MeasureSettings = MeasureSettings()
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device of the model in training. `auto` takes cuda if the machine has a GPU."""
+    """PyTorch device of the trained model. `auto` takes cuda if the machine has a GPU."""
     threads: Annotated[int, OPERATIONAL] = Field(2, ge=1, le=MAX_CORES)
     """Number of CPU threads of the training."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """PyTorch dtype of the weights in training."""
     bf16: bool = False
-    """Whether to compute in bfloat16 mixed precision; the weights keep their `dtype`."""
+    """Whether to compute in bfloat16 mixed precision."""
 
     @rule
     def _solutions_of_a_group_differ(self) -> str | None:

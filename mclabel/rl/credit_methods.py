@@ -44,8 +44,8 @@ class OutcomeCredit(Credit):
         """Compares the outcomes of a group."""
 
         leave_one_out: bool = False
-        """Whether a reward is compared with the mean of the others (RLOO, arXiv 2402.14740), not of
-        the whole group."""
+        """Whether to compare a reward with the mean of the others (RLOO, arXiv 2402.14740), not
+        of the whole group."""
 
     settings: Settings
 

@@ -27,21 +27,21 @@ class RayConfig(Settings):
     """Where the engines run."""
 
     address: Annotated[str, _OWN_CLUSTER] = "local"
-    """`local` starts Ray here, `auto` or HOST:PORT joins a cluster, `none` runs in this process.
-    HOST:PORT is taken from the command line only."""
+    """`local` starts Ray here, `auto` or HOST:PORT (command line only) joins a cluster, `none`
+    runs in this process."""
     min_engines: int = Field(1, ge=1, le=MAX_COUNT)
-    """Engines that must be running before work begins; some may be lost later."""
+    """Engines that must be running before work begins."""
     max_engines: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Most engines at a time; null takes all the room of the cluster."""
+    """Maximum number of engines; null uses the whole cluster."""
     wait_s: float = Field(300, ge=0, le=MAX_SECONDS)
-    """Seconds to wait for room for `min_engines` before the job fails."""
+    """Seconds to wait for `min_engines` before the job fails."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, le=MAX_SECONDS)
-    """Seconds without a new token after which an engine is reported as silent, or five times its
-    longest pause if that is more. After twice that time it is replaced."""
+    """Seconds without a token before an engine is reported as silent; after twice that time it
+    is replaced."""
     num_cpus: float | None = Field(None, ge=0, le=MAX_COUNT)
-    """CPUs reserved for each engine or worker; null takes the engine's default."""
+    """CPUs reserved for each engine; null takes its default."""
     num_gpus: float | None = Field(None, ge=0, le=MAX_COUNT)
-    """GPUs reserved for each engine or worker; null takes the engine's default."""
+    """GPUs reserved for each engine; null takes its default."""
 
     @rule
     def _ordered(self) -> str | None:
@@ -57,10 +57,10 @@ class BudgetConfig(Settings):
     """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Limit on sampled tokens over all runs of the job. Rollouts under way still finish."""
+    """Limit on sampled tokens over all runs of the job."""
     max_hours: float | None = Field(None, gt=0, le=MAX_AMOUNT)
-    """Limit on the job's hours over all its runs, loading included."""
+    """Limit on hours over all runs of the job."""
     price_per_gpu_hour: float | None = Field(None, gt=0, le=MAX_AMOUNT)
-    """Price of a GPU for one hour, in any currency, for the cost forecast."""
+    """Price of a GPU for one hour, for the forecast."""
     price_per_million_tokens: float | None = Field(None, gt=0, le=MAX_AMOUNT)
-    """Price of a million sampled tokens, in any currency, for the cost forecast."""
+    """Price of a million sampled tokens, for the forecast."""

@@ -76,8 +76,7 @@ class MethodSettings(ComponentSettings):
     every: int = Field(1, ge=1, le=MAX_COUNT)
     """Steps sampled between two scorings (arXiv 2505.11730)."""
     aggregate: Aggregation = "last"
-    """How step scores of a prefix become one: `last`, `min`, `product`, `mean`, `max` or
-    `log_odds`."""
+    """Aggregation of step scores: `last`, `min`, `product`, `mean`, `max` or `log_odds`."""
 
     @property
     def summary(self) -> str:

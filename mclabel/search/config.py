@@ -34,16 +34,14 @@ class SteeredSettings(SampledSettings):
     """How problems are searched, whatever the method."""
 
     step_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a step; the rest of a longer one is the next step."""
+    """Maximum number of tokens in a step; a longer one is cut."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
-    """Scorer of the steps sampled so far: `prm`, `exact` (the truth, for arith and pyarith only) or
-    `constant`."""
+    """Scorer of prefixes; `exact` is the truth (arith and pyarith only)."""
     choose: Choice = "best"
-    """The result: the solution with the highest score (`best`), or the best of the answer with the
-    highest sum of scores (`weighted_vote`) or most solutions (`majority`)."""
+    """Result: the solution with the highest score, or the best one of the answer that wins the
+    vote."""
     tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Most tokens sampled for a problem, discarded ones included; `policy.max_tokens` of them are
-    kept to complete the best prefix."""
+    """Maximum number of tokens sampled for a problem, including discarded ones."""
 
     @rule
     def _steps_end_where_they_are_seen_to(self) -> str | None:
@@ -96,7 +94,7 @@ class SearchSettings(SteeredSettings):
     search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
         default_factory=_method
     )
-    """Search method, which decides which prefixes of solutions are continued."""
+    """Search method, which decides which prefixes are continued."""
 
 
 class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
@@ -117,12 +115,11 @@ class SharedSearchConfig(PolicySteeredSettings, RunsHere):
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(8, ge=1)
-    """Problems in a block, the unit of work, which is written as one shard."""
+    """Problems in a block, the unit of work."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals. A killed engine loses at most this much work."""
+    """Seconds between two writes of the journals: the most work that a killed engine loses."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
-    counted."""
+    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
 
 
 class SearchConfig(PolicySearchSettings, SharedSearchConfig):

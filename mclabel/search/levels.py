@@ -40,7 +40,7 @@ class WidthSettings(MethodSettings):
     """Settings of the methods that keep one of `width` continuations."""
 
     width: int = Field(4, ge=1, le=MAX_WIDTH)
-    """Continuations of each kept prefix. For beam and dvts it must divide `n`."""
+    """Continuations of each kept prefix; for beam and dvts a divisor of `n`."""
 
     @rule
     def _width_divides_n(self) -> str | None:
@@ -250,8 +250,7 @@ class RebaseSearch(LevelSearch):
         """Continues every beginning as often as its value deserves."""
 
         temperature: float = Field(0.2, gt=0, le=MAX_AMOUNT)
-        """Temperature of the softmax over scores that distributes continuations (arXiv
-        2408.00724)."""
+        """Temperature of the softmax over scores (arXiv 2408.00724)."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
         """Split what is missing among all open nodes."""

@@ -97,14 +97,14 @@ class MctsSearch(SearchMethod):
         """Grows a tree of steps, by value and by what was little tried, to `n` solutions."""
 
         width: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Continuations of each kept prefix. For beam and dvts it must divide `n`."""
+        """Continuations of each kept prefix; for beam and dvts a divisor of `n`."""
         c: float = Field(1.25, ge=0, le=MAX_AMOUNT)
-        """Exploration constant of PUCT: weight of rarely visited nodes (arXiv 1911.08265)."""
+        """Exploration constant of PUCT (arXiv 1911.08265)."""
         parallel: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Leaves expanded at a time. Fewer base each choice on more results."""
+        """Leaves expanded at a time."""
         value: Literal["prm", "rollout", "both"] = "prm"
-        """Value of a continuation: its score (`prm`), that of a solution sampled from it
-        (`rollout`), or their mean (`both`). Rollouts count towards `n`."""
+        """Value of a continuation: its score, that of a solution sampled from it (which counts
+        towards `n`), or their mean."""
 
         @rule
         def _not_too_much_is_under_way(self) -> str | None:

@@ -44,9 +44,9 @@ class PrmScorer(StepScorer):
         """A trained PRM."""
 
         cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, le=MAX_COUNT)
-        """Memory in GiB for the cache of prefixes; the least recently used are dropped."""
+        """Memory for the cache of prefixes, in GiB."""
         threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """CPU threads of a PRM in this process, besides the engine's."""
+        """CPU threads of a PRM in this process."""
 
     settings: Settings
 

@@ -61,30 +61,26 @@ class SelectConfig(RunsHere):
     out: Annotated[str, OPERATIONAL]
     """Manifest to write: a file that ends in .parquet."""
     rule: str
-    """Rule: `uniform`, `convincing` (mostly wrong answers with high scores), `uncertain` (first
-    error hardest to place) or `module:function` (docs/select.md)."""
+    """Rule: `uniform`, `convincing`, `uncertain` or `module:function` (docs/select.md)."""
     budget: int = Field(ge=1, le=MAX_COUNT)
     """Number of solutions to choose."""
     prm: str | None = None
-    """PRM that scores the pool, and writes `OUT.scores.jsonl` for later selections."""
+    """PRM that scores the pool into `OUT.scores.jsonl`."""
     scores: Annotated[str | None, OPERATIONAL] = None
-    """Scores of this pool by `mclabel score`, a file or a run, in place of `prm`."""
+    """Output of `mclabel score` for this pool, in place of `prm`."""
     uniform_share: float = Field(0.15, ge=0, le=1)
-    """Share of the budget drawn at random, which makes means over the pool unbiased."""
+    """Share of the budget drawn at random."""
     per_problem: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Maximum number of solutions that the rule chooses of one problem. Problems take turns in any
-    case."""
+    """Maximum number of solutions that the rule chooses from one problem."""
     seed: Seed = 0
-    """Seed of the uniform draw and of ties."""
+    """Random seed."""
     exclude: list[str] = Field([], max_length=MAX_EXCLUDED)
-    """Manifests of earlier selections from this pool. Their solutions, and equal texts, are left
-    out."""
+    """Manifests of earlier selections from this pool, whose solutions are left out."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
-    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen`, or `generative` (a
-    language model that writes a verification)."""
+    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen` or `generative`
+    (docs/generative.md)."""
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device that computes the scores. `auto` takes cuda if the machine of the command has
-    a GPU; each Ray worker then reserves one."""
+    """PyTorch device of the scorer. `auto` takes cuda if the machine of the command has a GPU."""
 
     @checked
     def _the_manifest_is_a_parquet_file(self) -> str | None:

@@ -61,16 +61,16 @@ class CodeChecker(Checker):
         """What a program may use."""
 
         time_s: float = Field(5.0, gt=0, le=3_600)
-        """Seconds that a program may take for all its tests, or for each run if it reads standard
+        """Time limit in seconds for all tests of a program, or for each run if it reads standard
         input."""
         memory_mib: int = Field(512, ge=64, le=1 << 20)
         """Memory of each process of a program, in MiB."""
         processes: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
-        """Programs that run at once; null for one per core."""
+        """Programs that run at once; null: one per core."""
         sandbox: Annotated[
             Literal["bwrap", "none"], Harmless(lambda value: value == "bwrap", _RISK)
         ] = "bwrap"
-        """Sandbox of programs, recorded in the run; `none` leaves this machine unprotected."""
+        """Sandbox of programs; `none` leaves this machine unprotected."""
 
     def __init__(self, settings: Settings) -> None:
         """Make a checker, and see that a box can be started.

@@ -40,7 +40,7 @@ class ReaderSettings(ComponentSettings):
     `module:function` (a reader of your own). A file is .jsonl, .json, .parquet or .csv, or its
     URL."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Maximum number of problems; null reads all, but generated problems need a number."""
+    """Maximum number of problems; null reads all. Generated problems need a number."""
 
     @property
     def place(self) -> str:
@@ -54,8 +54,7 @@ class RowSettings(ReaderSettings):
     """Settings of a reader whose rows may have columns of any name."""
 
     problem_column: str | None = None
-    """Column of the problem, a text or a list with one chat message; null takes the first of
-    `problem`, `question`, `prompt` and `text`."""
+    """Column of the problem; null takes the first of `problem`, `question`, `prompt` and `text`."""
     answer_column: str | None = None
     """Column of the gold answer; null takes the first of `answer`, `final_answer`, `solution` and
     `reward_model`."""

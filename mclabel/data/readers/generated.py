@@ -38,16 +38,16 @@ class ArithReader:
         limit: Annotated[
             int | None, at_most(MAX_ARITH, "problems of arith are generated into memory")
         ] = Field(None, ge=1)
-        """Maximum number of problems; null reads all, but generated problems need a number."""
+        """Maximum number of problems; null reads all. Generated problems need a number."""
         split: Split = "test"
-        """Split of the problems; no generated problem is in two."""
+        """Split of the problems."""
         families: list[str] | None = None
-        """Problem families; null takes those that the bundled policy was trained on."""
+        """Problem families; null takes those of the bundled policy's training."""
         seed: Seed = 0
         """Random seed of the generated problems."""
 
         num_steps: tuple[NumSteps, NumSteps] = (MIN_STEPS, MAX_STEPS)
-        """Fewest and most steps of a reference solution (1 to 10), without its last line."""
+        """Minimum and maximum number of steps of a reference solution (1 to 10)."""
 
         @rule
         def _numbers_of_steps_can_be_told(self) -> str | None:
@@ -114,7 +114,7 @@ class PyArithReader(ArithReader):
         limit: Annotated[
             int | None, at_most(MAX_PYARITH, "problems of pyarith are generated into memory")
         ] = Field(None, ge=1)
-        """Maximum number of problems; null reads all, but generated problems need a number."""
+        """Maximum number of problems; null reads all. Generated problems need a number."""
 
     _generate = staticmethod(generate_functions)
 
@@ -129,9 +129,9 @@ class WordsReader:
         limit: Annotated[
             int | None, at_most(MAX_WORDS, "the templates of words have few problems that differ")
         ] = Field(None, ge=1)
-        """Maximum number of problems; null reads all, but generated problems need a number."""
+        """Maximum number of problems; null reads all. Generated problems need a number."""
         split: Literal["train", "test"] = "test"
-        """Split of the problems; no generated problem is in two."""
+        """Split of the problems."""
         seed: Seed = 0
         """Random seed of the generated problems."""
 

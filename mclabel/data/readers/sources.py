@@ -45,9 +45,9 @@ class HubReader:
         """A Hugging Face data set, `hf:NAME` or `hf:FOLDER`."""
 
         split: str = "test"
-        """Split of the problems; no generated problem is in two."""
+        """Split of the problems."""
         subset: str | None = None
-        """Subset of the dataset (its configuration on the hub), if it has several."""
+        """Subset of the dataset, if it has several."""
 
     def __init__(self, settings: Settings) -> None:
         """Load the data set, from the hub or from the cache.

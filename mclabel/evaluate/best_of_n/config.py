@@ -22,12 +22,11 @@ class BestOfNConfig(Settings):
     """Best-of-N evaluation of PRMs, ORMs and likelihoods."""
 
     out: Annotated[str, OPERATIONAL]
-    """Output folder of the solutions, the metrics and the plot."""
+    """Output folder."""
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
     """Reader of the problems; by default it follows from `source`."""
     exclude: list[str] = Field([])
-    """Runs of `mclabel label` that the scorers were trained on. Problems with the same text are
-    left out."""
+    """Runs of `mclabel label` that the scorers were trained on, whose problems are left out."""
     split: StepSplitter = StepSplitter()
     """Where the steps of the sampled solutions end: as in the labels that the scorers were trained
     on."""
@@ -39,32 +38,28 @@ class BestOfNConfig(Settings):
     ] = Field(16, ge=1)
     """Solutions sampled for each problem: the largest N."""
     run: str | None = None
-    """Run of `mclabel label`, or `out` of an earlier best-of-N, whose solutions are used; null
-    samples new ones."""
+    """Run of `mclabel label`, or `out` of an earlier best-of-N, whose solutions are used."""
     scorers: dict[str, str | ScorerSettings] = Field({})
     """PRMs and ORMs to compare, as NAME: FOLDER, or NAME: {prm: FOLDER, format: qwen}."""
     likelihood: dict[str, str] = Field({})
-    """Language models whose likelihood of a solution is its score, as NAME: MODEL."""
+    """Language models whose likelihood is the score, as NAME: MODEL."""
     references: list[str] = Field([])
-    """Names among `scorers` and `likelihood`, such as a stronger model, that tables show apart and
-    headlines leave out."""
+    """Names among `scorers` and `likelihood` that are shown apart, such as a stronger model."""
     trust_remote_code: Annotated[list[str], RUNS_CODE] = Field([])
-    """Names among `scorers` and `likelihood` whose Python code may run. Taken from the command line
-    only."""
+    """Names among `scorers` and `likelihood` whose own Python code may run (command line only)."""
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
-    """Ways of making one score of a PRM's step scores; each is evaluated."""
+    """Aggregations of a PRM's step scores; each is evaluated."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
     """CPU threads of the scorers; null: one per core."""
     seed: Seed = 0
-    """Random seed of sampling, ties and the bootstrap."""
+    """Random seed."""
     block_problems: Annotated[
         int, at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole")
     ] = Field(8, ge=1)
-    """Problems in a block, which is sampled and written as a unit."""
+    """Problems in a block, the unit of work."""
     ray: RayConfig = RayConfig()
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row or problem that cannot be used. If false, it is left out, and listed or
-    counted."""
+    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
 
     @rule
     def _trust_is_given_by_name(self) -> str | None:

@@ -55,16 +55,13 @@ class SearchEvalConfig(SharedSearchConfig):
     methods: dict[str, Annotated[MethodSettings, Chosen("searches", default="beam")]] = Field(
         min_length=1
     )
-    """Methods to compare, as NAME: {kind: beam, n: 16}. NAME is the folder of the method's run in
-    `out`."""
+    """Methods to compare, as NAME: {kind: beam, n: 16}."""
     best_of_n: list[
         Annotated[int, Field(ge=1), at_most(MAX_WIDTH, "all of a problem's are held in memory")]
     ] = Field([4, 16, 64], min_length=1)
-    """Values of N for best-of-N, the reference, in rising order. The largest number is sampled
-    regardless of `tokens`."""
+    """Values of N for the best-of-N reference, in rising order."""
     oracle: bool = False
-    """Whether to run every method also with the scorer `exact`, which never errs. Needs problems of
-    arith or pyarith."""
+    """Whether to run every method also with the scorer `exact` (arith and pyarith only)."""
 
     @rule
     def _names_are_folders(self) -> str | None:

@@ -47,8 +47,7 @@ class CriticPolicySettings(PolicySettings):
     temperature: float = Field(1.0, ge=0, le=2)
     """Sampling temperature. 0 makes all votes the same."""
     top_p: float = Field(0.9, gt=0, le=1)
-    """Nucleus sampling: the smallest set of tokens with at least this total probability. 1 samples
-    from all."""
+    """Nucleus sampling: total probability of the tokens to sample from."""
 
 
 class CriticSettings(Settings):
@@ -58,18 +57,18 @@ class CriticSettings(Settings):
     """A built-in prompt (`processbench`, `lessons`, `step_verdicts`, `thinkprm`), or a template
     with {problem}, {steps} and, with `use_reference`, {reference}."""
     parser: Annotated[str, OneOf(tuple(FIRST_INDEX))] | None = None
-    """Built-in prompt whose answer format and step marks a template of your own uses."""
+    """Built-in prompt whose answer format your own template uses."""
     use_reference: bool = False
     """Whether the critic sees the problem's reference solution or answer."""
     least_votes: int = Field(3, ge=1, le=MAX_VOTES)
-    """Minimum number of readable answers for an opinion. If all agree, no more are sampled."""
+    """Minimum number of readable answers; if they agree, no more are sampled."""
     most_votes: Annotated[
         int, at_most(MAX_VOTES, "all of a solution's votes are sampled on one engine")
     ] = Field(8, ge=1)
-    """Maximum number of readable answers for a solution."""
+    """Maximum number of readable answers."""
     max_tokens: int = Field(8_192, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in an answer. One cut without a verdict is sampled once more with
-    twice as many."""
+    """Maximum number of tokens in an answer; a truncated one is sampled again with twice as
+    many."""
 
     @property
     def template(self) -> Template:

@@ -49,8 +49,7 @@ class EstimatorSettings(ComponentSettings):
     component_kind: ClassVar[str] = "estimators"
 
     truncated: TruncatedPolicy = "wrong"
-    """Whether a rollout truncated at `policy.max_tokens` counts as wrong, or not at all, which
-    biases values upwards."""
+    """Whether a truncated rollout counts as wrong, or not at all, which biases values upwards."""
 
     @property
     def summary(self) -> str:
@@ -62,8 +61,7 @@ class RolloutSettings(EstimatorSettings):
     """Settings of estimators that sample rollouts."""
 
     rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(16, ge=1)
-    """Maximum number of rollouts from each prefix. Only `fixed`, `first_error` and `tree` always
-    sample all."""
+    """Maximum number of rollouts from each prefix. `fixed`, `first_error` and `tree` sample all."""
 
     @property
     def summary(self) -> str:

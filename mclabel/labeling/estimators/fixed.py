@@ -52,7 +52,7 @@ class FixedEstimator(Estimator):
         """An unbiased value of every step from its own rollouts, with an exact interval."""
 
         root_rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(0, ge=0)
-        """Rollouts from the bare problem, besides its sampled solutions, which count, too."""
+        """Rollouts from the bare problem, besides its sampled solutions."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""

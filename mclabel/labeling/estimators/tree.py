@@ -78,8 +78,7 @@ class TreeEstimator(Estimator):
         searches: Annotated[int, at_most(10_000, "each adds rollouts that are held in memory")] = (
             Field(16, ge=0)
         )
-        """Maximum number of tree searches for a problem. Every wrong solution is searched once in
-        any case."""
+        """Maximum number of tree searches for a problem, besides one per wrong solution."""
 
     follow: ClassVar[Follow] = "all"
     replayable: ClassVar[bool] = False

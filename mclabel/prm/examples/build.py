@@ -32,23 +32,21 @@ class ExampleSettings(Settings):
 
     target: Annotated[str, Named("targets")] = "hard"
     """Target of each step: `hard`, `soft` (the value), `posterior`, `advantage`, `neutral`,
-    `states`, `outcome` or `outcome_steps` (an ORM), `exact` (arith and pyarith only) or
-    `module:function` (docs/training.md)."""
+    `states`, `outcome`, `outcome_steps`, `exact` or `module:function` (docs/training.md)."""
     weights: Annotated[str, Named("weights")] = "equal"
-    """Weight of each step in the loss. `equal`, `rollouts` (their number), `interval` (1 minus the
-    interval's width), or `module:function`."""
+    """Weight of each step in the loss: `equal`, `rollouts` (their number), `interval` (1 minus
+    its width) or `module:function`."""
     too_long: Literal["drop", "cut"] = "drop"
     """`drop` leaves out a solution longer than `max_tokens`, `cut` keeps the steps that fit."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Maximum number of solutions to train on, in the order of the labels; null takes all."""
+    """Maximum number of solutions to train on, in the order of the labels."""
     validation: float = Field(0.1, ge=0, lt=1)
-    """Fraction of the problems held out for validation, by a hash of their text."""
+    """Fraction of the problems held out for validation."""
     evaluation: Annotated[list[str], OPERATIONAL] = Field([])
     """Runs of `mclabel label`, or files with a column `problem`, whose problems are left out."""
 
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first solution or row that cannot be used. If false, it is left out and
-    counted."""
+    """Whether to stop at the first unusable solution or row, instead of leaving it out."""
 
 
 @dataclass(kw_only=True)

@@ -29,16 +29,16 @@ class TextSettings(Settings):
     """How problems and solutions become a scorer's tokens."""
 
     template: str | None = None
-    """Prompt template that contains {problem}; null uses the base's chat template."""
+    """Prompt template with {problem}; null uses the base's chat template."""
     system: str | None = None
     """System message in the chat template."""
     step_token: str | None = Field(None, min_length=1)
-    """Token after every step, at which head=token scores it; null takes the one that the tokenizer
+    """Token after every step, at which head=token scores it; null takes one that the tokenizer
     reserves."""
     add_step_token: bool = False
     """Whether to add a missing `step_token` to the vocabulary."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in prompt and solution; null takes the base's limit."""
+    """Maximum tokens of prompt and solution; null takes the base's limit."""
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:

@@ -57,26 +57,26 @@ class ModelSettings(Settings):
     """The network that scores steps."""
 
     base: str
-    """Causal language model to start from: a folder, a Hugging Face name, arith:policy,
-    arith:strong or smollm2:135m."""
+    """Language model to start from: a folder, a Hugging Face name, arith:policy, arith:strong or
+    smollm2:135m."""
     revision: str | None = None
-    """Commit or tag of a Hugging Face model; null takes the latest commit."""
+    """Commit or tag of a Hugging Face model; null takes the latest."""
     trust_remote_code: TrustsCode = False
-    """Whether Python code that comes with the base may run. Taken from the command line only."""
+    """Whether the base's own Python code may run (command line only)."""
     head: HeadName = "token"
-    """`token`: a token classifier. `likelihood`: also receives the base's likelihood of each step,
-    which is better for small bases."""
+    """`token` is a token classifier; `likelihood` also receives the base's likelihood of each
+    step."""
     states: bool | None = None
     """Whether head=likelihood receives hidden states, too. null: if the base is trained."""
     lora_rank: int | None = Field(None, ge=1, le=65_536)
-    """Rank of LoRA adapters, trained in place of the base's weights at `backbone_lr`."""
+    """Rank of LoRA adapters, trained at `backbone_lr` in place of the base."""
     lora_alpha: int = Field(32, gt=0, le=MAX_COUNT)
     """LoRA output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Data type of the base's weights. `auto`: bfloat16 for a frozen base on a GPU that has it,
-    else float32."""
+    """Data type of the base's weights. `auto`: bfloat16 for a frozen base on a GPU, else
+    float32."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
-    """Whether to recompute activations for the gradients, which saves memory and takes longer."""
+    """Whether to recompute activations, which saves memory and takes longer."""
 
     def weights_dtype(self, device: str, *, trains_weights: bool) -> str:
         """Name of the torch dtype of the base's weights.

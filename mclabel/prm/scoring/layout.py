@@ -27,14 +27,14 @@ class LayoutSettings(Settings):
     """
 
     separator: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)] | None = None
-    """Text after each step, at which its score is read. null: that of the format."""
+    """Text after each step, where its score is read; null: as the format has it."""
     numbering: bool | None = None
-    """Whether "Step k: " is put before steps without numbers. null: for math-shepherd only."""
+    """Whether to put "Step k: " before steps; null: for math-shepherd only."""
     split: Split | None = None
-    """Where steps end in a solution given as one text. null: that of the format."""
+    """Where steps end in a solution given as one text; null: as the format has it."""
     classes: tuple[str, str] | None = None
-    """The good and the bad class: tokens for math-shepherd and rlhflow, indices or label names for
-    trl and qwen. null: + and -; for trl and qwen those of `id2label`, else 1 and 0."""
+    """Good and bad class: tokens for math-shepherd and rlhflow, indices or label names for trl
+    and qwen."""
 
 
 LAYOUTS: Mapping[str, LayoutSettings] = {

@@ -52,11 +52,9 @@ class VerifierPolicySettings(PolicySettings):
     temperature: float = Field(0.6, ge=0, le=2)
     """Sampling temperature of the chains. 0 makes them all the same."""
     top_p: float = Field(0.95, gt=0, le=1)
-    """Nucleus sampling: the smallest set of tokens with at least this total probability. 1 samples
-    from all."""
+    """Nucleus sampling: total probability of the tokens to sample from."""
     max_tokens: int = Field(4_096, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a chain. A chain that is cut is sampled once more with twice as
-    many."""
+    """Maximum number of tokens in a chain; a truncated one is sampled again with twice as many."""
 
 
 class GenerativeSettings(Settings):
@@ -66,14 +64,13 @@ class GenerativeSettings(Settings):
     r"""`thinkprm`, `genprm`, or a text with {problem} and {steps} that asks for \boxed{correct} or
     \boxed{incorrect} for every step."""
     least_chains: int = Field(4, ge=1, le=MAX_CHAINS)
-    """Minimum number of finished chains for a solution. If all agree on the first error, no more
-    are sampled."""
+    """Minimum number of finished chains for a solution; if they agree, no more are sampled."""
     most_chains: Annotated[
         int, at_most(MAX_CHAINS, "all of a solution's chains are sampled on one engine")
     ] = Field(4, ge=1)
     """Maximum number of chains for a solution whose chains disagree."""
     read: Literal["token", "text"] = "token"
-    """`token`: a verdict is the probability of its token, else its word. `text`: always its
+    """Whether a verdict is read as the probability of its token, if known, or always as its
     word."""
     policy: VerifierPolicySettings = VerifierPolicySettings()
     """How the model is run and sampled. The model itself is named by `prm`."""
@@ -135,21 +132,20 @@ class ScorerSettings(Settings):
     """The settings of a scorer: its PRM, and where the scores are computed."""
 
     prm: str
-    """Folder of the PRM; for a format other than `mclabel` also its Hugging Face name."""
+    """Folder of the PRM or, for other formats, its Hugging Face name."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
-    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen`, or `generative` (a
-    language model that writes a verification)."""
+    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen` or `generative`
+    (docs/generative.md)."""
     layout: LayoutSettings = LayoutSettings()
     """How a PRM of another format reads a solution, where it departs from the format's authors."""
     generative: GenerativeSettings = GenerativeSettings()
     """How a PRM with format=generative verifies a solution."""
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device that computes the scores. `auto` takes cuda if the machine of the command has
-    a GPU; each Ray worker then reserves one."""
+    """PyTorch device of the scorer. `auto` takes cuda if the machine of the command has a GPU."""
     url: Annotated[str | None, OPERATIONAL] = None
-    """URL of `mclabel serve` with the same PRM; null computes the scores in this job."""
+    """URL of `mclabel serve` with the same PRM."""
     trust_remote_code: Annotated[TrustsCode, OPERATIONAL] = False
-    """Whether Python code that comes with the PRM may run. Taken from the command line only."""
+    """Whether the PRM's own Python code may run (command line only)."""
 
     @property
     def on_gpu(self) -> bool:

@@ -64,7 +64,7 @@ class TrainerSettings(Settings):
     loss: Annotated[str, Named("losses")] = "cross_entropy"
     """`cross_entropy`, `mse` (of the probability), or `module:function`."""
     balance: bool = False
-    """Whether sound and wrong steps have the same total weight in the loss."""
+    """Whether sound and wrong steps have equal total weight."""
     epochs: float = Field(3.0, gt=0, le=MAX_COUNT)
     """Number of passes over the training solutions."""
     max_steps: int | None = Field(None, ge=1, le=MAX_TOKENS)
@@ -72,29 +72,25 @@ class TrainerSettings(Settings):
     batch_size: int = Field(16, ge=1, le=MAX_COUNT)
     """Solutions per optimizer step, over all workers."""
     micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1, le=MAX_TOKENS)
-    """Most tokens, padding included, that a worker processes at once, but at least one solution."""
+    """Maximum number of tokens, with padding, that a worker processes at once."""
     backbone_lr: float | None = Field(None, ge=0, le=MAX_AMOUNT)
-    """Learning rate of the base's weights or adapters; 0 freezes the base. null: 1e-4 for adapters,
-    1e-5 for weights."""
+    """Learning rate of the base; 0 freezes it. null: 1e-4 for adapters, 1e-5 for weights."""
     head_lr: float = Field(1e-3, gt=0, le=MAX_AMOUNT)
     """Learning rate of the head."""
     warmup: float = Field(0.05, ge=0, lt=1)
-    """Fraction of the optimizer steps in which learning rates rise; they then fall linearly to
-    0."""
+    """Fraction of warm-up steps; learning rates then fall linearly to 0."""
     bf16: bool | None = None
-    """Whether to compute in bfloat16 mixed precision; the weights keep their `dtype`. null: on a
-    GPU that has it."""
+    """Whether to compute in bfloat16 mixed precision. null: on a GPU that supports it."""
     seed: Seed = 0
-    """Random seed of the head's weights and of the order of solutions."""
+    """Random seed."""
     save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1, le=MAX_TOKENS)
     """Optimizer steps between two checkpoints."""
     eval_steps: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_TOKENS)
-    """Optimizer steps between two validations; null validates after every epoch."""
+    """Optimizer steps between two validations; null: every epoch."""
     patience: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Validations in a row without a lower loss after which training stops with the best
-    weights."""
+    """Validations without a lower loss before training stops with the best weights."""
     report_to: ReportTo = Field([])
-    """Trackers of losses and metrics, besides `log.jsonl`; each needs its own package."""
+    """Trackers of losses and metrics, which need their own packages."""
 
     def body_rate(self, *, has_adapters: bool) -> float:
         """Learning rate of the base's weights, or of its adapters where it has them."""

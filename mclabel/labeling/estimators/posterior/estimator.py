@@ -72,29 +72,26 @@ class PosteriorEstimator(Estimator):
         batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Rollouts started together from a prefix before the next decision."""
         min_gain_per_token: float = Field(5e-5, gt=0, le=MAX_AMOUNT)
-        """Rollouts of a problem stop when the expected gain of a token is below this: roughly the
-        probability of locating one more first error. A lower value costs more tokens."""
+        """Minimum expected gain per token, roughly the probability of finding one more first
+        error. Rollouts stop below it."""
         every: int = Field(0, ge=0, le=MAX_COUNT)
-        """Rollouts sampled from every prefix at first, so that every step has a soft value. 0
-        samples only where the search needs it."""
+        """Minimum number of rollouts from every prefix, so that every step has a soft value."""
         max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
-        """Maximum number of rollout tokens for a problem. A batch that is expected to exceed it is
-        not started."""
+        """Maximum number of rollout tokens for a problem."""
         tokens_per_solution: float | None = Field(None, gt=0, le=MAX_TOKENS)
-        """Target for the mean number of rollout tokens per solution, which adjusts
-        `min_gain_per_token` during the run."""
+        """Target for the mean rollout tokens per solution; adjusts `min_gain_per_token` during
+        the run."""
         agreement: bool = True
-        """Whether steps that several solutions to a problem share count as evidence on which steps
-        are correct."""
+        """Whether steps shared by several solutions count as evidence."""
         min_belief: float = Field(0.5, ge=0, le=1)
-        """Minimum probability of the most likely first error. Below it a solution has no first
-        error, and only steps that are sound with this probability have hard labels."""
+        """Minimum probability of the most likely first error; below it the solution is
+        undecided."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
         """Solutions that each engine labels before it fits priors to the run."""
         priors: Annotated[str | None, CONTENT] = None
-        """File of fitted priors to start from, such as priors/ID.json of another run."""
+        """File of priors to start from, such as priors/ID.json of another run."""
 
         @rule
         def _ordered(self) -> str | None:

@@ -83,8 +83,8 @@ class TraceEstimator(Estimator):
         """
 
         min_belief: float = Field(0.5, ge=0, le=1)
-        """Minimum probability of the most likely first error. Below it a solution has no first
-        error, and only steps that are sound with this probability have hard labels."""
+        """Minimum probability of the most likely first error; below it the solution is
+        undecided."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
