@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -155,29 +154,6 @@ def test_grade() -> None:
     assert mc.grade("5", "5 cm", checker=strict).verdict is mc.Verdict.WRONG
     with pytest.raises(mc.ConfigError, match=r"checker.rulez: .*did you mean checker.rules"):
         mc.grade("5", "5", checker={"kind": "math", "rulez": {}})
-
-
-def is_even(completion: str, gold: int | str) -> bool | None:
-    """Grades whether the last number is even as the gold is; without one it cannot decide."""
-    numbers = re.findall(r"\d+", completion)
-    return (int(numbers[-1]) - int(gold)) % 2 == 0 if numbers else None
-
-
-def test_a_function_is_a_checker() -> None:
-    verdicts = [mc.grade(text, 0, checker=is_even).verdict for text in ("is 4", "is 5", "is x")]
-    assert verdicts == [mc.Verdict.RIGHT, mc.Verdict.WRONG, mc.Verdict.UNKNOWN]
-    found = list(label(ROWS, checker=is_even, solutions={"per_problem": 1}))
-    assert {s.solution.outcome for s in found} <= {mc.Outcome.RIGHT, mc.Outcome.WRONG}
-    with pytest.raises(
-        mc.ConfigError, match="<lambda>: must be defined at the top level of a module"
-    ):
-        mc.grade("4", "4", checker=lambda completion: True)
-
-
-async def waits(completion: str) -> bool:
-    """Needs an event loop."""
-    await asyncio.sleep(0)
-    return True
 
 
 @pytest.mark.parametrize(

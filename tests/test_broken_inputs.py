@@ -10,11 +10,10 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -25,6 +24,7 @@ from tests.support.broken_inputs import (
     broken_contents,
     broken_files,
     broken_runs,
+    verbs,
 )
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
@@ -525,16 +525,8 @@ HARMLESS = {
 """Flags, choices that click checks, and ids that are looked for: no value can break them."""
 
 
-def _verbs(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from _verbs(command, f"{path}{name} ")
-        else:
-            yield f"{path}{name}", command
-
-
 def test_every_parameter_of_every_verb_has_a_case() -> None:
-    there = {(verb, str(p.name)) for verb, command in _verbs(main) for p in command.params}
+    there = {(verb, str(p.name)) for verb, command in verbs(main) for p in command.params}
     there = {(verb, name) for verb, name in there if name != "as_json"}  # a flag of nearly all
     tried = {(verb, name.split(":")[0].split(",")[0]) for verb in VERBS for name in VERBS[verb]}
     assert there == tried | HARMLESS

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import click
 import pytest
 import torch
 from click.testing import CliRunner, Result
@@ -95,40 +93,6 @@ def test_hostile_text_is_shown_as_text(config: str, tmp_path: Path) -> None:
     assert "[bold]x[/bold]" in shown
     assert "\\x1b[31mred\\x07\\x00" in shown
     assert not {"\x1b", "\x07", "\x00", "\u202e"} & set(shown)
-
-
-def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every verb with its name."""
-    if isinstance(command, click.Group):
-        for name, child in command.commands.items():
-            yield from commands(child, *path, name)
-    else:
-        yield path, command
-
-
-NUMBERS = [
-    (path, option)
-    for path, command in commands(main)
-    for option in command.params
-    if isinstance(option, click.Option)
-    and isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
-]
-
-
-@pytest.mark.parametrize(
-    ("path", "option"), NUMBERS, ids=[f"{path[-1]}-{option.name}" for path, option in NUMBERS]
-)
-def test_numbers_out_of_range_are_refused(path: tuple[str, ...], option: click.Option) -> None:
-    """Before anything is read: the arguments name nothing."""
-    arguments = ["nowhere"]
-    arguments += ["-o", "nothing"] * (path[-1] == "annotate")
-    for value in ("-3", "-1", "nan", "-inf", "1e9", "9" * 30 + "x"):
-        result = mclabel(*path, *arguments, f"{option.opts[0]}={value}")
-        assert result.exit_code == 2, value
-        refusals = [f"Invalid value for '{option.opts[0]}'"]
-        if option.opts[0] == "--pilot":  # whose value may be left out
-            refusals.append(f"No such option '{value[:2]}'")
-        assert any(refusal in result.output for refusal in refusals), result.output
 
 
 def test_a_file_of_problems_in_place_of_the_configuration(tmp_path: Path) -> None:

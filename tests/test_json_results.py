@@ -8,11 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -20,7 +19,7 @@ from click.testing import CliRunner, Result
 from mclabel.cli import main
 from mclabel.data.exchange import LABEL_STUDIO
 from tests.support.annotators import write_labelled
-from tests.support.broken_inputs import World
+from tests.support.broken_inputs import World, verbs
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"annotate", "doctor", "quickstart"}
@@ -159,9 +158,9 @@ def test_a_result_is_one_object_with_the_documented_fields(
 
 
 def test_every_verb_with_figures_has_the_option_and_stands_on_the_page() -> None:
-    verbs = dict(_verbs(main))
-    have = {name for name, verb in verbs.items() if "as_json" in {p.name for p in verb.params}}
-    assert have == verbs.keys() - WITHOUT, "give it json_option and result (cli/output.py)"
+    named = dict(verbs(main))
+    have = {name for name, verb in named.items() if "as_json" in {p.name for p in verb.params}}
+    assert have == named.keys() - WITHOUT, "give it json_option and result (cli/output.py)"
     shown = {name.split(" --")[0] for name in COMMANDS} | ELSEWHERE
     assert have == shown, "give it a command above"
     assert documented().keys() == COMMANDS.keys() | ELSEWHERE | set(PARTS.values())
@@ -220,11 +219,3 @@ def test_people_who_have_ended_are_summed_up(world: World, tmp_path: Path) -> No
     process.send_signal(signal.SIGINT)
     stdout, _ = process.communicate(timeout=120)
     assert check_result("annotate", stdout)["num_done"] == 0
-
-
-def _verbs(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from _verbs(command, f"{path}{name} ")
-        else:
-            yield f"{path}{name}", command

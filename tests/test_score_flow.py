@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mclabel.cli import main
-from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.labelled import train_tiny_prm
 
 GOOD = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
 LONG = {"problem": "A boy.", "steps": ["1 + 1 = 2 " * 2000]}
@@ -24,14 +24,7 @@ def mclabel(*arguments: str) -> Result:
 
 @pytest.fixture(scope="module")
 def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = tmp_path_factory.mktemp("prm")
-    labels = write_run(root / "labels", arith_rows(12))
-    result = mclabel(
-        *("train", "/dev/null", f"out={root}/prm", f"labels=[{labels}]", "max_steps=1"),
-        *(f"base={tiny_model(root / 'base')}", "validation=0"),
-    )
-    assert result.exit_code == 0, result.output
-    return f"{root}/prm"
+    return train_tiny_prm(tmp_path_factory.mktemp("prm"))
 
 
 LINES = [

@@ -24,7 +24,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.select.job import SelectConfig, SelectReport
-from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.labelled import arith_rows, train_tiny_prm, write_run
 
 NUM_PROBLEMS, EACH = 6, 5
 
@@ -202,14 +202,7 @@ def test_what_was_chosen_before_is_left_out(tmp_path: Path, pool: Path) -> None:
 
 @pytest.fixture(scope="module")
 def prm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("prm")
-    labels = write_run(root / "labels", arith_rows(12))
-    result = mclabel(
-        *("train", "/dev/null", f"out={root}/prm", f"labels=[{labels}]", "max_steps=1"),
-        *(f"base={tiny_model(root / 'base')}", "validation=0"),
-    )
-    assert result.exit_code == 0, result.output
-    return root / "prm"
+    return Path(train_tiny_prm(tmp_path_factory.mktemp("prm")))
 
 
 def test_a_prm_scores_the_pool_and_is_named(tmp_path: Path, prm: Path) -> None:

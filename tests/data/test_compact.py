@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,15 +27,13 @@ from mclabel.run.shards.labels import (
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from tests.support.exactness import check_exact
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 def label(out: Path, *overrides: str) -> JobReport:
-    problems = out.parent / "problems.jsonl"
-    rows = [{"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(20)]
-    problems.write_text("\n".join(map(json.dumps, rows)))
-    base = [f"out={out}", "policy.engine=scripted", "ray.address=none", "block_problems=1"]
-    base += [f"problems.source={problems}", "estimator.rollouts=4"]
-    return jobs.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    more = ["ray.address=none", "block_problems=1", *overrides]
+    changes = scripted_overrides(write_problems(out.parent, 20), out, *more)
+    return jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
 
 
 def by_id(store: Store) -> list[LabeledSolution]:

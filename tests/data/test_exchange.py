@@ -41,75 +41,66 @@ TWO = LabeledTexts(
 )
 
 
-def test_trl() -> None:
-    assert find_format("trl").write(TWO) == {
+def prm800k_step(text: str, rating: int, chosen: int | None) -> dict[str, object]:
+    completions = [{"text": text, "rating": rating, "flagged": False}]
+    return {"completions": completions, "human_completion": None, "chosen_completion": chosen}
+
+
+WRITTEN: dict[str, dict[str, object]] = {
+    "trl": {
         "prompt": "What is 2 + 2 * 3?",
         "completions": ["2 * 3 = 6", "2 + 6 = 9"],
         "labels": [True, False],
-    }
-
-
-def test_math_shepherd() -> None:
-    assert find_format("math-shepherd").write(TWO) == {
+    },
+    "math-shepherd": {
         "input": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6 ки\nStep 2: 2 + 6 = 9 ки",
         "label": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6 +\nStep 2: 2 + 6 = 9 -",
         "task": "mclabel",
-    }
-
-
-def test_rlhflow() -> None:
-    assert find_format("rlhflow").write(TWO) == {
+    },
+    "rlhflow": {
         "conversations": [
             {"role": "user", "content": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6"},
             {"role": "assistant", "content": "+"},
             {"role": "user", "content": "Step 2: 2 + 6 = 9"},
             {"role": "assistant", "content": "-"},
         ]
-    }
-
-
-def test_prm800k() -> None:
-    row = find_format("prm800k").write(TWO)
-    assert row is not None
-    assert set(row) == {
-        "labeler", "timestamp", "generation", "is_quality_control_question",
-        "is_initial_screening_question", "question", "label",
-    }  # fmt: skip
-    assert row["question"] == {
-        "problem": "What is 2 + 2 * 3?",
-        "ground_truth_solution": None,
-        "ground_truth_answer": "8",
-        "pre_generated_steps": ["2 * 3 = 6", "2 + 6 = 9"],
-        "pre_generated_answer": "9",
-        "pre_generated_verifier_score": None,
-    }
-    assert row["label"] == {
-        "steps": [
-            {
-                "completions": [{"text": "2 * 3 = 6", "rating": 1, "flagged": False}],
-                "human_completion": None,
-                "chosen_completion": 0,
-            },
-            {
-                "completions": [{"text": "2 + 6 = 9", "rating": -1, "flagged": False}],
-                "human_completion": None,
-                "chosen_completion": None,
-            },
-        ],
-        "total_time": 0,
-        "finish_reason": "found_error",
-    }
-
-
-def test_processbench() -> None:
-    assert find_format("processbench").write(replace(TWO, id="s-1")) == {
+    },
+    "prm800k": {
+        "is_quality_control_question": False,
+        "is_initial_screening_question": False,
+        "question": {
+            "problem": "What is 2 + 2 * 3?",
+            "ground_truth_solution": None,
+            "ground_truth_answer": "8",
+            "pre_generated_steps": ["2 * 3 = 6", "2 + 6 = 9"],
+            "pre_generated_answer": "9",
+            "pre_generated_verifier_score": None,
+        },
+        "label": {
+            "steps": [prm800k_step("2 * 3 = 6", 1, 0), prm800k_step("2 + 6 = 9", -1, None)],
+            "total_time": 0,
+            "finish_reason": "found_error",
+        },
+    },
+    "processbench": {
         "id": "s-1",
         "generator": "mclabel",
         "problem": "What is 2 + 2 * 3?",
         "steps": ["2 * 3 = 6", "2 + 6 = 9"],
         "final_answer_correct": False,
         "label": 1,
-    }
+    },
+}
+"""By format; the labeller, the time and the generation of a row of PRM800K left out."""
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_rows_of_each_format(name: str) -> None:
+    row = find_format(name).write(replace(TWO, id="s-1"))
+    assert row is not None
+    more = {"labeler", "timestamp", "generation"} if name == "prm800k" else set()
+    assert row.keys() - WRITTEN[name].keys() == more
+    assert {key: row[key] for key in WRITTEN[name]} == WRITTEN[name]
 
 
 def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> None:
@@ -294,30 +285,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.syspath_prepend(tmp_path)
     yield name
     sys.modules.pop(name, None)
-
-
-def test_a_format_of_ones_own_is_written_and_read(mine: str, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", arith_rows(6))
-    name = f"{mine}:Verdicts"
-    command = ["export", run, "--to", name, "-o", str(tmp_path / "out")]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
-    assert "cannot hold: all but texts and labels is lost" in result.output
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert f"in the format of {name}" in card and "all but texts and labels is lost" in card
-    data = tmp_path / "out" / "data.jsonl"
-    again = str(tmp_path / "again")
-    result = CliRunner().invoke(main, ["import", str(data), "--from", name, "-o", again])
-    assert result.exit_code == 0, result.output
-    ours, theirs = (
-        {(row.solution.text.rstrip(), tuple(step.hard for step in row.steps)) for row in rows}
-        for rows in (read_labels(Store(run)), read_labels(Store(again)))
-    )
-    assert ours == theirs
-    data.write_text('{"task": "x", "lines": ["a"], "good": []}\n')
-    result = CliRunner().invoke(main, ["import", str(data), "--from", name, "-o", again])
-    assert result.exit_code == 2
-    assert f"line 1: not a row of {name}: ValueError" in result.output
 
 
 @pytest.mark.parametrize(

@@ -151,20 +151,30 @@ def test_bad_rows_name_their_place(tmp_path: Path, rows: list, fault: str) -> No
         read_problems(path, strict=True)
 
 
-def test_bad_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        read_problems(str(tmp_path / "none.jsonl"))
-    (tmp_path / "x.txt").write_text("x")
-    with pytest.raises(DataError, match=r"must be \.jsonl"):
-        read_problems(str(tmp_path / "x.txt"))
-    (tmp_path / "x.jsonl").write_bytes(b'{"problem": "\xff"}')
-    with pytest.raises(DataError, match="line 1: not valid JSON"):
-        read_problems(str(tmp_path / "x.jsonl"))
-    (tmp_path / "x.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="not a readable Parquet file"):
-        read_problems(str(tmp_path / "x.parquet"))
-    with pytest.raises(DataError, match="cannot load split"):
-        read_problems(f"hf:{tmp_path / 'nowhere'}")
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("x.txt", b"x", r"must be \.jsonl"),
+        ("x.jsonl", b'{"problem": "\xff"}', "line 1: not valid JSON"),
+        ("x.parquet", b"PAR1", "not a readable Parquet file"),
+        ("latin.jsonl", '{"problem": "Zoë?"}'.encode("latin-1"), "not UTF-8.*iconv -f ENCODING -t"),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, content: bytes, fault: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=fault):
+        read_problems(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"), [("none.jsonl", "no such file"), ("hf:nowhere", "cannot load split")]
+)
+def test_sources_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, fault: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=fault):
+        read_problems(source)
 
 
 PROBLEMS = [
@@ -381,13 +391,6 @@ def test_columns_of_tests_are_a_gold_where_there_is_no_answer(
     assert found.gold == gold
     assert found.id == str(row.get("task_id", found.id))
     assert not {"test", "test_list", "code"} & found.meta.keys()
-
-
-def test_a_file_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> None:
-    path = tmp_path / "latin.jsonl"
-    path.write_bytes('{"problem": "Zoë?", "answer": "7"}\n'.encode("latin-1"))
-    with pytest.raises(DataError, match=r"not UTF-8.*iconv -f ENCODING -t UTF-8"):
-        read_problems(str(path))
 
 
 @pytest.mark.parametrize(

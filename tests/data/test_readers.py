@@ -142,18 +142,6 @@ def test_arith_needs_a_limit() -> None:
     assert len(read_problems(reader_settings("arith", limit=5))) == 5
 
 
-def test_a_function_of_ones_own_is_a_reader(mine: str) -> None:
-    settings = reader_settings(f"{mine}:countdown", answer_column="gold", limit=2)
-    problems = read_problems(settings)
-    assert [(p.text, p.answer) for p in problems] == [
-        ("Say 0 [answer 0]", "0"),
-        ("Say 1 [answer 1]", "1"),
-    ]
-    assert [p.meta["level"] for p in problems] == ["easy", "easy"]
-    placed = reader_settings("5", kind=f"{mine}:countdown", answer_column="gold")
-    assert len(read_problems(placed)) == 5
-
-
 def test_a_class_of_ones_own_has_settings_and_faults(mine: str) -> None:
     problems = read_problems(reader_settings(f"{mine}:Squares", first=4))
     assert [problem.answer for problem in problems] == ["16", "36", "49", "64"]

@@ -54,21 +54,18 @@ def _words(line: str) -> list[str]:
     return [p if i == 0 else " " + p for i, p in enumerate(parts) if p or i]
 
 
-def test_one_step_a_line() -> None:
-    assert split(["a", " b", "\n", "c", "\n", "d"]) == ["a b\n", "c\n", "d"]
-
-
-def test_blank_lines_belong_to_the_step_before() -> None:
-    assert split(["a", "\n", "\n", "b", "\n\n"]) == ["a\n\n", "b\n\n"]
-
-
-def test_a_boundary_inside_a_token_moves_to_its_end() -> None:
-    assert split(["a", ".\nb", " c", "\n", "d"]) == ["a.\nb", " c\n", "d"]
-
-
-def test_no_text_no_steps() -> None:
-    assert split([]) == []
-    assert split(["\n"]) == ["\n"]
+@pytest.mark.parametrize(
+    ("pieces", "steps"),
+    [
+        (["a", " b", "\n", "c", "\n", "d"], ["a b\n", "c\n", "d"]),
+        (["a", "\n", "\n", "b", "\n\n"], ["a\n\n", "b\n\n"]),
+        (["a", ".\nb", " c", "\n", "d"], ["a.\nb", " c\n", "d"]),  # a boundary inside a token
+        ([], []),
+        (["\n"], ["\n"]),
+    ],
+)
+def test_lines_are_steps_that_end_on_tokens(pieces: list[str], steps: list[str]) -> None:
+    assert split(pieces) == steps
 
 
 @pytest.mark.parametrize(
@@ -122,13 +119,43 @@ def test_regions_of_a_reasoning_model(region: str, steps: list[str]) -> None:
     assert split(words(inside), region=region, opened=True)[-1] == steps[-1]
 
 
-def test_thinking_that_was_cut_or_never_was() -> None:
-    cut = words("<think>\na\nb")
-    assert split(cut, region="answer") == ["<think>\na\nb"]
-    assert split(cut, region="think") == ["<think>\n", "a\n", "b"]
-    assert split(words("a\nb"), region="think") == ["a\nb"]
-    assert split(words("a\nb"), region="answer") == ["a\n", "b"]
-    assert split(words("a\nb"), region="think", opened=True) == ["a\n", "b"]
+CUT = "<think>\na\nb"
+LONG = "<think>\na b c d\n</think>\n\ne f g h"
+LONG_CUT = ["<think>\n", "a b", " c d\n", "</think>\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rules", "steps"),
+    [
+        (CUT, {"region": "answer"}, [CUT]),
+        (CUT, {"region": "think"}, ["<think>\n", "a\n", "b"]),
+        ("a\nb", {"region": "think"}, ["a\nb"]),
+        ("a\nb", {"region": "answer"}, ["a\n", "b"]),
+        ("a\nb", {"region": "think", "opened": True}, ["a\n", "b"]),
+        (
+            LONG,
+            {"region": "answer", "max_tokens": 2},
+            ["<think>\na b c d\n</think>\n\n", "e f", " g h"],
+        ),
+        (LONG, {"region": "think", "max_tokens": 2}, [*LONG_CUT, "e f g h"]),
+        (LONG, {"max_tokens": 2}, [*LONG_CUT, "e f", " g h"]),
+        (
+            THOUGHT,
+            {"region": "answer", "max_steps": 1},
+            ["<think>\nhm\nyes\n</think>\n\n", "So\nit is 4"],
+        ),
+        (
+            THOUGHT,
+            {"region": "think", "max_steps": 2, "min_tokens": 2},
+            ["<think>\nhm\n", "yes\n</think>\n\n", "So\nit is 4"],
+        ),
+    ],
+)
+def test_limits_apply_to_the_region_alone(
+    text: str, rules: dict[str, Any], steps: list[str]
+) -> None:
+    """Also where thinking was cut, or never was."""
+    assert split(words(text), **rules) == steps
 
 
 UNCLOSED = "<think>\nIt is. Wait, 4?\n\n**Final Answer**\n\n\\boxed{4}"
@@ -146,27 +173,6 @@ def test_thinking_that_an_answer_follows_without_a_mark_is_all_thinking(opened: 
         ]
     limits = {"max_tokens": 2, "max_steps": 3}
     assert split(words(text), region="answer", opened=opened, **limits) == [text]  # no answer
-
-
-def test_limits_of_length_apply_to_the_region_alone() -> None:
-    text = "<think>\na b c d\n</think>\n\ne f g h"
-    thought = "<think>\na b c d\n</think>\n\n"
-    assert split(words(text), region="answer", max_tokens=2) == [thought, "e f", " g h"]
-    cut = ["<think>\n", "a b", " c d\n", "</think>\n\n"]
-    assert split(words(text), region="think", max_tokens=2) == [*cut, "e f g h"]
-    assert split(words(text), max_tokens=2) == [*cut, "e f", " g h"]
-
-
-def test_joining_stays_inside_the_region() -> None:
-    assert split(words(THOUGHT), region="answer", max_steps=1) == [
-        "<think>\nhm\nyes\n</think>\n\n",
-        "So\nit is 4",
-    ]
-    assert split(words(THOUGHT), region="think", max_steps=2, min_tokens=2) == [
-        "<think>\nhm\n",
-        "yes\n</think>\n\n",
-        "So\nit is 4",
-    ]
 
 
 def test_only_the_first_close_ends_the_thinking() -> None:

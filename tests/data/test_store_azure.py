@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.run.shards.store import Store
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.azure
 
@@ -31,9 +32,7 @@ CONTAINER = "container"
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment in which `az://container` is on a server of ours."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     folder = tmp_path_factory.mktemp("azurite")
     command = ["azurite-blob", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
     server = subprocess.Popen([*command, "--location", str(folder), "--blobPort", str(port)])

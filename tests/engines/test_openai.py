@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from mclabel.engines import PolicySettings
 from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
 from mclabel.engines.openai import OpenAIEngine
 from tests.support.openai_server import ANSWER, Server, policy_text
+from tests.support.ports import free_port
 
 KEY = "sk-secret-0123456789"
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 100}
@@ -317,9 +317,3 @@ def test_slots_are_given_to_the_most_urgent_and_survive_cancelling() -> None:
         return order
 
     assert asyncio.run(run()) == [9, 1, 3, 0]
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

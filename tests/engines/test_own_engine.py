@@ -15,7 +15,7 @@ import pytest
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.core.errors import ConfigError, ShardError
+from mclabel.core.errors import ConfigError
 from mclabel.core.records import LabeledSolution
 from mclabel.engines import Engine, EngineStats, PolicySettings
 from mclabel.engines.base import CheckedEngine
@@ -37,26 +37,6 @@ def label(folder: Path, *more: str, engine: str = OWN) -> list[LabeledSolution]:
     config = load_config(LabelConfig, None, overrides(folder, engine, "ray.address=none", *more))
     jobs.label(config, lambda state: None)
     return list(read_labels(Store(str(folder / "out"))))
-
-
-def check(rows: list[LabeledSolution]) -> None:
-    assert len(rows) == 10
-    assert {row.solution.text for row in rows} == {ConstantEngine.Settings().solution}
-    assert all(len(row.steps) == 2 for row in rows)
-    for row in rows:
-        first = row.steps[0]
-        is_two = row.problem.answer == "2"
-        assert (first.counts.num_right, first.counts.num_rollouts) == (4 * is_two, 4)
-        assert [step.hard for step in row.steps] == [is_two, is_two]
-
-
-def test_a_class_of_a_module_runs_a_whole_job(tmp_path: Path) -> None:
-    check(label(tmp_path))
-    with pytest.raises(ShardError, match=f"policy.model: '{OWN}' there, 'scripted' here"):
-        label(tmp_path, engine="scripted")
-    with pytest.raises(ShardError, match=r"policy\.engine\.solution: .* here"):
-        label(tmp_path, "policy.engine.solution='1.\\n\\boxed{1}'")
-    assert len(label(tmp_path, "policy.engine.num_cpus=2")) == 10  # resumed
 
 
 class UncountedEngine(ConstantEngine):

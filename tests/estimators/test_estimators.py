@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -46,27 +47,68 @@ def until(error: int) -> Callable[[int, int], Outcome]:
     return lambda prefix, index: RIGHT if prefix < error else WRONG
 
 
-def test_fixed_rolls_out_every_distinct_prefix_once() -> None:
-    paths = [path([1, 2, 3], WRONG), path([1, 4], RIGHT)]
-    judgements, counts = drive(make("fixed", paths, rollouts=16), 5, until(3))
-    assert [c.num_rollouts for c in counts] == [0, 16, 16, 16, 16]
-    assert judgements[0].hard == (True, True, False, False)
-    assert judgements[0].first_error == 2
-    assert judgements[0].sources == ("fixed", "fixed", "fixed", "outcome")
-    assert judgements[1].hard == (True, False, True)  # prefix 4 never recovers in `until(3)`
+def all_ungraded(prefix: int, index: int) -> Outcome:
+    return UNGRADED
 
 
-def test_fixed_rolls_out_the_bare_problem_on_demand() -> None:
-    _, counts = drive(make("fixed", [path([1], RIGHT)], rollouts=2, root_rollouts=5), 2, until(9))
-    assert [c.num_rollouts for c in counts] == [5, 2]
+def second_ungraded(prefix: int, index: int) -> Outcome:
+    return UNGRADED if prefix == 2 else until(2)(prefix, index)
 
 
-def test_fixed_gives_no_label_without_evidence() -> None:
-    judgements, _ = drive(
-        make("fixed", [path([1], UNGRADED)], rollouts=3), 2, lambda p, i: UNGRADED
-    )
-    assert judgements[0].hard == (None, None)
-    assert judgements[0].first_error is None
+EIGHT = {"rollouts": 8}
+BY_HAND: dict[str, tuple[str, dict[str, int], list[SolutionPath], Any, list[int], list[str]]] = {
+    "fixed: each distinct prefix once": (
+        "fixed", EIGHT, [path([1, 2, 3], WRONG), path([1, 4], RIGHT)], until(3),
+        [0, 8, 8, 8, 8], ["++-- fixed fixed fixed outcome", "+-+ fixed fixed outcome"],
+    ),
+    "fixed: the bare problem on demand": (
+        "fixed", {"rollouts": 2, "root_rollouts": 5}, [path([1], RIGHT)], until(9),
+        [5, 2], ["++ fixed outcome"],
+    ),
+    "fixed: no label without evidence": (
+        "fixed", EIGHT, [path([1], UNGRADED)], all_ungraded, [0, 8], ["??"],
+    ),
+    "bisect: a probe ends at its first success": (
+        "bisect", {"rollouts": 16, "batch": 4}, [path([1, 2, 3], WRONG)], until(9),
+        [0, 0, 4, 4], ["+++-"],
+    ),
+    "bisect: right solutions cost nothing": (
+        "bisect", EIGHT, [path([1, 2, 3], RIGHT)], until(0),
+        [0, 0, 0, 0], ["++++ implied implied implied outcome"],
+    ),
+    "bisect: no judgement without an outcome": (
+        "bisect", EIGHT, [path([1, 2], TRUNCATED)], until(0), [0, 0, 0], ["???"],
+    ),
+    "bisect: probes are shared": (
+        "bisect", {"rollouts": 4, "batch": 4}, [path([1, 2, 3], WRONG), path([1, 2, 4], WRONG)],
+        until(2), [0, 4, 4, 0, 0], ["+---", "+---"],
+    ),
+    "bisect: steps that it cannot see past": (
+        "bisect", {"rollouts": 4}, [path([1, 2, 3], WRONG)], second_ungraded,
+        [0, 4, 4, 0], ["+??-"],
+    ),
+    "first_error: stops after the first wrong step": (
+        "first_error", EIGHT, [path([1, 2, 3, 4], WRONG), path([1, 5], RIGHT)], until(2),
+        [0, 8, 8, 0, 0, 0], ["+---- fixed fixed implied implied outcome", "+++"],
+    ),
+}  # fmt: skip
+"""An estimator, its settings, solutions, what rollouts give; then rollouts by prefix, and labels
+of each solution, some with their sources."""
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_labels_by_hand(name: str) -> None:
+    kind, keys, paths, outcome, num_rollouts, expected = BY_HAND[name]
+    judgements, counts = drive(make(kind, paths, **keys), len(num_rollouts), outcome)
+    assert [c.num_rollouts for c in counts] == num_rollouts
+    for judgement, told in zip(judgements, expected, strict=True):
+        marks, *sources = told.split()
+        assert "".join({True: "+", False: "-", None: "?"}[one] for one in judgement.hard) == marks
+        first = None if "?" in marks.partition("-")[0] else marks.find("-")
+        assert judgement.first_error == (None if first == -1 else first)
+        assert not sources or list(judgement.sources) == sources
+        for estimate, source in zip(judgement.estimates, sources, strict=False):
+            assert (estimate.value is None) == (source == "implied")
 
 
 @pytest.mark.parametrize("num_steps", range(1, 12))
@@ -79,41 +121,6 @@ def test_bisect_finds_every_first_error_in_a_logarithm_of_probes(num_steps: int)
         assert judgements[0].hard == tuple(t < error for t in range(num_steps))
         probes = sum(c.num_rollouts > 0 for c in counts)
         assert probes <= (num_steps - 1).bit_length()
-
-
-def test_bisect_stops_a_probe_at_its_first_success() -> None:
-    estimator = make("bisect", [path([1, 2, 3], WRONG)], rollouts=16, batch=4)
-    _, counts = drive(estimator, 4, until(9))
-    # Probes prefixes 2 and 3 (steps 1 and 2), each with one batch that succeeds.
-    assert [c.num_rollouts for c in counts] == [0, 0, 4, 4]
-
-
-def test_bisect_gives_right_solutions_their_labels_for_free() -> None:
-    judgements, counts = drive(make("bisect", [path([1, 2, 3], RIGHT)], rollouts=16), 4, until(0))
-    assert sum(c.num_rollouts for c in counts) == 0
-    assert judgements[0].hard == (True, True, True, True)
-    assert judgements[0].sources == ("implied", "implied", "implied", "outcome")
-
-
-def test_bisect_does_not_judge_a_solution_without_an_outcome() -> None:
-    judgements, counts = drive(make("bisect", [path([1, 2], TRUNCATED)], rollouts=4), 3, until(0))
-    assert sum(c.num_rollouts for c in counts) == 0
-    assert judgements[0].hard == (None, None, None)
-
-
-def test_bisect_shares_probes_between_solutions() -> None:
-    paths = [path([1, 2, 3], WRONG), path([1, 2, 4], WRONG)]
-    judgements, counts = drive(make("bisect", paths, rollouts=4, batch=4), 5, until(2))
-    assert [j.first_error for j in judgements] == [1, 1]
-    assert counts[2].num_rollouts == 4
-
-
-def test_bisect_says_nothing_of_steps_it_could_not_see_past() -> None:
-    def outcome(prefix: int, index: int) -> Outcome:
-        return UNGRADED if prefix == 2 else until(2)(prefix, index)
-
-    judgements, _ = drive(make("bisect", [path([1, 2, 3], WRONG)], rollouts=4), 4, outcome)
-    assert judgements[0].hard == (True, None, None, False)
 
 
 @st.composite
@@ -169,15 +176,3 @@ def test_any_estimator_ends_within_its_cap_whatever_the_order(
                 assert (estimate.low is None) == (graded == 0)
                 assert estimate.value is None or graded
     assert results[0][0] == results[1][0] == results[2][0]
-
-
-def test_first_error_stops_after_the_first_wrong_step() -> None:
-    paths = [path([1, 2, 3, 4], WRONG), path([1, 5], RIGHT)]
-    estimator = make("first_error", paths, rollouts=8)
-    judgements, counts = drive(estimator, 6, until(2))
-    assert [c.num_rollouts for c in counts] == [0, 8, 8, 0, 0, 0]
-    assert judgements[0].hard == (True, False, False, False, False)
-    assert judgements[0].sources == ("fixed", "fixed", "implied", "implied", "outcome")
-    assert judgements[0].estimates[0].value == 1.0
-    assert judgements[0].estimates[2].value is None
-    assert judgements[1].hard == (True, True, True)

@@ -463,23 +463,6 @@ def rates_of(problems: Sequence[Simulated], run: SimulatedRun) -> tuple[np.ndarr
     return measured, np.array([[one.blindness, one.luck] for one in learned])
 
 
-FOUR = [(0.1, 0.02), (0.4, 0.1), (0.05, 0.3), (0.3, 0.02)]
-
-
-@pytest.mark.slow
-def test_rates_of_four_completers_are_learned_and_all_are_better_than_the_worst() -> None:
-    problems = simulated(FOUR, 150, seed=0)
-    cases = [one.case for one in problems]
-    run, found = run_over(cases, every=2)
-    measured, learned = rates_of(problems, run)
-    assert measured == pytest.approx(np.array(FOUR), abs=0.02)
-    assert np.abs(learned - measured).max() < 0.05
-    single = [run_over([alone_with(case, n) for case in cases], every=2)[1] for n in range(4)]
-    accuracies = [one.first_error_accuracy for one in single]
-    assert found.first_error_accuracy > min(accuracies) + 0.1
-    assert found.first_error_accuracy > max(accuracies)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("hazard", "sampled"), [(0.2, False), (0.1, True)])
 def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(

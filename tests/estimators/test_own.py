@@ -1,84 +1,33 @@
-"""An estimator of one's own, in this module: simulated, and used to label, by `module:Class`."""
+"""An estimator of one's own that learns over a run; docs/extending-estimator.md has a plain one."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
-
-from pydantic import Field
 
 from mclabel.checkers import make_checker
 from mclabel.core.config.load import load_config
-from mclabel.core.records import Counts, Problem
-from mclabel.core.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, hard_label
+from mclabel.core.records import Problem
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.decisions import Decisions, Lessons
 from mclabel.labeling.estimators import (
-    Estimator,
     EstimatorSettings,
-    Judgement,
     Knowledge,
     ProblemPaths,
-    RecordedRollout,
-    RolloutSettings,
     RunLearner,
-    outcome_estimate,
-    outcome_label,
 )
+from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
 from mclabel.run.desk import Desk
-from tests.benchmarks.simulate import simulate
-from tests.benchmarks.simulation.measure import Measurement
 
 
-class Thinned(Estimator):
-    """Rolls out every `stride`-th step of each solution."""
-
-    class Settings(RolloutSettings):
-        """Every `stride`-th step is rolled out."""
-
-        stride: int = Field(2, ge=1)
-        """Steps from one that is rolled out to the next."""
-
-    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        self.settings, self.paths = settings, problem.paths
-        chosen = {prefix for path in problem.paths for prefix in path.prefixes[:: settings.stride]}
-        self.pending = sorted(chosen) * settings.rollouts
-
-    def wanted(self) -> Sequence[int]:
-        pending, self.pending = self.pending, []
-        return pending
-
-    def record(self, rollout: RecordedRollout) -> None:
-        pass
-
-    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        found = []
-        for path in self.paths:
-            estimates: list[StepEstimate] = [
-                estimate_fixed(counts[prefix]) if counts[prefix].num_rollouts else NOTHING
-                for prefix in path.prefixes
-            ]
-            hard = [hard_label(one.value) for one in estimates] + [outcome_label(path.outcome)]
-            found.append(
-                Judgement(
-                    hard=tuple(hard),
-                    sources=(*("thinned" for _ in path.prefixes), "outcome"),
-                    first_error=first_error(hard),
-                    estimates=(*estimates, outcome_estimate(path.outcome)),
-                )
-            )
-        return found
-
-
-class Counted(Thinned):
+class Counted(FixedEstimator):
     """Learns how many problems there were, and rolls out once more for each."""
 
-    class Settings(Thinned.Settings):
-        """As of `Thinned`."""
+    class Settings(FixedEstimator.Settings):
+        """As of `fixed`."""
 
     class Learner(RunLearner):
         """Counts."""
@@ -95,7 +44,7 @@ class Counted(Thinned):
             return 1
 
         def record(self, problem: ProblemPaths, estimator: Counted, *, num_tokens: int) -> None:
-            assert problem.paths == estimator.paths and num_tokens > 0
+            assert problem.paths and num_tokens > 0
             self.number += 1
 
     class Number(Knowledge):
@@ -130,10 +79,6 @@ def settings_of(name: str, **settings: object) -> EstimatorSettings:
     return load_config(LabelConfig, None, overrides).estimator
 
 
-def simulated(settings: EstimatorSettings) -> Measurement:
-    return simulate("sharp", settings, 5)
-
-
 def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
     config = load_config(LabelConfig, None, ["out=x"]).model_copy(update={"estimator": settings})
 
@@ -164,30 +109,8 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
     return asyncio.run(run())
 
 
-def test_it_labels_with_its_own_settings() -> None:
-    settings = settings_of("Thinned", stride=3, rollouts=5)
-    assert isinstance(settings, Thinned.Settings)
-    assert settings.identity() == {"kind": f"{__name__}:Thinned", "stride": 3, "rollouts": 5}
-    [labels] = label(settings, 1)
-    assert labels.labeled and labels.rollouts
-    for row in labels.labeled:
-        for index, step in enumerate(row.steps[:-1]):
-            probed = step.counts.num_rollouts
-            assert probed == (5 if index % 3 == 0 else 0) or probed == 5  # another one's prefix
-            assert step.source == "thinned" and (step.value is None) == (probed == 0)
-        assert row.steps[0].counts.num_rollouts == 5
-        assert row.steps[-1].source == "outcome"
-    assert any(step.value is None for row in labels.labeled for step in row.steps[:-1])
-
-
-def test_it_is_simulated_with_its_own_settings() -> None:
-    few, many = simulated(settings_of("Thinned", stride=4)), simulated(settings_of("Thinned"))
-    assert 0 < few.num_rollouts < many.num_rollouts
-    assert set(many.sources) == {"thinned"}
-
-
 def test_its_learner_learns_over_a_run() -> None:
-    settings = settings_of("Counted", rollouts=1, stride=1)
+    settings = settings_of("Counted", rollouts=1)
     labels = label(settings, 3)
     for number, problem in enumerate(labels):
         identity = hashlib.sha256(str(number).encode()).hexdigest()[:16]
@@ -195,6 +118,3 @@ def test_its_learner_learns_over_a_run() -> None:
         for row in problem.labeled:
             assert row.priors == identity and row.min_gain_per_token is None
             assert {step.counts.num_rollouts for step in row.steps[:-1]} == {number + 1}
-    # 100 problems come before those that are measured.
-    plain = simulated(settings_of("Thinned", rollouts=1, stride=1))
-    assert simulated(settings).num_rollouts == 101 * plain.num_rollouts

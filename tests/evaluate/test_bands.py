@@ -37,16 +37,3 @@ def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_prob
             held[name] += estimate.low <= true[name] <= estimate.high
     for name, count in held.items():
         assert 0.93 <= count / num_runs <= 0.97, name
-
-
-def test_solutions_taken_for_independent_would_not_hold_it(true: dict[str, float]) -> None:
-    """What the bootstrap over problems is for: over solutions it is too narrow."""
-    num_runs, rng = 300, np.random.default_rng(18)
-    weights, held = resample_weights(1200, seed=0), 0
-    for _ in range(num_runs):
-        first, label = errors(300, rng)
-        hit = (first == label).ravel().astype(np.float64)
-        found = ratio_estimate(hit, np.ones(1200), weights)
-        assert found.low is not None and found.high is not None
-        held += found.low <= true["first_error_accuracy"] <= found.high
-    assert held / num_runs < 0.9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from mclabel.evaluate.labels.calibration import Prediction, calibration
@@ -44,34 +43,3 @@ def test_a_share_of_events_counts_as_its_single_events() -> None:
 
 def test_nothing_said() -> None:
     assert calibration([]) is None
-
-
-def test_as_scikit_learn() -> None:
-    rng = np.random.RandomState(1)  # whose draws never change
-    predicted = np.round(rng.beta(0.6, 0.6, 500) * 16) / 16  # edges of bins among them
-    observed = (rng.random_sample(500) < predicted**2).astype(float)
-    found = calibration(predictions(list(zip(predicted.tolist(), observed.tolist(), strict=True))))
-    assert found is not None
-    # sklearn.calibration.calibration_curve(observed, predicted, n_bins=10) of scikit-learn 1.9.1
-    share = np.array(
-        [
-            *(0.0, 0.027777777777777776, 0.034482758620689655, 0.07894736842105263),
-            *(0.2857142857142857, 0.3888888888888889, 0.32727272727272727, 0.4090909090909091),
-            *(0.7543859649122807, 0.8987341772151899),
-        ]
-    )
-    mean = np.array(
-        [
-            *(0.032670454545454544, 0.15364583333333334, 0.25, 0.33881578947368424),
-            *(0.47023809523809523, 0.5625, 0.6579545454545455, 0.75),
-            *(0.8475877192982456, 0.9723101265822784),
-        ]
-    )
-    assert [b.observed.value for b in found.bins] == pytest.approx(share.tolist())
-    assert [b.predicted for b in found.bins] == pytest.approx(mean.tolist())
-    # sklearn.metrics.brier_score_loss(observed, predicted)
-    assert found.brier.value == pytest.approx(0.140625)
-    weights = np.array([b.num_predictions for b in found.bins]) / 500
-    assert found.ece.value == pytest.approx(float((weights * abs(share - mean)).sum()))
-    assert found.ece.low is not None and found.ece.high is not None
-    assert found.ece.low < found.ece.high

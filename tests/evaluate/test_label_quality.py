@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from mclabel.core.records import Counts, Outcome
@@ -64,27 +63,6 @@ def test_no_errors_give_no_figures_of_errors() -> None:
         found.kappa,
     )
     assert all(e.value is e.low is e.high is None for e in nothing)
-
-
-def test_as_scikit_learn_on_steps() -> None:
-    rng = np.random.RandomState(3)  # whose draws never change
-    rows, truth = [], {}
-    for number in range(60):
-        steps = [step()] * rng.randint(1, 9)
-        places = [None, *range(len(steps))]
-        labelled, true = (places[rng.randint(len(places))] for _ in range(2))
-        rows.append(row(f"p{number % 20}", steps, labelled, sample=number))
-        truth[rows[-1].solution.id] = labelled if rng.random_sample() < 0.5 else true
-    found = label_quality(rows, lambda one: truth[one.solution.id])
-    # sklearn.metrics' precision_score, recall_score, f1_score and cohen_kappa_score of scikit-learn
-    # 1.9.1, of whether each step of each row is at its first error or after it
-    assert found.precision.value == pytest.approx(0.6967213114754098)
-    assert found.recall.value == pytest.approx(0.7589285714285714)
-    assert found.f1.value == pytest.approx(0.7264957264957265)
-    assert found.kappa.value == pytest.approx(0.4953929874466638)
-    for estimate in (found.precision, found.recall, found.f1, found.kappa):
-        assert estimate.low is not None and estimate.value is not None
-        assert estimate.high is not None and estimate.low < estimate.value < estimate.high
 
 
 def test_cost_counts_shared_prefixes_once() -> None:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mclabel.core.errors import DataError
-from mclabel.data.readers.judged import JudgedSolution, read_processbench
+from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluate.processbench.figures import processbench
 from mclabel.prm.scoring.manifest import best_threshold, first_below
-from tests.support.processbench_cases import CASES, check_case
-
-
-@pytest.fixture(scope="module")
-def splits(public_data: Path) -> dict[str, list[JudgedSolution]]:
-    names = ("gsm8k", "math")
-    return {n: read_processbench(public_data / f"processbench_{n}.jsonl") for n in names}
 
 
 def judged(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
@@ -34,13 +25,6 @@ def f1_at(rows: list[JudgedSolution], scores: dict[str, list[float]], threshold:
     found = processbench({"s": rows}, {"s": said}).mean_f1.value
     assert found is not None
     return found
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_known_predictions_on_the_real_splits(
-    name: str, splits: dict[str, list[JudgedSolution]]
-) -> None:
-    assert check_case(name, splits)
 
 
 def test_the_metric_by_hand() -> None:

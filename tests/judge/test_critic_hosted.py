@@ -288,14 +288,6 @@ def test_an_account_that_cannot_pay_stops_the_job_at_once(
     check(out, 2)
 
 
-def test_a_wrong_key_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOSTED_KEY", "sk-wrong-1")
-    source = write(tmp_path / "in.jsonl", 2)
-    with HostedServer(answered) as server:
-        said = shown(hosted(server, source, tmp_path / "out"), exit_code=2)
-    assert "refuses the key in HOSTED_KEY" in said and "sk-wrong-1" not in said
-
-
 @pytest.mark.parametrize("key", ["policy.engine", "completers"])
 def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(tmp_path: Path, key: str) -> None:
     with HostedServer(answered) as server:

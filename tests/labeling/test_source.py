@@ -165,13 +165,3 @@ def test_samples_of_the_policy_are_kept_for_when_it_rolls_out(tmp_path: Path, so
     label(tmp_path, "other", f"completers=[{OTHER}]")
     later = label(tmp_path, "later", f"solutions.run={tmp_path / 'other'}")
     assert later == label(tmp_path, "alone", source)
-
-
-def test_the_command_names_its_source(tmp_path: Path, source: str) -> None:
-    empty = tmp_path / "empty.yaml"
-    empty.write_text("policy: {engine: scripted}\n")
-    where = ["--solutions", str(tmp_path / "source"), f"out={tmp_path / 'by-command'}"]
-    more = ["estimator={kind: fixed, rollouts: 4}", "ray.address=none", BOTH]
-    done = CliRunner().invoke(main, ["label", str(empty), *where, *more])
-    assert done.exit_code == 0, done.output
-    assert "9 problems, 27 solutions" in done.output

@@ -13,10 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
-from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.encode import EncodedSolution, Example, PackedExamples
 from mclabel.prm.job import TrainReport
 from mclabel.prm.model.heads import prepare_step_token
@@ -26,13 +23,9 @@ from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.items import Item, balance, collate, cut, longest_first, num_pieces
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
+from tests.prm.test_train import train
 from tests.support.labelled import arith_rows, write_run
 from tests.support.process_group import train_in_group
-
-
-def train(out: Path, *overrides: str) -> TrainReport:
-    config = load_config(TrainConfig, None, [f"out={out}", *overrides])
-    return jobs.train(config, lambda step, total, loss: None)
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
@@ -140,12 +133,25 @@ def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_
     assert changed and all("proj" in name for name in changed)
 
 
-def test_a_missing_peft_is_named_before_anything_is_written(
-    base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "key", "fault"),
+    [
+        ("peft", "lora_rank=4", r"lora_rank=4: peft: not installed.*'\.\[lora\]'"),
+        ("mlflow", "report_to=mlflow", r"report_to=mlflow: .+ lacks mlflow\. .+ pip install"),
+    ],
+)
+def test_a_missing_package_is_named_before_anything_is_written(
+    base: str,
+    labels: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    key: str,
+    fault: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)  # as if it were not installed
-    with pytest.raises(ConfigError, match=r"lora_rank=4: peft: not installed.*'\.\[lora\]'"):
-        train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "lora_rank=4")
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    with pytest.raises(ConfigError, match=fault):
+        train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", key)
     assert not (tmp_path / "prm").exists()
 
 
@@ -180,15 +186,6 @@ def test_tensorboard_is_written(base: str, labels: str, tmp_path: Path) -> None:
         "report_to=tensorboard",
     )  # fmt: skip
     assert list((tmp_path / "prm" / "tensorboard").glob("events*"))
-
-
-def test_a_tracker_that_is_not_installed_is_named_before_training(
-    base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(ConfigError, match=r"report_to=mlflow: .+ lacks mlflow\. .+ pip install"):
-        train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "report_to=mlflow")
-    assert not (tmp_path / "prm").exists()
 
 
 def test_a_run_goes_on_with_the_blocks_it_began_with(

@@ -137,7 +137,7 @@ def test_the_terminal_names_opinions_and_reasons() -> None:
     assert "same_location: not kept  rollouts" in printed(combined(wrong(), kept=False))
 
 
-def test_hostile_reasons_and_names_are_text_everywhere(tmp_path: Path) -> None:
+def test_hostile_reasons_and_names_are_text_in_the_terminal() -> None:
     flag = replace(START, reason=HOSTILE)
     row = combined(wrong(), flag, source="[bold]<b>judge\x07\nsame_location: kept")
     shown = printed(row)
@@ -145,11 +145,6 @@ def test_hostile_reasons_and_names_are_text_everywhere(tmp_path: Path) -> None:
     assert "<script>window.executed=1</script> [red]x[/red] \\x1b[31m forged: line" in shown
     assert "[bold]<b>judge\\x07 same_location" in shown
     assert sum(line.startswith(("same_location", "forged")) for line in shown.splitlines()) == 1
-    page = report_page([write_run(tmp_path / "run", [row], None)], str(tmp_path / "report.html"))
-    markup = page.read_text(encoding="utf-8")
-    assert "<script>window" not in markup and "<b>judge" not in markup
-    assert not {"\x1b", "\x07", "\u202e"} & set(markup)
-    assert "&lt;script&gt;window.executed=1&lt;/script&gt; [red]x[/red] \\u001b[31m" in markup
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,9 +26,6 @@ from tests.support.shown import (
     hostile_run,
     plain_run,
     report_page,
-    rollouts_of,
-    solution,
-    write_run,
 )
 from tests.support.viewer_process import ViewerProcess
 
@@ -84,25 +80,6 @@ def test_plots_need_no_scripts_and_are_printed_on_light_paper(tmp_path: Path) ->
         assert browser.execute_script(INKS) == ["rgb(29, 31, 35)"]
         shown = browser.find_elements("css selector", ".plot svg")
         assert [plot.is_displayed() for plot in shown] == [True] * 4
-
-
-def test_what_a_checker_of_somebody_s_own_said_is_shown_as_text(tmp_path: Path) -> None:
-    row = solution(1, ["We add.\n", "That makes 5."], [4, 4])
-    said = ["<img src=x onerror=window.executed=1>", "too_short", "equal", None]
-    rollouts = [
-        replace(one, prediction=None, reason=reason)
-        for one, reason in zip(rollouts_of(row), said, strict=True)
-    ]
-    run = write_run(tmp_path / "run", [row], rollouts)
-    with ViewerProcess(run) as process, chromium() as browser:
-        process.wait_for(1)
-        browser.get(f"{process.address}&id=solution-1&step=0")
-        until(lambda: len(texts(browser, ".rollout-list li")) == 4, "rollouts")
-        heads = [head.rpartition("tokens")[2] for head in texts(browser, ".rollout-head")]
-        assert heads == [f" · {said[0]}", " · too short", " · equals the gold", ""]
-        (cell,) = browser.find_elements("css selector", ".rollouts tbody td:last-child")
-        assert cell.text == said[0]
-        assert browser.execute_script("return window.executed") is None
 
 
 def test_a_step_opens_its_rollouts_and_says_why(page: WebDriver) -> None:
@@ -192,22 +169,6 @@ def test_broken_latex_stays_text_and_long_lines_are_cut(tmp_path: Path) -> None:
         assert "20,000 of 1,000,001 characters shown." in texts(browser, ".steps .rest")[0]
         click(browser, ".steps .rest button")
         until(lambda: "40,000 of" in texts(browser, ".steps .rest")[0], "more of it")
-
-
-def test_what_an_untrusted_command_would_show_is_read_as_text(tmp_path: Path) -> None:
-    names = list(HOSTILE)
-    with ViewerProcess(hostile_run(tmp_path / "run")) as process, chromium() as browser:
-        process.wait_for(len(HOSTILE))
-        browser.get(f"{process.address}&id=solution-{names.index('LaTeX address')}")
-        until(lambda: len(texts(browser, ".steps .katex-html")) == 4, "formulas of both steps")
-        shown = ["".join(text.split()) for text in texts(browser, ".steps .katex-html")]
-        assert shown == ["a+x2", "y=1"] * 2
-        browser.get(f"{process.address}&id=solution-{names.index('LaTeX link')}")
-        until(lambda: texts(browser, ".steps .katex-html") == ["x"] * 2, "the text of a link")
-        until(lambda: texts(browser, ".steps .math.broken"), "an address as it was written")
-        assert r"$\url{javascript:window.executed=8}$" in texts(browser, ".steps .math.broken")
-        assert browser.find_elements("css selector", ".steps .prose a, .steps .big") == []
-        assert browser.execute_script("return window.executed") is None
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -23,7 +23,7 @@ from tests.support.browser import (
     until,
     violations,
 )
-from tests.support.shown import HOSTILE, hostile_run, long_run, plain_run, twin_run
+from tests.support.shown import long_run, plain_run, twin_run
 from tests.support.viewer_process import ViewerProcess
 
 pytestmark = pytest.mark.browser
@@ -118,14 +118,14 @@ def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
 ) -> None:
     opened(page, viewer, "id=solution-1")
     press(page, "e")
-    press(page, "looks <b>wrong</b>; f and x are no keys here")
+    press(page, "looks <img src=x onerror=alert()>; f and x are no keys here")
     press(page, Keys.ESCAPE)
     until(lambda: texts(page, "#saved") == ["kept by this browser"], "the note is kept")
     press(page, "f")
     until(lambda: texts(page, "#list .mine .chip") == ["⚑ flagged, note"], "the list says so")
     page.refresh()
     until(lambda: pressed(page, "#flag") if texts(page, "#flag") else False, "kept")
-    assert value(page, "#note").startswith("looks <b>wrong</b>")
+    assert value(page, "#note").startswith("looks <img")
     opened(page, viewer, "run=1&id=solution-1")  # the same id in another run
     assert value(page, "#note") == "" and not pressed(page, "#flag")
     press(page, "x")
@@ -206,29 +206,6 @@ def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) 
     until(lambda: len(texts(page, ".side")) == 2, "both, by the choice")
     press(page, Keys.ESCAPE)
     until(lambda: "with=" not in page.current_url and "id=solution-0" in page.current_url, "closed")
-
-
-def test_tools_show_what_a_model_wrote_as_text_alone(tmp_path: Path) -> None:
-    with ViewerProcess(hostile_run(tmp_path / "run")) as process, chromium() as browser:
-        process.wait_for(len(HOSTILE))
-        count_violations(browser)
-        browser.get(process.address)
-        until(lambda: texts(browser, ".charts section"), "the charts")
-        [identity] = process.get("state")["identities"]
-        text = "".join(HOSTILE.values())[:1500]
-        note = {"run": identity, "solution_id": "solution-0", "flag": True, "note": text}
-        press(browser, "x")
-        lines = [{**note, "problem_id": text[:300], "at": "2999-01-01T00:00:00Z"}]
-        import_notes(browser, tmp_path / "notes.jsonl", lines)
-        result(browser, "1 note taken over.")
-        assert texts(browser, "#noted-list li span")[0].strip() == text[:120].strip()
-        click(browser, "#noted-list button")
-        until(lambda: texts(browser, ".steps li"), "the solution")
-        assert value(browser, "#note") == text.replace("\r", "\n")
-        browser.get(f"{process.origin}/?id=solution-0&with=solution-1")
-        until(lambda: len(texts(browser, ".side")) == 2, "both")
-        assert browser.execute_script("return window.executed") is None
-        assert violations(browser) == [] and complaints(browser) == []
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

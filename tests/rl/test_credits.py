@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import fsum, inf, nan
 from typing import Any
 
@@ -33,90 +32,72 @@ def one(num_steps: int, reward: float, **more: Any) -> StepEvidence:
     return StepEvidence(num_steps=num_steps, reward=reward, **more)
 
 
-def test_outcome() -> None:
-    group = [one(3, 1), one(2, 0), one(0, 0), one(1, 1)]
-    assert assigned(group, "outcome") == [[(3, 0.5)], [(2, -0.5)], [], [(1, 0.5)]]
-    third = 2 / 3
-    by_others = [[(3, third)], [(2, -third)], [], [(1, third)]]
-    assert assigned(group, "outcome", leave_one_out=True) == by_others
-    for leave_one_out in (False, True):
-        assert assigned([one(2, 1)], "outcome", leave_one_out=leave_one_out) == [[(2, 0)]]
+OUTCOMES = [one(3, 1), one(2, 0), one(0, 0), one(1, 1)]
+THIRD = 2 / 3
+ERRORS = [one(3, 1, first_error=1), one(4, 0, first_error=2), one(2, 0), one(1, 0)]
+VALUES = [
+    one(3, 1, values=(0.25, 0.5, 0.5, 1)),
+    one(4, 0, values=(0.25, None, 0.75, None, 0)),
+    one(0, 0, values=(0.25,)),
+]
+ROOTLESS = [
+    one(2, 1, values=(None, 0.75, 1)), one(1, 1, values=(None, 1)), one(1, 0, values=(None, 0))
+]  # fmt: skip
+PROGRESS = [one(2, 1, values=(0.5, 0.75, 1)), one(2, 0, values=(None, 0.5, 0))]
+LEAST = [one(3, 1, scores=(0.5, 0.75, 0.625)), one(2, 0, scores=(1, 0.25)), one(0, 0, scores=())]
+"""Of least scores .5, .25 and 0, and outcomes of 2/3 and -1/3."""
+ABOVE, BELOW = 2 / 3 - 0.125, -1 / 3 - 0.25
+DELTA = [one(3, 1, scores=(0.75, 0.5, 1)), one(1, 0, scores=(0.25,))]
+CENTRED = [
+    one(2, 1, scores=(0.5, 1)), one(1, 1, scores=(0.25,)), one(2, 0, scores=(1, 0)),
+    one(0, 0, scores=()),
+]  # fmt: skip
+SUM = [one(3, 1, scores=(0.5, 0.75, 0.25)), one(1, 0, scores=(0.5,)), one(0, 0, scores=())]
+OTHERS, HALF = {"leave_one_out": True}, {"process_weight": 0.5}
+BY_HAND: list[tuple[str, dict[str, Any], list[StepEvidence], list[list[tuple[int, float]]]]] = [
+    ("outcome", {}, OUTCOMES, [[(3, 0.5)], [(2, -0.5)], [], [(1, 0.5)]]),
+    ("outcome", OTHERS, OUTCOMES, [[(3, THIRD)], [(2, -THIRD)], [], [(1, THIRD)]]),
+    ("outcome", {}, [one(2, 1)], [[(2, 0)]]),
+    ("outcome", OTHERS, [one(2, 1)], [[(2, 0)]]),
+    ("first_error", {}, ERRORS, [[(3, 0.75)], [(2, 0), (4, -0.25)], [(2, -0.25)], [(1, -0.25)]]),
+    ("first_error", {}, [one(2, 0, first_error=0), one(2, 1)], [[(2, -0.5)], [(2, 0.5)]]),
+    ("mc", {}, VALUES, [[(1, 0.25), (2, 0), (3, 0.5)], [(2, 0.5), (4, -0.75)], []]),
+    ("mc", {}, ROOTLESS, [[(1, 0.25), (2, 0.25)], [(1, 0.5)], [(1, -1)]]),
+    ("mc", {}, ROOTLESS[:1], [[(1, 0), (2, 0.25)]]),
+    ("prm_progress", {"alpha": 2}, PROGRESS, [[(1, 1), (2, 1)], [(1, -0.5), (2, -1.5)]]),
+    ("prm_min", {}, LEAST, [
+        [(1, 0.5 + ABOVE), (2, 0.625 + ABOVE), (3, 0.625 + ABOVE)],
+        [(1, 0.25 + BELOW), (2, 0.25 + BELOW)], [],
+    ]),
+    ("prm_min", {"process_weight": 2}, LEAST[:2], [
+        [(1, 1), (2, 1.25), (3, 1.25)], [(1, -1), (2, -1)],
+    ]),
+    ("prm_min", {}, LEAST[:1], [[(1, 0), (2, 0), (3, 0)]]),
+    ("prm_delta", {}, DELTA, [[(1, 0.75), (2, 0.25), (3, 1)], [(1, -0.75)]]),
+    ("prm_delta", {"process_weight": 4}, DELTA, [[(1, 1.5), (2, -0.5), (3, 2.5)], [(1, -1.5)]]),
+    ("prm_centred", HALF, CENTRED, [
+        [(1, 0.5), (2, 0.75)], [(1, 0.375)], [(1, -0.25), (2, -0.75)], [],
+    ]),
+    ("prm_sum", {}, SUM, [
+        [(1, 1.5 - THIRD), (2, 1 - THIRD), (3, 0.25 - THIRD)], [(1, 0.5 - THIRD)], [],
+    ]),
+]  # fmt: skip
+"""A credit, its settings, and a group, with the ends and credits of each solution's segments."""
 
 
-def test_first_error() -> None:
-    group = [one(3, 1, first_error=1), one(4, 0, first_error=2), one(2, 0), one(1, 0)]
-    share = 0.25
-    everywhere = [[(2, -share)], [(1, -share)]]
-    assert assigned(group, "first_error") == [[(3, 0.75)], [(2, 0), (4, -share)], *everywhere]
-    begins_wrong = [one(2, 0, first_error=0), one(2, 1)]
-    assert assigned(begins_wrong, "first_error") == [[(2, -0.5)], [(2, 0.5)]]
+@pytest.mark.parametrize(("kind", "keys", "group", "expected"), BY_HAND)
+def test_credits_by_hand(
+    kind: str,
+    keys: dict[str, Any],
+    group: list[StepEvidence],
+    expected: list[list[tuple[int, float]]],
+) -> None:
+    assert assigned(group, kind, **keys) == expected
 
 
-def test_mc() -> None:
-    group = [
-        one(3, 1, values=(0.25, 0.5, 0.5, 1)),
-        one(4, 0, values=(0.25, None, 0.75, None, 0)),
-        one(0, 0, values=(0.25,)),
-    ]
-    assert assigned(group, "mc") == [
-        [(1, 0.25), (2, 0), (3, 0.5)],
-        [(2, 0.5), (4, -0.75)],
-        [],
-    ]
-    rootless = [one(2, 1, values=(None, 0.75, 1)), one(1, 1, values=(None, 1)), one(1, 0)]
-    rootless[2] = replace(rootless[2], values=(None, 0))
-    assert assigned(rootless, "mc") == [[(1, 0.25), (2, 0.25)], [(1, 0.5)], [(1, -1)]]
-    assert assigned(rootless[:1], "mc") == [[(1, 0), (2, 0.25)]]
-
-
-def test_prm_progress() -> None:
-    group = [one(2, 1, values=(0.5, 0.75, 1)), one(2, 0, values=(None, 0.5, 0))]
-    assert assigned(group, "prm_progress", alpha=2) == [[(1, 1), (2, 1)], [(1, -0.5), (2, -1.5)]]
-
-
-def test_prm_min() -> None:
-    group = [one(3, 1, scores=(0.5, 0.75, 0.625)), one(2, 0, scores=(1, 0.25)), one(0, 0)]
-    group[2] = replace(group[2], scores=())
-    # least scores .5, .25 and 0; outcomes 2/3, -1/3
-    first, second = 2 / 3 - 0.125, -1 / 3 - 0.25
-    expected = [[(1, 0.5 + first), (2, 0.625 + first), (3, 0.625 + first)]]
-    expected += [[(1, 0.25 + second), (2, 0.25 + second)], []]
-    assert assigned(group, "prm_min") == expected
-    weighted = assigned(group[:2], "prm_min", process_weight=2)
-    assert weighted == [[(1, 1), (2, 1.25), (3, 1.25)], [(1, -1), (2, -1)]]
-    assert assigned(group[:1], "prm_min") == [[(1, 0), (2, 0), (3, 0)]]
-
-
-def test_prm_delta() -> None:
-    group = [one(3, 1, scores=(0.75, 0.5, 1)), one(1, 0, scores=(0.25,))]
-    assert assigned(group, "prm_delta") == [[(1, 0.75), (2, 0.25), (3, 1)], [(1, -0.75)]]
-    weighted = assigned(group, "prm_delta", process_weight=4)
-    assert weighted == [[(1, 1.5), (2, -0.5), (3, 2.5)], [(1, -1.5)]]
-
-
-def test_prm_centred() -> None:
-    group = [
-        one(2, 1, scores=(0.5, 1)),
-        one(1, 1, scores=(0.25,)),
-        one(2, 0, scores=(1, 0)),
-        one(0, 0, scores=()),
-    ]
-    expected = [[(1, 0.5), (2, 0.75)], [(1, 0.375)], [(1, -0.25), (2, -0.75)], []]
-    assert assigned(group, "prm_centred", process_weight=0.5) == expected
+def test_a_centred_prm_never_overturns_an_outcome() -> None:
     with pytest.raises(ValidationError, match=r"less than or equal to 0\.5"):
-        _settings_class("prm_centred")(process_weight=0.6)
-
-
-def _settings_class(kind: str) -> Any:
-    return type(settings(kind))
-
-
-def test_prm_sum() -> None:
-    group = [one(3, 1, scores=(0.5, 0.75, 0.25)), one(1, 0, scores=(0.5,)), one(0, 0, scores=())]
-    found = assigned(group, "prm_sum")
-    middle = 2 / 3
-    assert found[0] == [(1, 1.5 - middle), (2, 1 - middle), (3, 0.25 - middle)]
-    assert found[1:] == [[(1, 0.5 - middle)], []]
+        type(settings("prm_centred"))(process_weight=0.6)
 
 
 share = st.floats(0, 1)
@@ -202,13 +183,19 @@ def test_what_cannot_be_known_is_refused(wrong: StepEvidence, message: str) -> N
         assign([one(1, 1), wrong], "outcome")
 
 
-def test_a_credit_asks_for_what_it_needs() -> None:
-    with pytest.raises(DataError, match="solution 0 of the group: has no values"):
-        assign([one(1, 1)], "mc")
-    with pytest.raises(DataError, match="has no scores, which the credit prm_min needs"):
-        assign([one(1, 1)], "prm_min")
-    with pytest.raises(DataError, match="holds no solution"):
-        assign([], "outcome")
+@pytest.mark.parametrize(
+    ("kind", "group", "message"),
+    [
+        ("mc", [one(1, 1)], "solution 0 of the group: has no values"),
+        ("prm_min", [one(1, 1)], "has no scores, which the credit prm_min needs"),
+        ("outcome", [], "holds no solution"),
+    ],
+)
+def test_a_credit_asks_for_what_it_needs(
+    kind: str, group: list[StepEvidence], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        assign(group, kind)
 
 
 class OwnCredit(Credit):

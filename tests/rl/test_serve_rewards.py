@@ -27,6 +27,7 @@ from mclabel.rl.serve import serve_rewards
 from mclabel.serving.requests import Limits
 from mclabel.serving.run import Place
 from tests.support.in_thread import WAIT_S, InThread, in_thread, until
+from tests.support.ports import free_port
 from tests.support.serving import trained_prm
 
 PROBLEMS = [row.text for _, row in ArithReader(ArithReader.Settings(limit=3)).rows()]
@@ -404,10 +405,7 @@ def test_settings_that_do_not_go_together(keys: dict[str, Any], message: str) ->
 def test_a_client_waits_for_a_server_that_is_not_there_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    client = RewardClient(f"http://127.0.0.1:{port}")
+    client = RewardClient(f"http://127.0.0.1:{free_port()}")
     waits: list[float] = []
     monkeypatch.setattr(client_module, "time", SimpleNamespace(sleep=waits.append))
     with pytest.raises(RewardError, match="cannot be reached"):

@@ -16,7 +16,7 @@ from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.budget import Ledger, Limits, Spent, read_spent
+from mclabel.run.budget import Ledger, read_spent
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
@@ -94,14 +94,6 @@ def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> N
     shutil.rmtree(out / "plan")
     found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
     assert (found["num_blocks"], found["num_blocks_left"]) == (9, None)
-
-
-def test_limits() -> None:
-    limits = Limits(max_tokens=100, max_hours=2.5)
-    assert limits.reached(Spent(num_tokens=99, hours=2.4)) is None
-    assert limits.reached(Spent(num_tokens=100)) == "budget.max_tokens=100"
-    assert limits.reached(Spent(hours=2.5)) == "budget.max_hours=2.5"
-    assert Limits().reached(Spent(num_tokens=10**12, hours=1e6)) is None
 
 
 def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
 from tests.support.forked import Forked
 from tests.support.job_processes import last_state
+from tests.support.ports import free_port
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 pytestmark = pytest.mark.ray
@@ -271,9 +272,3 @@ def wait_for_port(port: int, timeout_s: float = 90) -> None:
                 return
         time.sleep(0.5)
     raise TimeoutError(f"nothing listens on port {port} after {timeout_s} s")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

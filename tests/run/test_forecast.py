@@ -16,12 +16,10 @@ from mclabel.core.config.load import load_config
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.budget import read_spent
 from mclabel.run.forecast import CostModel, Interval, Size, pilot_blocks, predict
-from mclabel.run.progress_log import Meter
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import committed_blocks, label_tables
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
-from tests.support.job_states import STATE
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 
@@ -95,14 +93,6 @@ def test_intervals() -> None:
     same = predict([(sized(5, 5), 50)] * 5, sized(5, 5, 5, 5))
     assert (same.low, same.expected, same.high) == pytest.approx((100, 100, 100))
     assert same.times(2, plus=1).expected == pytest.approx(201)
-
-
-def test_the_eta_is_that_of_the_tokens_that_are_left() -> None:
-    meter = Meter()
-    meter.update(STATE, 0.0)
-    state = replace(STATE, num_items_done=90, num_tokens=5000, num_tokens_left=20000.0)
-    assert meter.update(state, 10.0).eta_s == pytest.approx(40)
-    assert meter.update(replace(state, num_tokens_left=None), 10.0).eta_s is None
 
 
 def overrides(folder: Path, *more: str) -> list[str]:

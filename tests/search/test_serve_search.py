@@ -25,6 +25,7 @@ from mclabel.search.serve import serve_search
 from mclabel.serving.requests import Limits
 from mclabel.serving.run import Place
 from tests.support.in_thread import WAIT_S, InThread, in_thread, until
+from tests.support.ports import free_port
 
 POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
 SEARCH = {"kind": "beam", "n": 4, "width": 2}
@@ -344,11 +345,7 @@ def test_the_file_of_a_job_is_served_as_it_stands() -> None:
 @contextmanager
 def command(*keys: str) -> Iterator[tuple[subprocess.Popen[str], Running]]:
     """`mclabel serve-search` as a process of its own."""
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     arguments = ["configs/search/arith-beam.yaml", "scorer=constant", *keys, "--port", str(port)]
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "mclabel", "serve-search", *arguments],

@@ -145,6 +145,12 @@ def views_of_viewer(browser: WebDriver, folder: Path) -> Iterator[str]:
                 kept = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
                 assert texts(browser, ".steps .prose")[0].startswith(kept[:19_000]), name
             yield name
+        browser.get(process.address)
+        until(lambda: texts(browser, ".charts section"), "the charts")
+        yield "charts"
+        browser.get(f"{process.origin}/?id=solution-0&with=solution-1")
+        until(lambda: len(texts(browser, ".side")) == 2, "both")
+        yield "side by side"
         browser.execute_script(INJECT)  # the counter counts, and the fence holds
         assert until(lambda: violations(browser), "the fence")
         assert browser.execute_script("return window.executed") is None
@@ -182,5 +188,7 @@ def test_nothing_that_a_model_wrote_is_executed(
         for name in views(browser, tmp_path):
             assert browser.execute_script("return window.executed") is None, name
             assert violations(browser) == [], name
-            foreign = "img, iframe, main style, #solution style, a[href^=javascript]"
+            foreign = (
+                "img, iframe, main style, #solution style, a[href^=javascript], .prose a, .big"
+            )
             assert browser.find_elements("css selector", foreign) == [], name

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from tests.support.in_thread import until
 from tests.support.labelled import arith_rows, write_run
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ def test_a_server_that_hangs_is_ended_by_a_signal(
         write_run(tmp_path / "run", arith_rows(1, per_problem=1))
     package = str(Path(__file__).parents[2])
     process = subprocess.Popen(
-        [sys.executable, "-u", "spins.py", *arguments, "--port", str(_free_port())],
+        [sys.executable, "-u", "spins.py", *arguments, "--port", str(free_port())],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -119,8 +119,3 @@ def test_a_server_that_hangs_is_ended_by_a_signal(
     finally:
         process.kill()
         process.communicate()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])

@@ -22,6 +22,7 @@ from tests.benchmarks.simulation.profiles import PROFILES, resampled_cases, simu
 from tests.benchmarks.simulation.replay import read_pool, replay
 from tests.support.estimating import make
 from tests.support.paraphrase import paraphrase
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -59,27 +60,10 @@ def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
 
 
 def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
-    problems = tmp_path / "problems.jsonl"
-    problems.write_text(
-        "\n".join(
-            json.dumps({"id": f"p{i}", "problem": f"Problem {i} [answer {i}]", "answer": str(i)})
-            for i in range(6)
-        )
-    )
-    config = load_config(
-        LabelConfig,
-        None,
-        [
-            f"out={tmp_path / 'run'}",
-            f"problems.source={problems}",
-            "policy.engine=scripted",
-            "policy.max_tokens=1000",
-            "estimator.kind=fixed",
-            "estimator.rollouts=3",
-            "estimator.root_rollouts=3",
-            "ray.address=none",
-        ],
-    )
+    more = ["ray.address=none", "policy.max_tokens=1000"]
+    more += ["estimator.kind=fixed", "estimator.rollouts=3", "estimator.root_rollouts=3"]
+    changes = scripted_overrides(write_problems(tmp_path, 6), tmp_path / "run", *more)
+    config = load_config(LabelConfig, None, changes)
     jobs.label(config, lambda state: None)
     store = Store(str(tmp_path / "run"))
     labels = {(r.problem.id, r.solution.sample_index): r for r in read_labels(store)}
@@ -100,7 +84,7 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
 def test_the_tool_prints_figures_of_the_estimators_and_settings_that_it_is_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["tests.estimators.test_own:Thinned", "stride=3", "fixed"]
+    words = ["first_error", "rollouts=3", "fixed"]
     monkeypatch.setattr("sys.argv", ["simulate", *words, "--problems=2", "--profile=hopeless"])
     simulate.main()
     [(profile, figures)] = json.loads(capsys.readouterr().out.splitlines()[-1]).items()

@@ -24,7 +24,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from tests.support.attacks import alphabet_of
-from tests.support.regex_steps import CHARACTERS, REPEATS, fits
+from tests.support.regex_nodes import CHARACTERS, REPEATS, fits
 
 MAX_COPIES = 10
 """Of what is repeated by count."""

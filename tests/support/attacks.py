@@ -10,7 +10,7 @@ from re import _constants as names  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from tests.support.regex_steps import CHARACTERS, REPEATS, fits, nodes
+from tests.support.regex_nodes import CHARACTERS, REPEATS, fits, nodes
 
 _PLAIN = "a1 x.!\n\x00AZé"
 

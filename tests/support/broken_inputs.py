@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -289,3 +290,12 @@ def bad_outputs(folder: Path) -> dict[str, str]:
         "long-name": "x" * 5000,
         "no-url": "nowhere://x/y",
     }
+
+
+def verbs(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every verb, with its name."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from verbs(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command

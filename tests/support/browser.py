@@ -1,4 +1,4 @@
-"""A headless Chromium, for tests and screenshots."""
+"""A headless Chromium, for tests."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.prm.config import TrainConfig
 from tests.support.labelled import arith_rows, write_run
+from tests.support.ports import free_port
 
 START_S = 300.0
 CPU = {
@@ -59,9 +59,7 @@ def served_policy(folder: str, log: Path, *, key: str | None = None) -> Iterator
 
 @contextmanager
 def _running(command: list[str], log: Path, **environment: str) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with log.open("wb") as file:
         server = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"],

@@ -276,11 +276,7 @@ def test_ungraded_outcomes_are_none() -> None:
 def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_WAIT_S", 0.001)
     batch: dict[str, Any] = {"prompts": ["2?"], "completions": ["2"], "completion_ids": [[5]]}
-    with pytest.raises(RewardError, match=r"127\.0\.0\.1:9"):
-        ProcessReward("http://127.0.0.1:9")(**batch, answer=["2"])
     with RewardServer(lambda item: StepRewards(float("nan"))) as server:
-        with pytest.raises(RewardError, match="not finite"):
-            ProcessReward(server.url)(**batch, answer=["2"])
         with pytest.raises(RewardError, match=r"no column 'answer', it has \['gold'\]"):
             ProcessReward(server.url)(**batch, gold=["2"])
         wrong = {**batch, "completion_ids": [[10**12]]}
