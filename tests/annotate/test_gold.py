@@ -196,6 +196,9 @@ def test_screening_over_the_page(tmp_path: Path) -> None:
             assert page.ask("GET", path_)[0] == 403
             status, _, body = page.ask("GET", path_, cookie=page.cookie("ana"))
             assert status == 403 and "overseer alone" in body
+            answered = page.ask("GET", path_, cookie=page.cookie("overseer"), host="evil.example")
+            assert answered[0] == 421
+            assert page.ask("POST", path_, {}, cookie=page.cookie("overseer"))[0] == 405
         mine = page.opinion("overseer", "solution-1", ["good", "bad", None])
         assert page.post(mine, "ana")[0] == 403
         assert page.post({**mine, "person": "ana"}, "overseer")[0] == 403

@@ -20,6 +20,7 @@ from transformers import AutoTokenizer
 
 from mclabel.domains.arith import bundled_model
 from mclabel.rl.adapters.skyrl import StepRewardGenerator
+from mclabel.rl.client import RewardError
 from tests.support.reward_server import RewardServer
 
 TEXTS = ("2 + 3 = 5\n", "2 + 3 = 6\nso 6\n", "\n")
@@ -121,7 +122,10 @@ def test_the_environment_gives_one_number(tokenizer: Any, monkeypatch: pytest.Mo
     assert (step["reward"], step["done"], env.get_metrics()) == (0.0, True, {"refused": 1.0})
 
 
-def test_what_is_wrong_is_said(tokenizer: Any) -> None:
+def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MCLABEL_REWARDS_URL", raising=False)
+    with pytest.raises(RewardError, match="MCLABEL_REWARDS_URL is not set"):
+        generated(tokenizer, "train", True)
     with pytest.raises(ValueError, match="credit='sum'"):
         generated(tokenizer, "train", True, credit="sum")
     with pytest.raises(ValueError, match=r"generator\.max_turns=3"):
