@@ -11,8 +11,8 @@ from mclabel.core.stats.values import (
     estimate_fixed,
     estimate_stopped,
     first_error,
-    hard_label,
     num_trials,
+    recovers,
     root_value,
     value,
 )
@@ -55,12 +55,24 @@ def test_clopper_pearson_refuses_impossible_counts() -> None:
         clopper_pearson(0, 0)
 
 
-def test_hard_label_rules() -> None:
-    assert hard_label(0.0) is False
-    assert hard_label(1 / 16) is True
-    assert hard_label(None) is None
-    assert hard_label(0.1, threshold=0.25, root_value=0.5) is False
-    assert hard_label(0.1, threshold=0.25, root_value=0.2) is True
+@pytest.mark.parametrize(
+    ("right", "wrong", "chance", "expected"),
+    [
+        (0, 0, 0.0, None),
+        (0, 16, 0.0, False),
+        (1, 15, 0.0, True),
+        (4, 0, 0.5, None),  # four right guesses have a chance of 1/16
+        (0, 16, 0.5, False),
+        (11, 5, 0.5, False),  # at least as many by guessing: .105
+        (12, 4, 0.5, True),  # .038
+        (1, 15, 0.01, False),  # .149
+        (2, 14, 0.01, True),  # .011
+    ],
+)
+def test_a_policy_recovers_where_more_is_right_than_by_guessing(
+    right: int, wrong: int, chance: float, expected: bool | None
+) -> None:
+    assert recovers(Counts(num_right=right, num_wrong=wrong), chance=chance) is expected
 
 
 def test_a_first_error_is_none_where_an_earlier_step_has_no_verdict() -> None:

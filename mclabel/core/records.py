@@ -71,6 +71,10 @@ class Outcome(StrEnum):
     TRUNCATED = "truncated"
 
 
+CHANCE = "mclabel.chance"
+"""Key of a problem's metadata that holds `Problem.chance`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """A question whose final answer is known."""
@@ -84,6 +88,12 @@ class Problem:
     """Carried to the label shards untouched (level, subject, a problem's hidden truth)."""
     answer_is_json: bool = False
     """Whether the source holds an object or a list as the gold: `answer` is its JSON text."""
+
+    @property
+    def chance(self) -> float | None:
+        """Chance that a guess is right, in [0, 1), where the source's settings give it."""
+        given = self.meta.get(CHANCE)
+        return None if given is None else float(given)
 
     @property
     def gold(self) -> Any:

@@ -7,7 +7,7 @@ has merged, and `rollouts/*.parquet` has what attempts left that were killed.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -39,9 +39,12 @@ def load_labels(
         ConfigError: `run` is no name of a place.
         ShardError: no run, a damaged shard, or a finished run that has lost one.
     """
-    place = place_of(run, "run")
-    tables = (table for _, table in label_tables(Store(place)))
-    return _mapped(tables, LABELS_SCHEMA, cache_dir)
+    return _mapped(
+        run,
+        lambda store: (table for _, table in label_tables(store)),
+        LABELS_SCHEMA,
+        cache_dir,
+    )
 
 
 def load_rollouts(
@@ -51,7 +54,7 @@ def load_rollouts(
 
     Of a run that has kept none (`keep_rollouts=false`) there are no rows.
     """
-    return _mapped(rollout_tables(Store(place_of(run, "run"))), ROLLOUTS_SCHEMA, cache_dir)
+    return _mapped(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
@@ -63,12 +66,17 @@ _BATCH_ROWS = 1000
 
 
 def _mapped(
-    tables: Iterable[pa.Table], schema: pa.Schema, cache_dir: str | PathLike[str] | None
+    run: str | PathLike[str],
+    read: Callable[[Store], Iterable[pa.Table]],
+    schema: pa.Schema,
+    cache_dir: str | PathLike[str] | None,
 ) -> datasets.Dataset:
+    place = place_of(run, "run")
     schema = datasets.Features.from_arrow_schema(schema).arrow_schema  # which need not be cast
     folder = Path(datasets.config.HF_DATASETS_CACHE)
     if cache_dir is not None:
         folder = Path(place_of(cache_dir, "cache_dir"))
+    tables = read(Store(place))
     folder.mkdir(parents=True, exist_ok=True)
     handle = tempfile.NamedTemporaryFile(  # noqa: SIM115
         dir=_folder(str(folder)).name, suffix=".arrow", delete=False

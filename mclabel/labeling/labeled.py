@@ -194,7 +194,7 @@ def unrolled_solutions(
     )
     settings = OutcomeEstimator.Settings()
     paths = ProblemPaths(
-        paths=table.paths, answer_class=answer_class(problem.answer), completers=completers
+        paths=table.paths, answer_class=answer_class(problem), completers=completers
     )
     estimator = begin_estimator(settings, paths, knowledge=None, min_gain_per_token=None)
     judgements = estimator.judge([[Counts() for _ in table.prefixes]])

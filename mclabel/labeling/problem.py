@@ -347,7 +347,7 @@ async def _estimate(
         )
         paths = ProblemPaths(
             paths=table.paths,
-            answer_class=answer_class(problem.answer),
+            answer_class=answer_class(problem),
             completers=completers,
         )
         estimator = begin_estimator(

@@ -183,7 +183,7 @@ def _judge(
     completers = completers_of(first)
     paths = ProblemPaths(
         paths=table.paths,
-        answer_class=answer_class(problem.answer),
+        answer_class=answer_class(problem),
         completers=completers,
     )
     estimator = begin(

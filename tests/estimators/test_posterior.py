@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import betaln
 
-from mclabel.core.records import AUTHOR, Counts, Outcome
+from mclabel.core.records import AUTHOR, CHANCE, Counts, Outcome, Problem
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath, answer_class
+from mclabel.labeling.estimators.paths import chance_of
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator, PriorLearner
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable, stack_evidence
@@ -22,6 +25,7 @@ from mclabel.labeling.estimators.posterior.priors import (
     LUCK,
     ClassPriors,
     Priors,
+    starting_priors,
     wide_priors,
 )
 from tests.benchmarks.simulation.measure import measure
@@ -203,11 +207,71 @@ def test_priors_survive_being_written_and_are_known_by_content() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "name"),
-    [("Yes", "boolean"), ("(C)", "choice"), ("7", "digit"), ("17", "number"), ("x+1", "text")],
+    ("answer", "text", "name"),
+    [
+        ("Yes", "Is it so?", "boolean 0.5"),
+        ("(C)", "Which one?", "choice 0.25"),
+        ("C", "Which one? (A) 1 (B) 2 (C) 3 (D) 4 (E) 5", "choice 0.2"),
+        ("B", "Which one?\nA. 1\nB. 2\nC. 3", "choice 0.333"),
+        ("7", "", "digit"),
+        ("17", "", "number"),
+        ("x+1", "", "text"),
+    ],
 )
-def test_answer_classes(answer: str, name: str) -> None:
-    assert answer_class(answer) == name
+def test_answer_classes(answer: str, text: str, name: str) -> None:
+    assert answer_class(Problem(id="p", text=text, answer=answer)) == name
+
+
+def test_a_given_chance_comes_before_the_golds() -> None:
+    given = Problem(id="p", text="", answer="Yes", meta={CHANCE: "0.125"})
+    assert answer_class(given) == "boolean 0.125" and chance_of("boolean 0.125") == 0.125
+    assert answer_class(replace(given, answer="7", meta={CHANCE: "0"})) == "digit"
+    assert chance_of("digit") == 0
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
+def test_priors_with_guesses_are_those_of_the_chain_with_guesses(chance: float) -> None:
+    priors = starting_priors().of("digit")
+    found = starting_priors().of(f"digit {chance}")
+    moves = np.concatenate([found.sound, found.wrong], axis=-1)
+    for rows in (moves, found.unsound, found.root):
+        assert np.allclose(rows.sum(-1), 1, atol=1e-3)
+    assert np.allclose(found.leaf[:2].sum((0, 2)), 1, atol=1e-3)
+    mean = priors.root @ GRID
+    assert np.allclose(found.root @ GRID, mean + (1 - mean) * chance, atol=2e-3)
+    assert (found.leaf[2, :, 1] >= chance - 1e-9).all()
+
+
+def test_beliefs_hold_where_answers_can_be_guessed() -> None:
+    """Half of all wrong answers become right; who knows this is as sure as it is right."""
+    guesses = random.Random(1)
+
+    def guessed(outcome: Outcome) -> Outcome:
+        lucky = outcome is Outcome.WRONG and guesses.random() < 0.5
+        return Outcome.RIGHT if lucky else outcome
+
+    errors = {}
+    for kind in ("number", "number 0.5"):
+        guesses.seed(1)
+        belief, right = [], []
+        for case in simulated_cases("sharp", 60):
+            paths = tuple(replace(one, outcome=guessed(one.outcome)) for one in case.paths)
+
+            def draw(probe: Any, index: int, case: Any = case) -> Any:
+                rollout = case.draw(probe, index)
+                return replace(rollout, outcome=guessed(rollout.outcome))
+
+            case = replace(case, paths=paths, draw=draw, answer_class=kind)
+            estimator = make("posterior", paths, answer_class=kind, rollouts=16)
+            for path, judgement, truth in zip(
+                paths, replay(estimator, case).judgements, case.truth, strict=True
+            ):
+                chances = np.array(judgement.posterior)
+                likeliest = int(chances.argmax())
+                belief.append(chances[likeliest])
+                right.append(likeliest == (path.num_steps if truth is None else truth))
+        errors[kind] = float(np.mean(belief) - np.mean(right))
+    assert errors["number"] > 0.2 and abs(errors["number 0.5"]) < 0.1, errors
 
 
 def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from scipy.special import bdtrc
+
 from mclabel.core.records import Chance, Counts
 from mclabel.core.stats.intervals import Boundary, repeated_interval
 from mclabel.core.stats.intervals import clopper_pearson as clopper_pearson
@@ -105,21 +107,29 @@ def estimate_anytime(
     return StepEstimate(value=None, low=low, high=high, mean=mean)
 
 
-def hard_label(
-    step_value: float | None, *, threshold: float = 0.0, root_value: float | None = None
+def recovers(
+    counts: Counts, *, truncated: TruncatedPolicy = "wrong", chance: float = 0.0
 ) -> bool | None:
-    """Whether the policy still recovers from a step: its value is above the threshold.
+    """Whether the policy still recovers from a step: more rollouts end right than by guessing.
 
     Args:
-        step_value: in [0, 1], or None for no verdict.
-        threshold: in [0, 1). 0 is Math-Shepherd's rule: one right rollout is enough.
-        root_value: if given, the threshold is relative to this value of the bare problem,
-            which asks less of steps in hard problems.
+        counts: of a number of rollouts that was fixed beforehand.
+        truncated: what a rollout cut by its length counts as.
+        chance: that a guess is right, in [0, 1). With 0 one right rollout is enough
+            (Math-Shepherd, arXiv 2312.08935); else a one-sided binomial test at `GUESS_LEVEL`.
+
+    Returns:
+        None without a verdict, and where even right rollouts alone could be guesses.
     """
-    if step_value is None:
+    trials = num_trials(counts, truncated=truncated)
+    if not trials or (chance and chance**trials > GUESS_LEVEL):
         return None
-    scale = 1.0 if root_value is None else root_value
-    return step_value > threshold * scale
+    if not chance or not counts.num_right:
+        return counts.num_right > 0
+    return bool(bdtrc(counts.num_right - 1, trials, chance) <= GUESS_LEVEL)
+
+
+GUESS_LEVEL = 0.05
 
 
 def first_error(labels: Sequence[bool | None]) -> int | None:

@@ -41,6 +41,9 @@ class ReaderSettings(ComponentSettings):
     URL."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
     """Maximum number of problems; null reads all. Generated problems need a number."""
+    chance: float | None = Field(None, ge=0, lt=1)
+    """Chance that a guess is right; null follows from the gold: 1/2 for yes or no, one in the
+    number of options for a letter, else 0."""
 
     @property
     def place(self) -> str:

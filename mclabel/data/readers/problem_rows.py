@@ -10,7 +10,7 @@ from typing import Any
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.core.errors import RejectReason, bounded
 from mclabel.core.plain_files import MAX_ROW
-from mclabel.core.records import Problem
+from mclabel.core.records import CHANCE, Problem
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.code_rows import read_code_row
 from mclabel.data.readers.rows import LONE_SURROGATES, text_of
@@ -60,6 +60,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
     meta = {k: _kept(v) for k, v in row.items() if k not in used and isinstance(v, KEPT)}
     if isinstance(row.get("meta"), Mapping):
         meta |= {str(k): str(v) for k, v in row["meta"].items()}
+    meta.pop(CHANCE, None)  # which settings alone give
     identity = given_id(row)
     try:
         "".join([text, answer, identity or "", *map(str, meta), *meta.values()]).encode()

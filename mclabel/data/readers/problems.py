@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from mclabel.core.errors import DataError, RejectReason, bounded
-from mclabel.core.records import Problem
+from mclabel.core.records import CHANCE, Problem
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
 from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
 from mclabel.data.readers.rows import row_place
@@ -45,6 +46,7 @@ def read_problems(
         source=settings.source,
         columns=columns,
         limit=settings.limit,
+        chance=settings.chance,
         may_repeat=may_repeat,
         strict=strict,
     )
@@ -78,6 +80,7 @@ class ProblemStream:
         source: str,
         columns: Columns = (None, None),
         limit: int | None = None,
+        chance: float | None = None,
         may_repeat: bool = False,
         strict: bool = False,
     ) -> None:
@@ -88,6 +91,7 @@ class ProblemStream:
             source: its name.
             columns: of problem and answer.
             limit: number of distinct problems at most.
+            chance: of a right guess; None where the problems tell it.
             may_repeat: as in `read_problems`.
             strict: whether a row that cannot be used is an error.
 
@@ -96,6 +100,7 @@ class ProblemStream:
         """
         self._rows, self._source, self._strict = rows, source, strict
         self._columns, self._limit, self._may_repeat = columns, limit, may_repeat
+        self._meta = {} if chance is None else {CHANCE: f"{chance:g}"}
         self._repeats: dict[int, Repeat] = {}
         self._count = self.num_rejected = 0
         self._num_chars = self._num_squares = 0
@@ -163,6 +168,8 @@ class ProblemStream:
                 row if isinstance(row, RejectReason | Problem) else problem_in(row, self._columns)
             )
             if isinstance(found, Problem):
+                if self._meta:
+                    found = replace(found, meta={**found.meta, **self._meta})
                 identity: str | None = found.id
             else:
                 identity = given_id(row)

@@ -256,7 +256,7 @@ class RunEvidence:
             completers=[one.name for one in completers],
         )
         numbers = {prefix.id: number for number, prefix in enumerate(table.prefixes)}
-        kind = answer_class(first.problem.answer)
+        kind = answer_class(first.problem)
         paths = ProblemPaths(paths=table.paths, answer_class=kind, completers=completers)
         estimator = PosteriorEstimator(self._settings, paths)
         for rollout in rollouts:

@@ -18,6 +18,7 @@ matter.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from pydantic import Field
 
 from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import at_most
-from mclabel.core.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, hard_label
+from mclabel.core.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, recovers
 from mclabel.labeling.estimators.base import (
     KEPT,
     MAX_ROLLOUTS,
@@ -41,6 +42,7 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
+    chance_of,
     distinct_prefixes,
 )
 
@@ -57,6 +59,7 @@ class FixedEstimator(Estimator):
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""
         self._paths, self._truncated = problem.paths, settings.truncated
+        self._chance = chance_of(problem.answer_class)
         self._pending = [
             prefix for prefix in distinct_prefixes(self._paths) for _ in range(settings.rollouts)
         ] + [ROOT] * settings.root_rollouts
@@ -75,7 +78,10 @@ class FixedEstimator(Estimator):
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         estimates = [estimate_fixed(counts[p], truncated=self._truncated) for p in path.prefixes]
-        hard = [hard_label(estimate.value) for estimate in estimates]
+        hard = [
+            recovers(counts[p], truncated=self._truncated, chance=self._chance)
+            for p in path.prefixes
+        ]
         hard.append(outcome_label(path.outcome))
         sources: list[LabelSource] = ["fixed"] * len(path.prefixes)
         return Judgement(
@@ -128,8 +134,9 @@ class FirstErrorEstimator(Estimator):
         """Begin with a problem; see `Estimator`."""
         self._paths = problem.paths
         self._rollouts, self._truncated = settings.rollouts, settings.truncated
+        self._chance = chance_of(problem.answer_class)
         self._due: dict[int, int] = {}
-        self._recovered: set[int] = set()
+        self._counts: dict[int, Counts] = defaultdict(Counts)
 
     def wanted(self) -> list[int]:
         """All rollouts of each solution's next step, once."""
@@ -139,10 +146,9 @@ class FirstErrorEstimator(Estimator):
         return [prefix for prefix in fresh for _ in range(self._rollouts)]
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Note whether its prefix recovers."""
+        """Count its outcome."""
         self._due[rollout.prefix] -= 1
-        if rollout.outcome is Outcome.RIGHT:
-            self._recovered.add(rollout.prefix)
+        self._counts[rollout.prefix] = self._counts[rollout.prefix].plus(rollout.outcome)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label up to the first error by rollouts, after it by implication."""
@@ -152,13 +158,16 @@ class FirstErrorEstimator(Estimator):
         """The first prefix of a solution that is not known to recover, None if it has an end."""
         if path.outcome is not Outcome.WRONG:
             return None
-        return next((p for p in path.prefixes if not (self._done(p) and self._good(p))), None)
+        return next(
+            (p for p in path.prefixes if not (self._done(p) and self._recovers(self._counts[p]))),
+            None,
+        )
 
     def _done(self, prefix: int) -> bool:
         return self._due.get(prefix) == 0
 
-    def _good(self, prefix: int) -> bool:
-        return prefix in self._recovered
+    def _recovers(self, counts: Counts) -> bool | None:
+        return recovers(counts, truncated=self._truncated, chance=self._chance)
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         estimates: list[StepEstimate] = []
@@ -169,7 +178,7 @@ class FirstErrorEstimator(Estimator):
             estimate = (
                 estimate_fixed(counts[prefix], truncated=self._truncated) if reached else NOTHING
             )
-            label = hard_label(estimate.value)
+            label = self._recovers(counts[prefix]) if reached else None
             if path.outcome is Outcome.RIGHT:
                 label = True
             elif False in hard:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mclabel.answers.reading.normalize import normalize, squeeze
 from mclabel.answers.values.literals import read_literal
-from mclabel.core.records import AUTHOR, Counts, Outcome
+from mclabel.core.records import AUTHOR, Counts, Outcome, Problem
 
 ROOT = 0
 """Index of the bare problem among the prefixes."""
@@ -138,13 +138,42 @@ def sibling_counts(paths: Sequence[SolutionPath]) -> Counts:
     return counts
 
 
-def answer_class(answer: str) -> str:
-    """The kind of a gold answer, by which it depends how often luck finds it.
+def answer_class(problem: Problem) -> str:
+    """The kind of a problem's gold answer, by which it depends how often luck finds it.
 
     Returns:
         `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number` or
-        `text`.
+        `text`; behind it the chance that a guess is right, where there is one: `choice 0.25`.
     """
+    kind = _kind(problem.answer)
+    chance = problem.chance
+    if chance is None:
+        chance = {"boolean": 1 / 2, "choice": 1 / num_options(problem.text)}.get(kind, 0.0)
+    return f"{kind} {chance:.3g}" if chance else kind
+
+
+def chance_of(answer_class: str) -> float:
+    """The chance that a guess is right, by a result of `answer_class`."""
+    _, _, chance = answer_class.partition(" ")
+    return float(chance or 0)
+
+
+_OPTION = re.compile(r"(?:^|[\s(])([A-J])[).:]\s", re.MULTILINE)
+_MIN_OPTIONS, _USUAL_OPTIONS = 2, 4
+
+
+def num_options(text: str) -> int:
+    """Count the options A, B, ... that a problem lists; four where it lists none."""
+    count = 0
+    for match in _OPTION.finditer(text):
+        if match[1] == "A":
+            count = 1
+        elif match[1] == chr(ord("A") + count):
+            count += 1
+    return count if count >= _MIN_OPTIONS else _USUAL_OPTIONS
+
+
+def _kind(answer: str) -> str:
     plain = normalize(answer)
     if plain.casefold() in _BOOLEAN:
         return "boolean"

@@ -250,7 +250,7 @@ def _case(
         id=problem.id,
         paths=tuple(paths),
         num_prefixes=len(ids),
-        answer_class=answer_class(problem.answer),
+        answer_class=answer_class(problem),
         truth=tuple(truth(row) for row in rows),
         draw=partial(_draw, drawn),
         values=tuple(_share(recorded) for recorded in drawn[strongest(completers)]),

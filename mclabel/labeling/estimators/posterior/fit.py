@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from mclabel.core.records import AUTHOR
+from mclabel.labeling.estimators.paths import chance_of
 from mclabel.labeling.estimators.posterior.chain import Evidence, error_chances, pass_messages
 from mclabel.labeling.estimators.posterior.evidence import bare_errors, elsewhere, stack_evidence
 from mclabel.labeling.estimators.posterior.priors import (
@@ -30,6 +31,8 @@ from mclabel.labeling.estimators.posterior.priors import (
     ClassPriors,
     Priors,
     Rates,
+    guessing,
+    priors_of,
     starting_priors,
     wide_priors,
 )
@@ -126,7 +129,8 @@ def fit_priors(
     # The starting priors were fitted to a policy that rolls out alone.
     first = (start if alone else wide_priors()).of(POOLED)
     strength = TO_START if alone else TO_WIDE
-    current = {who: {POOLED: first, **dict.fromkeys(own, first)} for who in everyone}
+    begun = {POOLED: first, **{name: guessing(first, chance_of(name)) for name in own}}
+    current: _Current = dict.fromkeys(everyone, begun)
     for number in range(rounds if alone else 2 * rounds):
         crossed = _crossed(stacked, current, led=number < rounds)
         current = {
@@ -173,7 +177,7 @@ def _crossed(
         return stacked
     crossed = {}
     for name, by in stacked.items():
-        priors = {who: found.get(name, found[POOLED]) for who, found in current.items()}
+        priors = {who: priors_of(found, name) for who, found in current.items()}
         bare = [
             bare_errors(one.num_steps, priors[who], one.right.shape[1])
             for who, one in by.items()
@@ -204,12 +208,12 @@ def _improved(
     Blurring helps where the policy rolls out alone. Where a prefix has a rollout or two by each of
     several, repeated rounds of it would wash out what they show.
     """
-    found = {
-        name: _expect(one, current.get(name, current[POOLED])) for name, one in evidence.items()
-    }
-    pooled = _maximise(_sum(list(found.values())), first, strength, smooth=smooth)
+    found = {name: _expect(one, priors_of(current, name)) for name, one in evidence.items()}
+    unguessed = [one for name, one in found.items() if not chance_of(name)]
+    pooled = _maximise(_sum(unguessed), first, strength, smooth=smooth) if unguessed else first
     return {POOLED: pooled} | {
-        name: _maximise(found[name], pooled, TO_POOLED, smooth=smooth) for name in own
+        name: _maximise(found[name], guessing(pooled, chance_of(name)), TO_POOLED, smooth=smooth)
+        for name in own
     }
 
 
@@ -226,7 +230,7 @@ def _rates(crossed: Mapping[str, Mapping[str, Evidence]], current: _Current) -> 
     for who, found in current.items():
         seen = []
         for name, by in crossed.items():
-            evidence, priors = by[who], found.get(name, found[POOLED])
+            evidence, priors = by[who], priors_of(found, name)
             for start in range(0, len(evidence.num_steps), CHUNK):
                 seen.append(_soundness(_rows(evidence, slice(start, start + CHUNK)), priors))
         right, trials, sound = np.concatenate(seen, axis=1)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.records import AUTHOR, Chance
 from mclabel.core.settings import Count, read_record
+from mclabel.labeling.estimators.paths import chance_of
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
 Floats = NDArray[np.float64]
@@ -73,6 +74,27 @@ class ClassPriors:
         leaf = self.leaf.copy()
         leaf[1:, :, 1] *= LUCK
         return replace(self, leaf=leaf)
+
+    def with_guesses(self, chance: float) -> ClassPriors:
+        """These priors where, besides, whatever would end wrong is right with some chance.
+
+        The value v of a prefix becomes v + (1 - v) * chance, so that rollouts tell the less of a
+        prefix the larger the chance is.
+        """
+        there = _at(GRID + (1 - GRID) * chance)
+        back = _at((GRID - chance) / (1 - chance))
+        moved = {
+            name: np.einsum("ij,rjk,kl->ril", back, getattr(self, name), there, optimize=False)
+            for name in ("sound", "wrong", "unsound")
+        }
+        leaf = np.einsum("ij,kjo->kio", back, self.leaf, optimize=False)
+        lucky = leaf[..., :1] * chance
+        return replace(
+            self,
+            root=np.einsum("rj,jk->rk", self.root, there, optimize=False),
+            leaf=np.concatenate([leaf[..., :1] - lucky, leaf[..., 1:] + lucky], axis=2),
+            **moved,
+        )
 
     @cached_property
     def from_sound(self) -> Floats:
@@ -136,12 +158,11 @@ class Priors:
 
     def of(self, answer_class: str) -> ClassPriors:
         """The priors of an answer class, or the pooled ones where it has none of its own."""
-        return self.classes.get(answer_class, self.classes[POOLED])
+        return priors_of(self.classes, answer_class)
 
     def of_values(self, answer_class: str) -> ClassPriors:
         """The priors of an answer class for evidence in which every outcome counts once."""
-        classes = self.classes if self.values is None else self.values
-        return classes.get(answer_class, classes[POOLED])
+        return priors_of(self.classes if self.values is None else self.values, answer_class)
 
     @cached_property
     def id(self) -> str:
@@ -196,6 +217,19 @@ class Priors:
             completers={name: cls._of(one) for name, one in written.completers.items()},
             rates=written.rates,
         )
+
+
+def priors_of(classes: Mapping[str, ClassPriors], answer_class: str) -> ClassPriors:
+    """The priors of an answer class; where it has none, the pooled ones with its guesses."""
+    if answer_class in classes:
+        return classes[answer_class]
+    return guessing(classes[POOLED], chance_of(answer_class))
+
+
+@lru_cache(maxsize=64)
+def guessing(priors: ClassPriors, chance: float) -> ClassPriors:
+    """Priors where a guess is right with a chance, see `ClassPriors.with_guesses`."""
+    return priors.with_guesses(chance) if chance else priors
 
 
 _Numbers = Mapping[str, Mapping[str, list[Any]]]
@@ -313,6 +347,17 @@ def _kernel(centre: Floats, logit: Floats, *, width: float) -> Floats:
     """[r, grid, grid]: moves to about `centre`, on the scale of log odds."""
     near = np.exp(-0.5 * ((logit[None, None, :] - centre[..., None]) / width) ** 2)
     return _normal(_normal(near) + 0.05 / len(GRID))
+
+
+def _at(values: Floats) -> Floats:
+    """[value, grid]: each value as a mean of the two numbers of the grid beside it."""
+    values = np.clip(values, GRID[0], GRID[-1])
+    above = np.clip(np.searchsorted(GRID, values), 1, len(GRID) - 1)
+    share = (values - GRID[above - 1]) / (GRID[above] - GRID[above - 1])
+    found = np.zeros((len(values), len(GRID)))
+    found[np.arange(len(values)), above] = share
+    found[np.arange(len(values)), above - 1] = 1 - share
+    return found
 
 
 def _normal(rows: Floats) -> Floats:
