@@ -115,13 +115,13 @@ def judge(
 @click.option(
     "--least-belief",
     type=Share(),
-    default=0.0,
-    show_default=True,
     help="With posterior: minimum probability of the likeliest first error for a solution "
-    "to be kept.",
+    "to be kept.  [default: 0.5]",
 )
 @json_option
-def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_belief: float) -> None:
+def combine(
+    run: str, opinions: tuple[str, ...], out: str, rule: str, least_belief: float | None
+) -> None:
     """Combine a run's labels with judges' opinions, as a new run.
 
     RUN is the folder or URL of a labelling run, OPINIONS are runs of `mclabel judge` over it, or

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from mclabel.checkers.guarded import is_failure
 from mclabel.core.records import Outcome
-from mclabel.evaluate.health_counts import HealthCounts, health_counts
+from mclabel.evaluate.health_counts import GUESSABLE, HealthCounts, health_counts
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
 
@@ -153,6 +153,7 @@ def health_figures(counts: HealthCounts) -> dict[str, Figure]:
         "rollouts_weak": (counts.num_rollouts_weak, counts.num_rollouts),
         "never_solved": (counts.num_never, counts.num_tried),
         "always_solved": (counts.num_always, counts.num_tried),
+        "guessable": (counts.num_guessable, counts.num_problems),
         "labels_wrong": (counts.num_wrong, labels),
         "labels_sound": (counts.num_sound, labels),
         "undecided": (counts.num_undecided, counts.num_asked),
@@ -266,7 +267,13 @@ _UNGRADED_REMEDY = (
     "Look at their answers and golds (mclabel view, filter ungraded); mend the golds "
     "(mclabel regrade RUN --golds FILE), or ask for another form of answer (policy.system)"
 )
-_EASIER = "a stronger policy.model or easier problems (problems.source)"
+_HELP = (
+    "in this order: let a stronger model roll out (completers='[{{model: MODEL}}]'), combine the "
+    "labels with a judge of steps (mclabel judge, mclabel combine), or give {problems} "
+    "(problems.source)"
+)
+"""What to do where rollouts cannot tell a sound step from a wrong one."""
+_EASIER = _HELP.format(problems="easier problems")
 _HARDER = "harder problems (problems.source), or solutions.balance with more solutions.per_problem"
 
 CHECKS: Mapping[str, Check] = {
@@ -347,7 +354,7 @@ CHECKS: Mapping[str, Check] = {
         of="problems",
         text="have no right solution and no right rollout",
         why="all their labels are wrong, so no step differs from another",
-        remedy=f"Choose {_EASIER}; solutions.balance leaves such problems out",
+        remedy=f"{_EASIER[:1].upper()}{_EASIER[1:]}; solutions.balance leaves such problems out",
     ),
     "always_solved": Check(
         name="problems always solved",
@@ -358,6 +365,17 @@ CHECKS: Mapping[str, Check] = {
         why="all their labels are sound, so no step differs from another",
         remedy=f"Choose {_HARDER}",
     ),
+    "guessable": Check(
+        name="problems whose answer can be guessed",
+        warning=0.5,
+        error=None,
+        of="problems",
+        text="have an answer that a guess hits with a chance of at least "
+        f"{GUESSABLE:.0%} (problems.chance)",
+        why="rollouts from wrong steps are often right, so fewer first errors are decided",
+        remedy="In this order"
+        + _HELP.format(problems="problems with numbers as answers").removeprefix("in this order"),
+    ),
     "labels_wrong": Check(
         name="wrong labels",
         warning=0.98,
@@ -365,7 +383,7 @@ CHECKS: Mapping[str, Check] = {
         of="step labels",
         text="are wrong",
         why="a scorer with one constant answer does as well; ProcessBench has .35 to .42",
-        remedy=f"Choose {_EASIER}; if right answers are among them, mend the golds",
+        remedy=f"If right answers are among them, correct the golds; else, {_EASIER}",
     ),
     "labels_sound": Check(
         name="sound labels",
@@ -383,8 +401,7 @@ CHECKS: Mapping[str, Check] = {
         of="solutions",
         text="have no first error that is sure enough, nor surely none",
         why="their unsure steps have no hard label and teach nothing",
-        remedy=f"Choose {_EASIER}, a second, stronger model (completers), or more "
-        "solutions.per_problem, whose agreement is evidence",
+        remedy=f"Sample more solutions.per_problem, whose agreement is evidence; or, {_EASIER}",
     ),
     "one_step": Check(
         name="solutions of one step",

@@ -18,13 +18,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.core.records import NO_ROOM, Outcome
+from mclabel.labeling.estimators.paths import answer_class, chance_of
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.labels import label_tables
+from mclabel.run.shards.schema import problem_of
 from mclabel.run.shards.store import Store
 
 MIN_TRIES = 4
 """Completions of a problem, solutions and rollouts together: of fewer all are often right, or none,
 by chance alone."""
+GUESSABLE = 0.1
+"""Least chance of a right guess that is counted."""
 SOMETIMES = (0.15, 0.8)
 """Shares of right solutions, ends included, between which a problem mostly has right ones and wrong
 ones among eight. A rule of thumb, and no threshold of a check."""
@@ -54,6 +58,8 @@ class HealthCounts:
     """Of these, without any right completion."""
     num_always: int = 0
     """Of these, all of whose completions are right."""
+    num_guessable: int = 0
+    """Problems whose answer a guess hits with a chance of `GUESSABLE` or more."""
     num_rated: int = 0
     """Problems with `MIN_TRIES` solutions that have an outcome; rollouts do not count."""
     num_sometimes: int = 0
@@ -168,6 +174,7 @@ class HealthCounts:
         right = np.where(chosen, shard.num_sampled_right[shard.first_rows], right)
         tries = np.where(chosen, shard.num_sampled[shard.first_rows], tries)
         self._add_rates(tries, right)
+        self.num_guessable += int((shard.chance >= GUESSABLE).sum())
         of_prefix = shard.problem[shard.step_row[shard.first_of_prefix]]
         for name in ("num_right", "num_wrong", "num_truncated"):
             rolled = shard.counts[name][shard.first_of_prefix]
@@ -230,6 +237,10 @@ class _Shard:
         self.is_cut: Flags = table["finish_reason"].to_numpy() == "length"
         self.problem = _codes(table["problem_id"].combine_chunks())
         self.first_rows = _first(self.problem)
+        names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
+        problems = table.select(names).take(self.first_rows).to_pylist()
+        self.chance = np.array([chance_of(answer_class(problem_of(row))) for row in problems])
+        """Of a right guess, by problem."""
         self.is_chosen: Flags = table["chosen_by_outcome"].to_numpy()
         self.num_sampled = _numbers(table["num_sampled"])
         self.num_sampled_right = _numbers(table["num_sampled_right"])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mclabel.annotate.storage import is_annotations
 from mclabel.core.components import component_name
 from mclabel.core.errors import ConfigError, DataError
-from mclabel.core.records import Consensus, LabeledSolution, Outcome, Rollout, SourceOpinion
+from mclabel.core.records import Consensus, LabeledSolution, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
 from mclabel.judge.consensus.posterior import ROLLOUTS, fuse
 from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES, same_location
@@ -30,6 +30,7 @@ from mclabel.judge.consensus.sources import (
 )
 from mclabel.judge.opinions import text_digests
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.estimators.posterior.judging import likeliest
 from mclabel.labeling.rewritten import (
     RewrittenRun,
     SourceBlock,
@@ -126,13 +127,17 @@ class CombineReport:
         return said
 
 
+LEAST_BELIEF = 0.5
+"""Of `posterior`, by default, as `min_belief` of the estimator."""
+
+
 def combine(
     run: str,
     opinions: Sequence[str],
     out: str,
     *,
     rule: str = POSTERIOR,
-    least_belief: float = 0.0,
+    least_belief: float | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> CombineReport:
     """Combine a run's labels with judges' opinions, and write the labels as a run of its own.
@@ -146,7 +151,8 @@ def combine(
             annotate`, in which each person is a source.
         out: folder or URL of the new run.
         rule: of `mclabel.judge.consensus.rules.RULES`.
-        least_belief: of `posterior`: chance of the likeliest first error from which a row is kept.
+        least_belief: of `posterior`: chance of the likeliest first error from which a row is kept;
+            None takes `LEAST_BELIEF`.
         on_progress: called with blocks done and in all.
 
     Raises:
@@ -156,7 +162,9 @@ def combine(
     """
     if rule not in RULES:
         raise ConfigError(f"--rule {rule}: must be one of {', '.join(RULES)}")
-    if rule != POSTERIOR and least_belief:
+    if rule == POSTERIOR:
+        least_belief = LEAST_BELIEF if least_belief is None else least_belief
+    elif least_belief is not None:
         raise ConfigError(
             f"--least-belief: works only with --rule {POSTERIOR}, not {rule}. Leave it out"
         )
@@ -203,7 +211,9 @@ def combine(
         labeled = [
             _judged(row, sources[0])
             if rule == JUDGE
-            else _combined(row, opinions_on(row, sources), rule, least_belief, learned.posteriors)
+            else _combined(
+                row, opinions_on(row, sources), rule, least_belief or 0.0, learned.posteriors
+            )
             for row in block.rows
         ]
         rewritten.copy_priors(block)
@@ -390,11 +400,7 @@ def _by_posterior(
 ) -> tuple[LabeledSolution, int | None, bool]:
     """The row with its posterior, the likeliest first error, and whether it is believed enough."""
     chances = posteriors[row.solution.id]
-    mode = int(chances.argmax())
-    # The last step's label is the outcome: it is wrong only if that is.
-    spared = mode == len(row.steps) - 1 and row.solution.outcome is not Outcome.WRONG
-    error = None if mode == len(row.steps) or spared else mode
-    kept = bool(chances[mode] >= least_belief)
+    error, kept = likeliest(chances, row.solution.outcome, least_belief)
     return replace(row, posterior=tuple(chances.tolist())), error, kept
 
 

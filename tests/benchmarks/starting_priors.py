@@ -10,6 +10,9 @@ figures are of the testing halves. The posterior is measured as in a run too sma
 (`posterior, first problems`) and with priors that the run has learned (`posterior`), beside the
 best constant rule and `fixed`. Rollouts are drawn from the same pool by all.
 
+Two more sets are arith's testing half where each wrong answer, of solutions and rollouts, is turned
+right with the chance 1/2, as if answers were guessed: once with `problems.chance` known, once not.
+
 Intervals: 95%, bootstrap over problems. Pools under `--out` are not made again. The last line is
 JSON: `sets` {set: {estimator: figures}}.
 """
@@ -17,6 +20,7 @@ JSON: `sets` {set: {estimator: figures}}.
 from __future__ import annotations
 
 import json
+import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +34,7 @@ from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weig
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.truth import judged_truth
-from mclabel.labeling.estimators import Judgement, SolutionPath
+from mclabel.labeling.estimators import Judgement, Probe, RecordedRollout, SolutionPath
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
@@ -48,6 +52,8 @@ JUDGED, FEW_SHOT = "judged_smollm2_plain.jsonl", "smollm2_plain_few_shot.jsonl"
 COPIES = {"arith": 1, "plain": 3}
 """Times that the choosing half of a set counts, so that both sets weigh about the same."""
 FIT_ROUNDS = 3
+GUESS = 0.5
+"""Chance that a wrong answer is turned right."""
 RULES: Mapping[str, Callable[[int], int]] = {
     "wrong answer: the first step": lambda steps: 0,
     "wrong answer: the second step": lambda steps: min(1, steps - 1),
@@ -86,9 +92,11 @@ def main() -> None:
     priors = fit_starting_priors({name: cases[::2] for name, cases in sets.items()}, settings)
     if args.write:
         args.write.write_text(rounded(priors).to_json() + "\n", encoding="utf-8")
-    finish(
-        {"sets": {name: measured(cases[1::2], priors, settings) for name, cases in sets.items()}}
-    )
+    testing = {name: cases[1::2] for name, cases in sets.items()}
+    for known in (True, False):
+        name = f"arith, guesses {'known' if known else 'unknown'}"
+        testing[name] = [with_guesses(case, known=known) for case in testing["arith"]]
+    finish({"sets": {name: measured(cases, priors, settings) for name, cases in testing.items()}})
 
 
 def make_sets(out: Path, size: BenchmarkSize, rollouts: int) -> dict[str, list[Case]]:
@@ -128,6 +136,27 @@ def make_sets(out: Path, size: BenchmarkSize, rollouts: int) -> dict[str, list[C
     label(work / "pool", *keys, config="quickstart-smollm2.yaml")
     truth = judged_truth("processbench", read_rows(work / "pool"), judged)
     return {"arith": arith, "plain": read_pool(Store(str(work / "pool")), truth.of)}
+
+
+def with_guesses(case: Case, *, known: bool) -> Case:
+    """A case where every other wrong answer is right, chosen by a hash."""
+
+    def guessed(outcome: Outcome, *place: int) -> Outcome:
+        if outcome is not Outcome.WRONG:
+            return outcome
+        lucky = random.Random(f"{case.id} {place}").random() < GUESS
+        return Outcome.RIGHT if lucky else outcome
+
+    def draw(probe: Probe, index: int) -> RecordedRollout:
+        rollout = case.draw(probe, index)
+        return replace(rollout, outcome=guessed(rollout.outcome, probe.prefix, index))
+
+    paths = (
+        replace(path, outcome=guessed(path.outcome, number))
+        for number, path in enumerate(case.paths)
+    )
+    kind = f"{case.answer_class} {GUESS}" if known else case.answer_class
+    return replace(case, paths=tuple(paths), draw=draw, answer_class=kind)
 
 
 def fit_starting_priors(

@@ -88,6 +88,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         "rollouts_weak": (0, 12),
         # a: two solutions and nine graded rollouts, of them right: 1 + 3; b and c: two tries each
         "never_solved": (0, 1),
+        "guessable": (0, 3),
         "always_solved": (0, 1),
         "labels_wrong": (4, 10),
         "labels_sound": (6, 10),
@@ -179,7 +180,7 @@ def test_labels_of_one_class(tmp_path: Path) -> None:
     (finding,) = health.findings
     assert (finding.check, finding.severity) == ("labels_wrong", "error")
     assert finding.text == "2,126 of 2,127 step labels (99.95%) are wrong"
-    assert finding.threshold == 0.995 and "policy.model" in finding.remedy
+    assert finding.threshold == 0.995 and "completers" in finding.remedy
 
 
 def test_a_share_that_is_not_all_is_not_rounded_to_all() -> None:
@@ -338,7 +339,7 @@ def test_a_job_ends_with_what_is_wrong(tmp_path: Path) -> None:
     said = mclabel("label", "/dev/null", "estimator.kind=fixed", *job)
     assert f"Health of the run (all figures: mclabel labels {out}):" in said
     assert "error: 240 of 240 step labels (100%) are wrong" in said
-    assert "Choose a stronger policy.model" in said
+    assert "let a stronger model roll out" in said
     content = json.loads(mclabel("labels", out, "--json"))["health"]
     assert content["figures"]["labels_wrong"] == {"count": 240, "total": 240, "share": 1.0}
     page = report_page([out], str(tmp_path / "report.html")).read_text()
