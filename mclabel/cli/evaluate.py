@@ -324,6 +324,6 @@ def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
     if shape == "table":
         screen = console if console.is_terminal else Console(emoji=False, width=PIPE_WIDTH)
         for grid in grids:
-            screen.print(rich_table(grid))
+            screen.print(rich_table(grid), "")
     else:
         click.echo(markdown(grids), nl=False)

@@ -7,8 +7,9 @@ Each then wants what it would have wanted alone.
 
 Problems that are done first are not like the others: they are short, and little had to be rolled
 out. So the learner is taught in the order in which problems were begun, and problem n knows what it
-had learned after problem n - `RunLearner.lag`, whatever else is done by then. So labels do not
-depend on timing, and a problem waits only for one that was begun so long before it.
+had learned after problem n - `RunLearner.lag`, whatever else is done by then. So labels of one
+engine do not depend on timing, and a problem waits only for one that was begun so long before it.
+(What other engines learn is taken over whenever a block begins.)
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         """Begin a run.
 
         Args:
-            knowledge: initial priors; if they were fitted, there is no pilot.
+            knowledge: initial priors.
             pilot: number of solutions labelled before the first fit.
             min_gain_per_token: gain per token below which nothing is rolled out.
             tokens_per_solution: mean number of rollout tokens per solution to adjust it to.
