@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
+from mclabel.core.errors import DataError
+
 T = TypeVar("T")
 
 AUTHOR = "policy"
@@ -93,7 +95,18 @@ class Problem:
     def chance(self) -> float | None:
         """Chance that a guess is right, in [0, 1), where the source's settings give it."""
         given = self.meta.get(CHANCE)
-        return None if given is None else float(given)
+        if given is None:
+            return None
+        try:
+            chance = float(given)
+        except ValueError:
+            chance = -1.0
+        if not 0 <= chance < 1:
+            raise DataError(
+                f"problem {self.id!r}: metadata {CHANCE}={given!r}: must be a number of at least 0 "
+                "and less than 1. Label the problem again, with problems.chance"
+            )
+        return chance
 
     @property
     def gold(self) -> Any:

@@ -209,11 +209,13 @@ class Lessons:
         async with self._teaching:
             while self._lessons and not self._lessons[0].is_open:
                 lesson = self._lessons.popleft()
-                if lesson.work is not None:
-                    await self._desk.run(lesson.work)
-                    if self.learner.is_due:
-                        await asyncio.to_thread(self._fit)
-                self._num_taught += 1
-                self._learned.append(Learned.by(self.learner))
-                async with self._changed:
-                    self._changed.notify_all()
+                try:
+                    if lesson.work is not None:
+                        await self._desk.run(lesson.work)
+                        if self.learner.is_due:
+                            await asyncio.to_thread(self._fit)
+                finally:  # also where this problem's block is cancelled meanwhile
+                    self._num_taught += 1
+                    self._learned.append(Learned.by(self.learner))
+                    async with self._changed:
+                        self._changed.notify_all()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
+from mclabel.core.errors import DataError
 from mclabel.core.records import AUTHOR, CHANCE, Counts, Outcome, Problem
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath, answer_class
 from mclabel.labeling.estimators.paths import chance_of
@@ -227,6 +228,9 @@ def test_a_given_chance_comes_before_the_golds() -> None:
     assert answer_class(given) == "boolean 0.125" and chance_of("boolean 0.125") == 0.125
     assert answer_class(replace(given, answer="7", meta={CHANCE: "0"})) == "digit"
     assert chance_of("digit") == 0
+    for wrong in ("x", "1", "-0.5", "nan"):
+        with pytest.raises(DataError, match="must be a number of at least 0"):
+            answer_class(replace(given, meta={CHANCE: wrong}))
 
 
 @pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -96,3 +98,27 @@ def test_problems_that_come_to_nothing_hold_up_nobody(seed: int) -> None:
     rest = [number for number in range(NUM_PROBLEMS) if number not in failing]
     assert learner.taught == rest
     assert known == {n: sum(one <= n - LAG for one in rest) // 5 * 5 for n in rest}
+
+
+def test_a_problem_that_is_cancelled_while_it_teaches_holds_up_nobody() -> None:
+    async def cancelled() -> int:
+        learner = Noting()
+        lessons = Lessons(learner, Desk(), fit=learner.fit)  # type: ignore[arg-type]
+        first, *others = [lessons.begin() for _ in range(LAG + 1)]
+        paths = ProblemPaths(paths=[PATH])
+        begun = threading.Event()
+
+        def slow(*_: object, num_tokens: int) -> None:
+            begun.set()
+            time.sleep(0.1)
+
+        slowly: Any = SimpleNamespace(learned_by=slow)
+        task = asyncio.create_task(first.teach(slowly, paths, num_tokens=1))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        learned = await asyncio.wait_for(others[-1].learned(), 60)
+        return learned.knowledge  # type: ignore[return-value]
+
+    assert asyncio.run(cancelled()) == 0
