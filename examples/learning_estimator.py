@@ -111,7 +111,7 @@ class Rationed(FixedEstimator):
         problem: ProblemPaths,
         *,
         knowledge: Ration | None = None,
-        min_gain_per_token: float | None = None,
+        min_gain: float | None = None,
     ) -> Rationed:
         """Begin with a problem, with what was learned from others."""
         if knowledge is not None:

@@ -21,7 +21,7 @@ from tests.support.scripted_jobs import scripted_overrides
 
 GOLDEN = {
     "estimator={kind: fixed, rollouts: 8}": "4192363d8cb4fb91",
-    "estimator={kind: posterior, rollouts: 64, min_gain_per_token: 0.001}": "78179a24ca56a423",
+    "estimator={kind: posterior, rollouts: 64, min_gain: 0.08}": "fd282dd27ccd5f2b",
     "policy={temperature: 0.7, template: 'Q: {problem}'}": "3a3a1be569a1459b",
     "split={by: step, max_steps: 12}": "92556d9a0cefd584",
 }

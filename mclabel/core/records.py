@@ -388,8 +388,8 @@ class LabeledSolution:
     estimator."""
     priors: str | None = None
     """Id of what the estimator had learned over the run, in its `priors/ID.json`."""
-    min_gain_per_token: float | None = None
-    """Gain a token under which the estimator asked for no rollouts."""
+    min_gain: float | None = None
+    """Minimum expected gain for which the estimator requested rollouts; None where it has none."""
     num_sampled: int = 0
     """Solutions sampled of the problem, before any were chosen; 0 if they were given."""
     num_sampled_right: int = 0

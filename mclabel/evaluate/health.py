@@ -431,7 +431,7 @@ CHECKS: Mapping[str, Check] = {
         of="right solutions",
         text="are labelled with an error",
         why="in ProcessBench people find .04 (GSM8K) to .19 (MATH), so the rest are probably false",
-        remedy="Raise estimator.rollouts (or lower estimator.min_gain_per_token), and check that "
+        remedy="Raise estimator.rollouts (or lower estimator.min_gain), and check that "
         "rollouts are sampled as solutions are and not cut",
     ),
     "wrong_without_error": Check(

@@ -27,7 +27,7 @@ from mclabel.labeling.estimators import (
     RunLearner,
     decide_together,
 )
-from mclabel.labeling.estimators.base import Knowledge
+from mclabel.labeling.estimators.base import MAX_LAG, Knowledge
 from mclabel.run.desk import Desk
 
 WINDOW_S = 0.015
@@ -118,12 +118,12 @@ class Learned:
     """What a learner knew after some problem."""
 
     knowledge: Knowledge
-    min_gain_per_token: float | None
+    min_gain: float | None
 
     @classmethod
     def by(cls, learner: RunLearner) -> Learned:
         """What a learner knows now."""
-        return cls(knowledge=learner.knowledge, min_gain_per_token=learner.min_gain_per_token)
+        return cls(knowledge=learner.knowledge, min_gain=learner.min_gain)
 
 
 class Lesson:
@@ -180,7 +180,7 @@ class Lessons:
         self.learner, self._desk, self._fit = learner, desk, fit
         self._lessons: deque[Lesson] = deque()
         self._num_begun = self._num_taught = 0
-        self._learned = deque([Learned.by(self.learner)], maxlen=learner.lag + 1)
+        self._learned = deque([Learned.by(self.learner)], maxlen=MAX_LAG + 1)
         """After each of the latest problems that were taught."""
         self._teaching = asyncio.Lock()
         self._changed = asyncio.Condition()
@@ -199,7 +199,7 @@ class Lessons:
 
     async def learned(self, number: int) -> Learned:
         """Wait until a problem's teachers were taught; then what was known after them."""
-        num_needed = max(0, number + 1 - self.learner.lag)
+        num_needed = max(0, number + 1 - self.learner.lag(number))
         async with self._changed:
             await self._changed.wait_for(lambda: self._num_taught >= num_needed)
         return self._learned[num_needed - self._num_taught - 1]

@@ -60,7 +60,7 @@ def labeled_solutions(
     completers: Sequence[Completer],
     values_of: str,
     priors: str | None,
-    min_gain_per_token: float | None,
+    min_gain: float | None,
     truncated: TruncatedPolicy,
     num_missing: int | None = None,
 ) -> list[LabeledSolution]:
@@ -76,7 +76,7 @@ def labeled_solutions(
         completers: that rolled out, in the order of the table's counts.
         values_of: name of the completer whose values they are.
         priors: id of what the estimator had learned over the run, if it learns.
-        min_gain_per_token: under which it asked for no rollouts.
+        min_gain: minimum expected gain for which it requested rollouts.
         truncated: what a rollout cut by its length counts as.
         num_missing: rollouts that were wanted and are not there; None where they were sampled.
     """
@@ -108,7 +108,7 @@ def labeled_solutions(
                 root_value=share if stopped is None else stopped.value,
                 posterior=judgement.posterior if judgement else None,
                 priors=priors,
-                min_gain_per_token=min_gain_per_token,
+                min_gain=min_gain,
                 num_sampled=sampling.num_sampled,
                 num_sampled_right=sampling.num_sampled_right,
                 chosen_by_outcome=sampling.chosen_by_outcome,
@@ -196,7 +196,7 @@ def unrolled_solutions(
     paths = ProblemPaths(
         paths=table.paths, answer_class=answer_class(problem), completers=completers
     )
-    estimator = begin_estimator(settings, paths, knowledge=None, min_gain_per_token=None)
+    estimator = begin_estimator(settings, paths, knowledge=None, min_gain=None)
     judgements = estimator.judge([[Counts() for _ in table.prefixes]])
     return labeled_solutions(
         problem,
@@ -208,6 +208,6 @@ def unrolled_solutions(
         completers=completers,
         values_of=AUTHOR,
         priors=None,
-        min_gain_per_token=None,
+        min_gain=None,
         truncated=settings.truncated,
     )

@@ -333,7 +333,7 @@ async def _estimate(
     problem, desk = samplers[0].problem, shared.desk
     completers = [one.completer for one in shared.rolling_out]
     knowledge = None if learned is None else learned.knowledge
-    min_gain = None if learned is None else learned.min_gain_per_token
+    min_gain = None if learned is None else learned.min_gain
 
     def begin() -> tuple[ProblemPaths, EstimatorRun]:
         table = PrefixTable(
@@ -354,7 +354,7 @@ async def _estimate(
             settings.estimator,
             paths,
             knowledge=knowledge,
-            min_gain_per_token=min_gain,
+            min_gain=min_gain,
         )
         follows = [one.policy for one in samplers]
         return paths, EstimatorRun(estimator, table, follows)
@@ -373,7 +373,7 @@ async def _estimate(
         completers=completers,
         values_of=shared.values_of,
         priors=None if knowledge is None else knowledge.id,
-        min_gain_per_token=min_gain,
+        min_gain=min_gain,
         truncated=settings.estimator.truncated,
     )
     taken = samplers[0].recorded

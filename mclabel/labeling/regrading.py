@@ -189,7 +189,7 @@ def _judge(
     estimator = begin(
         paths,
         knowledge=None if first.priors is None else read_knowledge(first.priors),
-        min_gain_per_token=first.min_gain_per_token,
+        min_gain=first.min_gain,
     )
     run = EstimatorRun(estimator, table, None)
     missing = replay(run, recorded)
@@ -205,7 +205,7 @@ def _judge(
         completers=completers,
         values_of=first.values_of,
         priors=first.priors,
-        min_gain_per_token=first.min_gain_per_token,
+        min_gain=first.min_gain,
         truncated=truncated,
         num_missing=missing,
     )

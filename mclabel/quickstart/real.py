@@ -26,7 +26,7 @@ from mclabel.show.solutions import show_solution
 
 LABEL: dict[Size, list[str]] = {
     "small": ["problems.limit=5", "solutions.per_problem=2", "estimator.rollouts=4"],
-    "full": ["estimator.min_gain_per_token=0.0006"],
+    "full": ["estimator.min_gain=0.05"],
 }
 EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=5", "samples=4"], "full": []}
 SCORERS: dict[str, list[str]] = {"prm": [], "orm": ["target=outcome"]}

@@ -22,8 +22,8 @@ from tests.benchmarks.simulation.measure import COLUMNS, measure
 
 PYARITH = "pyarith.yaml"
 FIXED = (4, 8, 16)
-GAINS = (0.001, 0.0003, 0.0001)
-"""Least gains a token of the posterior, beside that of the configuration."""
+GAINS = (0.08, 0.024, 0.008)
+"""Values of `min_gain` beside that of the configuration."""
 VALIDATION, TEST = "pool-validation", "pool-test"
 
 
@@ -94,7 +94,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
             Point(
                 name=f"posterior, all decided, gain {gain:g}",
                 label="",
-                settings=posterior.changed(min_belief=0.0, min_gain_per_token=gain),
+                settings=posterior.changed(min_belief=0.0, min_gain=gain),
                 knowledge=learned,
             )
             for gain in GAINS

@@ -21,7 +21,7 @@ from tests.benchmarks.scorers import Run, Training
 DOMAINS = {"arith": "quickstart.yaml", "pyarith": "pyarith.yaml"}
 """Configurations by which the bundled policy of each domain is labelled."""
 CHECKERS = {"arith": "math", "pyarith": "code"}
-ESTIMATOR = {"kind": "posterior", "rollouts": 64, "min_gain_per_token": 0.001}
+ESTIMATOR = {"kind": "posterior", "rollouts": 64, "min_gain": 0.08}
 TRAINED = {
     "arith": ("arith-0", "arith-1"),
     "pyarith": ("pyarith-0", "pyarith-1"),

@@ -45,9 +45,9 @@ from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measu
 from tests.benchmarks.simulation.replay import Case, Replay
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
-GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
-"""Least gains a token: eight steps a decade, from 0.01 to 0.00002."""
-PILOT_GAINS = (3e-4, 1e-4, 5e-5)
+GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(0, 23))
+"""Values of `min_gain`: eight steps a decade, from 1 to 0.0018."""
+PILOT_GAINS = (0.024, 0.008, 0.004)
 """Of the run that begins with wide priors."""
 TRACE = "trace, with agreement"
 TRACE_SETTINGS = TraceEstimator.Settings(min_belief=0.0)
@@ -150,7 +150,7 @@ def points(priors: dict[str, Knowledge | None], cap: int, gains: Sequence[float]
 
 def _posterior(cap: int, gain: float, agreement: bool) -> PosteriorEstimator.Settings:
     return PosteriorEstimator.Settings(
-        min_belief=0.0, rollouts=cap, min_gain_per_token=gain, agreement=agreement
+        min_belief=0.0, rollouts=cap, min_gain=gain, agreement=agreement
     )
 
 

@@ -23,8 +23,8 @@ from tests.benchmarks.simulation.replay import Case, Replay, read_pool
 SEED = 77
 TRUTH_SEED = 79
 """Of the problems whose values are known: not those of the test pool."""
-FIT_GAIN = 1e-4
-"""Least gain a token of the problems that priors are fitted on."""
+FIT_GAIN = 0.008
+"""Setting `min_gain` for the problems that priors are fitted to."""
 MARGIN = 0.03
 """What a figure may fall short by where two are called equal: the lower end of the interval of
 their difference must lie above its negative. An interval that reaches 0 shows nothing."""
@@ -95,7 +95,7 @@ def fitted(
 ) -> Knowledge | None:
     """Priors of the posterior learned on these cases."""
     settings = PosteriorEstimator.Settings(
-        min_belief=0.0, rollouts=cap, min_gain_per_token=FIT_GAIN, agreement=agreement
+        min_belief=0.0, rollouts=cap, min_gain=FIT_GAIN, agreement=agreement
     )
     return learned(cases, settings, rounds=rounds)
 

@@ -74,7 +74,7 @@ class TimedDecisions(Decisions):
 async def _run(problems: int, block: int, num_steps: int) -> dict[str, Any]:
     settings = LabelSettings(
         solutions=SolutionSettings(per_problem=4),
-        estimator=PosteriorEstimator.Settings(rollouts=16, min_gain_per_token=1e-4),
+        estimator=PosteriorEstimator.Settings(rollouts=16, min_gain=0.008),
     )
     engine = ScriptedEngine.Settings(num_steps=num_steps, delay_s=0.02)
     policy = ScriptedEngine(PolicySettings(max_tokens=10_000, engine=engine))

@@ -95,9 +95,7 @@ def _kinds(*, rollouts: int, most: int) -> list[EstimatorSettings]:
         FixedEstimator.Settings(rollouts=rollouts),
         FirstErrorEstimator.Settings(rollouts=rollouts),
         BisectEstimator.Settings(rollouts=rollouts),
-        PosteriorEstimator.Settings(
-            min_belief=0.0, rollouts=most, min_gain_per_token=1e-4, agreement=False
-        ),
+        PosteriorEstimator.Settings(min_belief=0.0, rollouts=most, min_gain=0.008, agreement=False),
         TreeEstimator.Settings(rollouts=rollouts, searches=0),
     ]
 
@@ -167,7 +165,7 @@ def soft_values(
         made.append((f"fixed K={k}", FixedEstimator.Settings(rollouts=k), None))
         for name, agreement in POSTERIORS.items():
             settings = PosteriorEstimator.Settings(
-                min_belief=0.0, rollouts=cap, min_gain_per_token=1.0, every=k, agreement=agreement
+                min_belief=0.0, rollouts=cap, min_gain=80.0, every=k, agreement=agreement
             )
             made.append((f"{name} every={k}", settings, priors[name]))
     found: dict[str, dict[str, Any]] = {}

@@ -40,7 +40,7 @@ ESTIMATORS = {
 }
 SMOKE = [
     *("solutions.per_problem=1", "block_problems=2", "estimator.rollouts=2"),
-    *("estimator.min_gain_per_token=0.002", "estimator.pilot=4"),
+    *("estimator.min_gain=0.16", "estimator.pilot=4"),
 ]
 """Overrides of `posterior` at the smoke size."""
 

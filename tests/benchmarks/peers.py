@@ -45,7 +45,7 @@ from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 REPEATS, SOLUTIONS, ROLLOUTS = 3, 4, 8
-MIN_GAIN_PER_TOKEN = 0.001
+MIN_GAIN = 0.08
 """Of `posterior`, as in configs/label/own-data.yaml."""
 
 
@@ -92,9 +92,7 @@ async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str,
                 "first_error": await label_job(
                     policy, problems, kind="first_error", rollouts=ROLLOUTS
                 ),
-                "posterior": await label_job(
-                    policy, problems, kind="posterior", min_gain_per_token=MIN_GAIN_PER_TOKEN
-                ),
+                "posterior": await label_job(policy, problems, kind="posterior", min_gain=MIN_GAIN),
             }
             for name, run in found.items():
                 runs.setdefault(name, []).append(run)

@@ -65,8 +65,8 @@ class Amounts:
     """Problems; so are the next two."""
     test: int
     held_out: int
-    gain: float = 0.001
-    """Least gain a token of the policy's labels."""
+    gain: float = 0.08
+    """Setting `min_gain` for the policy's labels."""
     rollouts: int = 8
     """Of the strong model, from every prefix."""
     samples: int = 64
@@ -81,7 +81,7 @@ SMOKE = Amounts(
     validation=1,
     test=1,
     held_out=1,
-    gain=0.05,
+    gain=4,
     rollouts=1,
     samples=4,
     training=["max_steps=1"],

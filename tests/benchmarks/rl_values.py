@@ -33,7 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "shared states": {"kind": "outcome"},
     "posterior": {"kind": "posterior", "rollouts": 16},
     "posterior, 1 each": {
-        "kind": "posterior", "rollouts": 16, "every": 1, "min_gain_per_token": 1e-3
+        "kind": "posterior", "rollouts": 16, "every": 1, "min_gain": 0.08
     },
 }  # fmt: skip
 """Estimators; `alone` has no part in the group's free rollouts."""

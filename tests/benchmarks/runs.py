@@ -66,7 +66,7 @@ def quickstart_prm(work: Path, size: BenchmarkSize, *changes: str) -> Path:
     return work / "prm"
 
 
-CHEAP = "estimator.min_gain_per_token=0.05"
+CHEAP = "estimator.min_gain=4"
 """Of `posterior` at the smoke size."""
 
 

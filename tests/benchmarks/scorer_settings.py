@@ -76,8 +76,8 @@ class Amounts:
     """Of each job but that of the token head, the first ones; None for all."""
     seeds: int = 3
     """Of the best."""
-    gain: float = 0.001
-    """Least gain a token of the second job's labels."""
+    gain: float = 0.08
+    """Setting `min_gain` for the second job's labels."""
     training: Sequence[str] = ()
     """Overrides of every training."""
 
@@ -89,7 +89,7 @@ SMOKE = Amounts(
     num_samples=2,
     choices=1,
     seeds=1,
-    gain=0.05,
+    gain=4,
     training=["max_steps=1"],
 )
 QUICK = Amounts(few=["problems.limit=40"], many=200, validation=60, num_samples=16, choices=4)

@@ -76,7 +76,7 @@ def own_labels(*, solutions: int, gain: float) -> Run:
         gain: least gain a token of `posterior`.
     """
     changes = ["estimator.kind=posterior", "estimator.rollouts=64"]
-    changes.append(f"estimator.min_gain_per_token={gain}")
+    changes.append(f"estimator.min_gain={gain}")
     return Run(name="own", overrides=[*_train_problems(solutions), *changes])
 
 

@@ -44,7 +44,7 @@ from tests.benchmarks.sizes import BenchmarkSize
 SMOKE = Amounts(
     pool=4, first=4, budgets=(6,), seeds=1, steps=1, test=3, validation=2, each=4, later_seeds=1,
     later_steps=1, labelled=2, rolled=1, large=4, large_steps=2, small=3, sizes=(4,), sound=0.3,
-    gain=0.01,
+    gain=0.8,
 )  # fmt: skip
 QUICK = Amounts(
     pool=40, first=8, budgets=(12, 24), seeds=2, steps=20, test=60, validation=30, each=16,
@@ -153,7 +153,7 @@ def target_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
         "counts": [*train, "estimator.kind=fixed", "estimator.rollouts=8"],
         "beliefs": [
             *(*train, "estimator.kind=posterior", "estimator.rollouts=64"),
-            f"estimator.min_gain_per_token={amounts.gain}",
+            f"estimator.min_gain={amounts.gain}",
         ],
         "rolled": [
             *("problems.split=test", "problems.seed=72", f"problems.limit={amounts.rolled}"),

@@ -48,8 +48,8 @@ class Amounts:
     each: int
     """Solutions of a problem in pools, and N of best of N."""
     labelled: int
-    gain: float = 0.001
-    """Least gain a token of the labels by `posterior`."""
+    gain: float = 0.08
+    """Setting `min_gain` for the labels by `posterior`."""
     rolled: int
     large: int
     large_steps: int

@@ -102,7 +102,7 @@ def problem_of(rng: np.random.Generator, names: Sequence[str] = NAMES) -> Case:
 
 
 def estimator_of(case: Case, known: Priors = KNOWN, **settings: object) -> PosteriorEstimator:
-    chosen = settings_of("posterior", **{"rollouts": 16, "min_gain_per_token": 1e-3, **settings})
+    chosen = settings_of("posterior", **{"rollouts": 16, "min_gain": 0.06, **settings})
     estimator = PosteriorEstimator.begin(chosen, case.problem, knowledge=known)
     assert isinstance(estimator, PosteriorEstimator)
     return estimator
@@ -440,7 +440,7 @@ def alone_with(case: Case, completer: int) -> Case:
 
 def run_over(cases: Sequence[Case], **settings: object) -> tuple[SimulatedRun, Measurement]:
     """A run that learns as it goes."""
-    chosen = {"rollouts": 32, "min_gain_per_token": 1e-4, "min_belief": 0.0, **settings}
+    chosen = {"rollouts": 32, "min_gain": 0.006, "min_belief": 0.0, **settings}
     run = SimulatedRun(settings_of("posterior", **chosen))
 
     def learn(case: Case, checked: ProblemEstimator, done: Replay) -> None:

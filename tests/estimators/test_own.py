@@ -39,8 +39,7 @@ class Counted(FixedEstimator):
         def knowledge(self) -> Counted.Number:
             return Counted.Number(self.number)
 
-        @property
-        def lag(self) -> int:
+        def lag(self, number: int) -> int:
             return 1
 
         def record(self, problem: ProblemPaths, estimator: Counted, *, num_tokens: int) -> None:
@@ -67,9 +66,9 @@ class Counted(FixedEstimator):
         problem: ProblemPaths,
         *,
         knowledge: Number | None = None,
-        min_gain_per_token: float | None = None,
+        min_gain: float | None = None,
     ) -> Counted:
-        assert knowledge is not None and min_gain_per_token is None
+        assert knowledge is not None and min_gain is None
         return cls(settings.changed(rollouts=settings.rollouts + knowledge.number), problem)
 
 
@@ -116,5 +115,5 @@ def test_its_learner_learns_over_a_run() -> None:
         identity = hashlib.sha256(str(number).encode()).hexdigest()[:16]
         assert problem.knowledge is not None and problem.knowledge.id == identity
         for row in problem.labeled:
-            assert row.priors == identity and row.min_gain_per_token is None
+            assert row.priors == identity and row.min_gain is None
             assert {step.counts.num_rollouts for step in row.steps[:-1]} == {number + 1}

@@ -279,16 +279,14 @@ def test_beliefs_hold_where_answers_can_be_guessed() -> None:
 
 
 def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
-    learner = PriorLearner(
-        wide_priors(), min_gain_per_token=1e-3, pilot=40, tokens_per_solution=100
-    )
+    learner = PriorLearner(wide_priors(), min_gain=1e-3, pilot=40, tokens_per_solution=100)
     for case in simulated_cases("sharp", 20):
         estimator = make(
             "posterior",
             case.paths,
             knowledge=learner.knowledge,
             answer_class="number",
-            min_gain_per_token=1e-3,
+            min_gain=1e-3,
             rollouts=8,
         )
         assert not learner.is_due
@@ -297,26 +295,26 @@ def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
     assert learner.is_due
     learner.fit()
     assert learner.knowledge.num_solutions == 40 and not learner.is_due
-    assert learner.min_gain_per_token == pytest.approx(1e-3)
+    assert learner.min_gain == pytest.approx(1e-3)
     learner.record(case.problem, estimator, num_tokens=10_000)
-    assert learner.min_gain_per_token == pytest.approx(1e-3 * np.exp(0.05), rel=1e-5)
+    assert learner.min_gain == pytest.approx(1e-3 * np.exp(0.05), rel=1e-5)
     learner.record(case.problem, estimator, num_tokens=0)
-    assert learner.min_gain_per_token == pytest.approx(1e-3)
+    assert learner.min_gain == pytest.approx(1e-3)
 
 
 def test_learner_adopts_what_was_fitted_on_more() -> None:
     def priors(count: int) -> Priors:
         return Priors(classes=wide_priors().classes, num_solutions=count)
 
-    learner = PriorLearner(wide_priors(), min_gain_per_token=1e-3, pilot=4)
+    learner = PriorLearner(wide_priors(), min_gain=1e-3, pilot=4)
     learner.adopt(priors(30).to_json())
     assert learner.knowledge.num_solutions == 30
-    assert learner.min_gain_per_token == pytest.approx(1e-3)
+    assert learner.min_gain == pytest.approx(1e-3)
     learner.adopt(priors(20).to_json())
     assert learner.knowledge.num_solutions == 30
     for case in simulated_cases("sharp", 15):
         assert not learner.is_due  # not before it has seen as much itself
-        estimator = make("posterior", case.paths, min_gain_per_token=1.0)
+        estimator = make("posterior", case.paths, min_gain=60.0)
         assert isinstance(estimator, PosteriorEstimator)
         learner.record(case.problem, estimator, num_tokens=0)
     assert learner.is_due
@@ -326,7 +324,7 @@ def test_solutions_that_share_no_prefix_are_probed_side_by_side() -> None:
     # Three ways apart from the beginning, and a fourth that shares its first step with the first.
     ways = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (1, 10, 11)]
     paths = [keyed(WRONG, way, "abcd") for way in ways]
-    estimator = make("posterior", paths, min_gain_per_token=1e-5, rollouts=16, agreement=False)
+    estimator = make("posterior", paths, min_gain=0.0006, rollouts=16, agreement=False)
     most = 0
     while wanted := estimator.wanted():
         asked = set(wanted)
@@ -363,8 +361,8 @@ def test_a_lower_least_gain_costs_more_and_a_cap_holds() -> None:
         assert found.table[:, 1].max() <= changes.get("max_tokens", np.inf) * 1.5  # expected ones
         return found.tokens_per_solution, found.first_error_accuracy
 
-    low, high = run(min_gain_per_token=1e-4), run(min_gain_per_token=3e-3)
-    capped = run(min_gain_per_token=1e-4, max_tokens=200)
+    low, high = run(min_gain=0.006), run(min_gain=0.18)
+    capped = run(min_gain=0.006, max_tokens=200)
     assert low[0] > 1.5 * high[0] and low[1] >= high[1]
     assert capped[0] < low[0]
 
@@ -388,7 +386,7 @@ def test_steps_of_an_undecided_solution_are_sound_or_have_no_label() -> None:
     paths = [keyed(WRONG, (1, 2, 3), "abcd"), keyed(RIGHT, (1, 4), "axy")]
     labels = {}
     for least in (0.0, 0.45, 0.999):
-        one = make("posterior", paths, rollouts=1, min_gain_per_token=10.0, min_belief=least)
+        one = make("posterior", paths, rollouts=1, min_gain=600.0, min_belief=least)
         labels[least] = one.judge([Counts()] * 5)[0]
     chances = labels[0.0].posterior
     assert chances == labels[0.999].posterior

@@ -63,7 +63,7 @@ def test_defaults_ask_nothing_of_labelling() -> None:
     problem = ProblemPaths(paths=PATHS, answer_class="number")
     settings = settings_of(f"{__name__}:Bare")
     assert type(settings) is EstimatorSettings and settings.component is Bare
-    one = Bare.begin(settings, problem, knowledge=object(), min_gain_per_token=0.1)
+    one = Bare.begin(settings, problem, knowledge=object(), min_gain=0.1)
     assert isinstance(one, Bare)
     assert (one.follow, one.replayable, one.takes_all, one.is_due) == (
         "nothing",
@@ -82,7 +82,7 @@ def test_estimators_that_are_due_decide_together_by_class() -> None:
     Batched.batches.clear()
     some = [Batched(settings_of("outcome"), ProblemPaths(paths=PATHS[:n])) for n in (1, 2)]
     bare = Bare(settings_of("outcome"), ProblemPaths(paths=PATHS))
-    bayesian = make("posterior", PATHS, min_gain_per_token=1e-5)
+    bayesian = make("posterior", PATHS, min_gain=0.0006)
     assert bayesian.is_due
     decide_together([some[0], bare, bayesian, some[1]])
     assert Batched.batches == [[1, 2]] and not bayesian.is_due

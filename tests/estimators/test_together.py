@@ -41,7 +41,7 @@ def estimator_of(case: Case, number: int) -> PosteriorEstimator:
         paths,
         knowledge=some_priors_once,
         answer_class="digit" if number % 3 == 0 else "number",
-        min_gain_per_token=1e-3,
+        min_gain=0.06,
         rollouts=8,
         agreement=number % 2 == 0,
     )
@@ -70,7 +70,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         "posterior",
         [SolutionPath(prefixes=(1,), outcome=WRONG)],
         answer_class="number",
-        min_gain_per_token=1.0,
+        min_gain=60.0,
         rollouts=1,
     )
     [view] = estimator._outcomes.views

@@ -24,8 +24,10 @@ NUM_PROBLEMS, LAG = 40, 8
 class Noting:
     """Knows how many problems it had been taught at its latest fit, one of every five."""
 
-    lag = LAG
-    min_gain_per_token = None
+    min_gain = None
+
+    def lag(self, number: int) -> int:
+        return LAG
 
     def __init__(self) -> None:
         self.taught: list[int] = []

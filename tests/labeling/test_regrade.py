@@ -77,7 +77,7 @@ def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: 
 def test_a_least_gain_that_a_budget_leads_is_used_again_as_it_was(tmp_path: Path) -> None:
     more = ["estimator.tokens_per_solution=40", "estimator.pilot=8", "block_problems=4"]
     run = label(tmp_path, "estimator.kind=posterior", *more, count=72)
-    assert len({(row.priors, row.min_gain_per_token) for row in rows(run)}) >= 3
+    assert len({(row.priors, row.min_gain) for row in rows(run)}) >= 3
     jobs.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
 

@@ -34,7 +34,7 @@ def test_a_second_worker_begins_with_what_the_first_learned(tmp_path: Path) -> N
     make_policy = partial(ScriptedEngine, scripted())
     settings = LabelSettings(
         solutions=SolutionSettings(per_problem=2),
-        estimator=PosteriorEstimator.Settings(rollouts=8, min_gain_per_token=1e-3, pilot=20),
+        estimator=PosteriorEstimator.Settings(rollouts=8, min_gain=0.08, pilot=20),
     )
 
     async def run(some: list[Block]) -> None:

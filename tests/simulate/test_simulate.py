@@ -43,7 +43,7 @@ def test_rollouts_follow_the_values_and_cases_repeat(profile: str) -> None:
 def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
     kinds = ("fixed", "first_error", "bisect", "posterior")
     for kind in kinds:
-        settings = {"min_gain_per_token": 1e-3} if kind == "posterior" else {}
+        settings = {"min_gain": 0.06} if kind == "posterior" else {}
         found = measure(
             lambda case, kind=kind, settings=settings: make(
                 kind, case.paths, rollouts=32, **settings

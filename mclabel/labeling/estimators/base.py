@@ -36,6 +36,8 @@ EXACT = (
     "its decisions compute over all outcomes that are possible, in time that grows with the square "
     "of the number. kind=fixed takes more"
 )
+MAX_LAG = 256
+"""Largest number of problems between a problem and those that it learns from."""
 KEPT = "the text of every one is held in memory until its block is committed"
 
 Follow = Literal["nothing", "known", "all"]
@@ -129,20 +131,28 @@ class RunLearner(Protocol):
         ...
 
     @property
-    def min_gain_per_token(self) -> float | None:
-        """The minimum expected gain per token for rollouts of the next problem.
+    def min_gain(self) -> float | None:
+        """The minimum expected gain for rollouts of the next problem; see `posterior`.
 
-        It is stored with the problem's labels. None where the estimator has no such rate.
+        It is stored with the problem's labels. None where the estimator has no such limit.
         """
         return None
 
-    @property
-    def lag(self) -> int:
-        """Number of problems of an engine until what one shows is used: problem n begins with what
-        was learned after problem n - `lag`, and waits for that one to end. At least 1. So it
-        bounds how many problems are rolled out at a time.
+    def lag(self, number: int) -> int:
+        """Return how many problems of an engine lie between a problem and those it learns from.
+
+        Problem n begins with what was learned after problem n - lag, and waits for that one to end,
+        so the lag bounds how many problems are rolled out at a time. A short lag lets a run learn
+        early; a long one keeps an engine with hundreds of slots full once the run is long. It must
+        not depend on timing.
+
+        Args:
+            number: index of the problem in the order in which problems begin on the engine.
+
+        Returns:
+            At least 1, and at most `MAX_LAG`; growing by at most one a problem.
         """
-        return 64
+        return max(64, min(MAX_LAG, number // 2))
 
     @property
     def is_due(self) -> bool:
@@ -205,7 +215,7 @@ class Estimator(Protocol):
         problem: ProblemPaths,
         *,
         knowledge: Any = None,
-        min_gain_per_token: float | None = None,
+        min_gain: float | None = None,
     ) -> Self:
         """Make the estimator of a problem.
 
@@ -213,7 +223,7 @@ class Estimator(Protocol):
             settings: an instance of `Settings`.
             problem: with the paths of its solutions.
             knowledge: of the run's learner, where the estimator has one.
-            min_gain_per_token: of the same.
+            min_gain: of the same.
         """
         return cls(settings, problem)
 

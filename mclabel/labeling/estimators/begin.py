@@ -216,7 +216,7 @@ def begin_estimator(
     Args:
         settings: that name it.
         problem: with the paths of its solutions, and its completers.
-        learned: `knowledge` and `min_gain_per_token` of the run's learner.
+        learned: `knowledge` and `min_gain` of the run's learner.
 
     Raises:
         ComponentError: it cannot be made.

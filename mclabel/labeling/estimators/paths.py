@@ -129,6 +129,19 @@ def distinct_prefixes(paths: Sequence[SolutionPath]) -> list[int]:
     return sorted({prefix for path in paths for prefix in path.prefixes})
 
 
+UNKNOWN_STEP_TOKENS = 20
+"""Number of tokens assumed for a step whose length is unknown."""
+
+
+def mean_tokens(paths: Sequence[SolutionPath]) -> float:
+    """Return the mean number of tokens of the solutions; 1 at least."""
+    lengths = [
+        sum(path.step_tokens) if path.step_tokens else UNKNOWN_STEP_TOKENS * path.num_steps
+        for path in paths
+    ]
+    return max(1.0, sum(lengths) / max(1, len(lengths)))
+
+
 def sibling_counts(paths: Sequence[SolutionPath]) -> Counts:
     """Count the outcomes of the solutions that are free rollouts of the bare problem."""
     counts = Counts()

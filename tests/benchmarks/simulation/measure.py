@@ -259,12 +259,12 @@ class SimulatedRun:
         """Make the estimator of a case."""
         knowledge, min_gain = None, None
         if self.learner is not None:
-            knowledge, min_gain = self.learner.knowledge, self.learner.min_gain_per_token
+            knowledge, min_gain = self.learner.knowledge, self.learner.min_gain
         return begin_estimator(
             self.settings,
             case.problem,
             knowledge=knowledge,
-            min_gain_per_token=min_gain,
+            min_gain=min_gain,
         )
 
     def record(self, case: Case, checked: ProblemEstimator, done: Replay) -> None:

@@ -57,15 +57,18 @@ def simulated_cases(
                 known = first[2]
                 if known is not None and known < shared:
                     error = known
-                else:
-                    error = error if error is None or error >= shared else shared
-                    trace[shared:] = _onwards(profile, trace[shared - 1], error, shared, steps, rng)
+                elif error is not None:
+                    error = max(error, shared)
+                trace[shared:] = _onwards(profile, trace[shared - 1], error, shared, steps, rng)
             for value in trace[shared:]:
                 prefixes = [*prefixes, len(values)]
                 values.append(value)
-            right = bool(rng.random() < (trace[-1] if trace else root))
-            if error is None and not right:
-                error = steps - 1
+            before_last = trace[-1] if trace else root
+            right = bool(rng.random() < before_last)
+            if error is None or error == steps - 1:
+                # Nothing was wrong before the last step, which is right as often as its value says.
+                error = None if right else steps - 1
+                right = right or bool(rng.random() < _fall(profile, before_last, rng))
             paths.append(_path(prefixes, right, steps))
             truth.append(error)
             first = first or (trace, prefixes, error)

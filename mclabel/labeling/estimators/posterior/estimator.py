@@ -2,8 +2,9 @@
 
 After each batch the chains of the problem's solutions are inferred again, and the prefix whose
 probe has the highest expected gain per token is rolled out next, until no gain reaches
-`min_gain_per_token`. This limit is the same for all problems of a run, so tokens are spent where
-labels are least certain, and hopeless cases, from which nothing can be learned, cost nothing.
+`min_gain`. This limit is the same for all problems of a run, so tokens are spent where labels are
+least certain, and hopeless cases, from which nothing can be learned, cost nothing. It is relative
+to the length of the problem's solutions, so that it means the same for short and for long ones.
 
 One prefix of a problem is rolled out at a time, so that what is asked does not depend on the
 order in which rollouts arrive.
@@ -37,6 +38,7 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     distinct_prefixes,
+    mean_tokens,
     strongest,
 )
 from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
@@ -56,10 +58,10 @@ from mclabel.labeling.estimators.posterior.views import (
 )
 
 PILOT_DISCOUNT = 0.1
-"""Factor of the minimum gain per token for the first problems of a run with several completers:
-wide priors are uncertain, so more has to be rolled out to learn the completers' rates."""
+"""Factor of `min_gain` for the first problems of a run with several completers: wide priors are
+uncertain, so more has to be rolled out to learn the completers' rates."""
 ADAPTATION = 0.05
-"""Largest relative change of the minimum gain per token after one problem."""
+"""Largest relative change of `min_gain` after one problem."""
 
 
 class PosteriorEstimator(Estimator):
@@ -71,16 +73,15 @@ class PosteriorEstimator(Estimator):
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Rollouts started together from a prefix before the next decision."""
-        min_gain_per_token: float = Field(5e-5, gt=0, le=MAX_AMOUNT)
-        """Minimum expected gain per token, roughly the probability of finding one more first
-        error. Rollouts stop below it."""
+        min_gain: float = Field(0.004, gt=0, le=MAX_AMOUNT)
+        """Minimum expected gain of sampling as many tokens as a solution of the problem has:
+        roughly the probability of finding one more first error. Rollouts stop below it."""
         every: int = Field(0, ge=0, le=MAX_COUNT)
         """Minimum number of rollouts from every prefix, so that every step has a soft value."""
         max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
         """Maximum number of rollout tokens for a problem."""
         tokens_per_solution: float | None = Field(None, gt=0, le=MAX_TOKENS)
-        """Target for the mean rollout tokens per solution; adjusts `min_gain_per_token` during
-        the run."""
+        """Target for the mean rollout tokens per solution; adjusts `min_gain` during the run."""
         agreement: bool = True
         """Whether steps shared by several solutions count as evidence."""
         min_belief: float = Field(0.5, ge=0, le=1)
@@ -112,7 +113,7 @@ class PosteriorEstimator(Estimator):
         problem: ProblemPaths,
         *,
         priors: Priors | None = None,
-        min_gain_per_token: float | None = None,
+        min_gain: float | None = None,
     ) -> None:
         """Begin with a problem.
 
@@ -120,10 +121,10 @@ class PosteriorEstimator(Estimator):
             settings: of the estimator.
             problem: with the paths of its solutions.
             priors: priors of the run; None takes those that a run begins with.
-            min_gain_per_token: in place of the settings'.
+            min_gain: replaces the value of the settings; None keeps it.
         """
         self._paths, self._completers = problem.paths, problem.completers
-        self._min_gain = min_gain_per_token or settings.min_gain_per_token
+        self._min_gain_per_token = (min_gain or settings.min_gain) / mean_tokens(problem.paths)
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._tokens_left: float = settings.max_tokens or math.inf
         self._truncated, self._min_belief = settings.truncated, settings.min_belief
@@ -131,7 +132,7 @@ class PosteriorEstimator(Estimator):
         if not priors.num_solutions and len(self._completers) > 1:
             # The starting priors are those of a policy that rolls out alone.
             priors = wide_priors()
-            self._min_gain *= PILOT_DISCOUNT
+            self._min_gain_per_token *= PILOT_DISCOUNT
         self._outcomes = Family(problem, priors, agreement=False, truncated=settings.truncated)
         self._agreeing: Family | None = None
         if settings.agreement:
@@ -148,10 +149,10 @@ class PosteriorEstimator(Estimator):
         problem: ProblemPaths,
         *,
         knowledge: Priors | None = None,
-        min_gain_per_token: float | None = None,
+        min_gain: float | None = None,
     ) -> Self:
         """Make the estimator of a problem, with the priors of the run; see `Estimator`."""
-        return cls(settings, problem, priors=knowledge, min_gain_per_token=min_gain_per_token)
+        return cls(settings, problem, priors=knowledge, min_gain=min_gain)
 
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> PriorLearner:
@@ -171,7 +172,7 @@ class PosteriorEstimator(Estimator):
                 ) from error
         return PriorLearner(
             priors or starting_priors(),
-            min_gain_per_token=settings.min_gain_per_token,
+            min_gain=settings.min_gain,
             pilot=settings.pilot,
             tokens_per_solution=settings.tokens_per_solution,
         )
@@ -213,7 +214,7 @@ class PosteriorEstimator(Estimator):
             self.decide_together([self])
         choices = best_probes(
             self._asked,
-            min_gain=self._min_gain,
+            min_gain_per_token=self._min_gain_per_token,
             batch=self._batch,
             max_rollouts=self._max_rollouts,
             tokens_left=self._tokens_left,
@@ -288,10 +289,10 @@ class PosteriorEstimator(Estimator):
 
 
 class PriorLearner(FittingLearner[Priors, Readings]):
-    """Learns the priors of a run, and adjusts the minimum gain per token to a budget.
+    """Learns the priors of a run, and adjusts `min_gain` to a budget.
 
-    With a budget the minimum gain per token rises a little after each problem that spent more than
-    its share, and falls a little after one that spent less. It converges to one value for all
+    With a budget it rises a little after each problem that spent more than its share, and falls a
+    little after one that spent less. It converges to one value for all
     problems, so the budget is spent where labels are least certain.
     """
 
@@ -300,7 +301,7 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         knowledge: Priors,
         *,
         pilot: int,
-        min_gain_per_token: float,
+        min_gain: float,
         tokens_per_solution: float | None = None,
     ) -> None:
         """Begin a run.
@@ -308,15 +309,15 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         Args:
             knowledge: initial priors.
             pilot: number of solutions labelled before the first fit.
-            min_gain_per_token: gain per token below which nothing is rolled out.
+            min_gain: initial value; see the setting of this name.
             tokens_per_solution: mean number of rollout tokens per solution to adjust it to.
         """
         super().__init__(knowledge, pilot=pilot)
-        self._min_gain, self._budget = min_gain_per_token, tokens_per_solution
+        self._min_gain, self._budget = min_gain, tokens_per_solution
 
     @property
-    def min_gain_per_token(self) -> float:
-        """Minimum gain per token of the next problem, rounded to six digits as it is stored."""
+    def min_gain(self) -> float:
+        """Minimum gain for the next problem, rounded to six digits as it is stored."""
         return float(f"{self._min_gain:.6g}")
 
     def record(

@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.core.stats.values import TruncatedPolicy
-from mclabel.labeling.estimators.paths import Completer, ProblemPaths, RecordedRollout, SolutionPath
+from mclabel.labeling.estimators.paths import (
+    UNKNOWN_STEP_TOKENS,
+    Completer,
+    ProblemPaths,
+    RecordedRollout,
+    SolutionPath,
+)
 from mclabel.labeling.estimators.posterior.chain import Evidence
 from mclabel.labeling.estimators.posterior.evidence import (
     EvidenceTable,
@@ -33,6 +39,9 @@ from mclabel.labeling.estimators.posterior.plan import (
 from mclabel.labeling.estimators.posterior.priors import ClassPriors, Priors
 
 Floats = NDArray[np.float64]
+
+FIRST_ROLLOUTS = 2
+"""Rollouts that are started together from a prefix that has none."""
 
 
 class CompleterView:
@@ -303,7 +312,7 @@ def _tell_each_other(problems: Sequence[Sequence[CompleterView]]) -> None:
 def best_probes(
     views: Sequence[CompleterView],
     *,
-    min_gain: float,
+    min_gain_per_token: float,
     batch: int,
     max_rollouts: int,
     tokens_left: float,
@@ -315,7 +324,7 @@ def best_probes(
 
     Args:
         views: of a problem that can be asked, with plans.
-        min_gain: rate below which nothing is rolled out.
+        min_gain_per_token: rate below which nothing is rolled out.
         batch: maximum number of rollouts from a prefix that are started together.
         max_rollouts: maximum number of rollouts from a prefix by one completer.
         tokens_left: that may be spent.
@@ -328,7 +337,7 @@ def best_probes(
     free = set().union(*(chains for view in views for chains in view.candidates.chains))
     rates = np.concatenate([view.open_rates() for view in views])
     for option in np.argsort(-rates, kind="stable").tolist():
-        if not free or rates[option] <= min_gain:
+        if not free or rates[option] <= min_gain_per_token:
             break
         view, number = options[option]
         candidates = view.candidates
@@ -336,8 +345,9 @@ def best_probes(
             continue
         prefix = candidates.prefixes[number]
         asked = view.num_asked.get(prefix, 0)
-        # The first rollouts carry the most evidence: begin with one, and double.
-        size = min(batch, max(1, asked), max_rollouts - asked)
+        # The first rollouts carry the most evidence: begin with two, and double. Beginning with one
+        # saves a few percent of the tokens, but takes more rounds, each with fewer live rollouts.
+        size = min(batch, max(FIRST_ROLLOUTS, asked), max_rollouts - asked)
         tokens_left -= size * candidates.tokens[number]
         if tokens_left < 0:
             break
@@ -347,9 +357,6 @@ def best_probes(
 
 
 Ints = NDArray[np.intp]
-
-UNKNOWN_STEP_TOKENS = 20
-"""Number of tokens assumed for a step whose length is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

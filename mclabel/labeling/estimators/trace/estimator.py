@@ -121,7 +121,7 @@ class TraceEstimator(Estimator):
         problem: ProblemPaths,
         *,
         knowledge: TraceRates | None = None,
-        min_gain_per_token: float | None = None,
+        min_gain: float | None = None,
     ) -> Self:
         """Make the estimator of a problem, with the rates of the run; see `Estimator`."""
         return cls(settings, problem, rates=knowledge)
@@ -207,9 +207,8 @@ class TraceEstimator(Estimator):
 class TraceLearner(FittingLearner[TraceRates, Observed]):
     """Learns the rates of a run; see `FittingLearner`."""
 
-    @property
-    def lag(self) -> int:
-        """Each problem waits for the one before it: nothing is rolled out meanwhile."""
+    def lag(self, number: int) -> int:
+        """Let each problem wait for the one before it: nothing is rolled out meanwhile."""
         return 1
 
     def read(self, content: str) -> TraceRates:
