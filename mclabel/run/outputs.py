@@ -1,10 +1,7 @@
-"""Where jobs write: what a place holds already, checked before hours of work are spent on it.
+"""Checks, before any work, that a job can write its output and that no other output is there.
 
-A folder that a job needs may be there as a file, or may not be writable. Found at the end, that
-costs the work; found at the start, nothing.
-
-The output of one job in that of another would leave neither whole: a labelling run does not notice
-a training's files, and the other way round.
+A file in place of a folder, or a folder without permission, would otherwise cost hours of work. The
+output of one job inside another's would leave neither whole.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ def check_places(out: str, kind: Kind, *, key: str = "out=") -> None:
 
     Args:
         out: folder, which may be missing; of a run, also a URL, of which nothing is checked.
-        kind: of what is to be written.
-        key: how the user has given it, for messages.
+        kind: kind of output to write.
+        key: the user's key for it, for messages.
 
     Raises:
         ShardError: names everything that stands in the way.
@@ -55,13 +52,12 @@ def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str
         raise ShardError("\n".join(faults) + ". Move that away, or choose another out=…")
 
 
-def output_folder(place: str, key: str, *, make: bool = True) -> Path:
-    """A local folder for results.
+def output_folder(place: str, key: str) -> Path:
+    """Return a local folder for results. Make it if it is missing.
 
     Args:
-        place: what the user has given.
+        place: path that the user gave.
         key: how, for messages: `-o` or `out=`.
-        make: make it if it is missing; else only see that it could be made.
 
     Raises:
         ConfigError: it is a URL or a file, or nothing can be written there.
@@ -69,15 +65,15 @@ def output_folder(place: str, key: str, *, make: bool = True) -> Path:
     folder = _local(place, key, "folder")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{key}{place}: is a file, must be a folder")
-    _try_to_write(folder, place, key, make=make)
+    _try_to_write(folder, place, key, make=True)
     return folder
 
 
 def output_file(place: str, key: str) -> Path:
-    """A local file for results, which may be there. Its folder is made if it is missing.
+    """Return a local file for results, which may exist. Make its folder if it is missing.
 
     Args:
-        place: what the user has given.
+        place: path that the user gave.
         key: how, for messages.
 
     Raises:
@@ -114,9 +110,9 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _local(place: str, key: str, what: str) -> Path:
+def _local(place: str, key: str, noun: str) -> Path:
     if not place or "://" in place:
-        raise ConfigError(f"{key}{place or repr(place)}: must be a local {what}: give its path")
+        raise ConfigError(f"{key}{place or repr(place)}: must be a local {noun}: give its path")
     return Path(place)
 
 
@@ -238,8 +234,8 @@ def check_free(out: str, kind: Kind, key: str = "out=") -> None:
     Args:
         out: folder, which may be missing. Of a URL nothing is asked: only runs are written to
             one, and their manifests are compared.
-        kind: of what is to be written there.
-        key: how the user has given it, for messages.
+        kind: kind of output to write there.
+        key: the user's key for it, for messages.
 
     Raises:
         ShardError: says what is there.
@@ -267,7 +263,7 @@ def _check_known(root: Path, out: str, kind: Kind, key: str) -> None:
     foreign = sorted(
         path.name
         for path in root.iterdir()
-        if path.name not in own and not any(fnmatch(path.name, one) for one in _BESIDE)
+        if path.name not in own and not any(fnmatch(path.name, pattern) for pattern in _BESIDE)
     )
     if foreign:
         shown = ", ".join(foreign[:_MAX_NAMED])
@@ -282,8 +278,8 @@ def check_file_free(path: Path, key: str) -> None:
     """Refuse to write a file over one of a run or a training, or into its folders.
 
     Args:
-        path: of the file, which may be there.
-        key: how the user has given it, for messages.
+        path: path of the file, which may exist.
+        key: the user's key for it, for messages.
 
     Raises:
         ShardError: says of which output it is.
@@ -296,12 +292,12 @@ def check_file_free(path: Path, key: str) -> None:
 
 
 def _mark_of(root: Path, kind: Kind) -> str | None:
-    """The first file by which a folder is of a kind."""
+    """Return the first file that shows that a folder is of a kind."""
     if not root.is_dir():
         return None
     for pattern in kind.marks:
-        if (found := next(root.glob(pattern), None)) is not None:
-            return str(found.relative_to(root))
+        if (path := next(root.glob(pattern), None)) is not None:
+            return str(path.relative_to(root))
     return None
 
 

@@ -98,12 +98,12 @@ class Tally:
         """Begin a run.
 
         Args:
-            outputs: of the task.
-            num_blocks: of the job.
-            num_blocks_resumed: that are committed.
-            num_items: of the job, or of the part of it that is run now and what is committed.
-            num_items_resumed: that are committed.
-            size: of all items of the job, for the forecast; None makes none of them.
+            outputs: the task's outputs.
+            num_blocks: number of the job's blocks.
+            num_blocks_resumed: number of blocks that earlier runs have committed.
+            num_items: number of items to run now and of those that are committed.
+            num_items_resumed: number of items that earlier runs have committed.
+            size: size of all items of the job, for the forecast; None makes no forecast.
         """
         self._outputs = outputs
         self._remainder = Remainder(num_items=num_items - num_items_resumed, size=size)
@@ -123,7 +123,7 @@ class Tally:
         self._remainder.commit(report.size, report.num_tokens)
 
     def report(self) -> JobReport:
-        """What the run did."""
+        """Return what the run did."""
         return JobReport(
             num_blocks=self._num_blocks,
             num_blocks_resumed=self._num_blocks_resumed,
@@ -135,7 +135,7 @@ class Tally:
         )
 
     def state(self, fleet: FleetProgress) -> JobState:
-        """The job at a snapshot of its fleet."""
+        """Return the state of the job at a snapshot of its fleet."""
         self._workers |= {worker.worker: worker for worker in fleet.workers}
         every, now = self._workers.values(), fleet.workers
         self._loaded = now
@@ -182,10 +182,10 @@ class Tally:
 def _sums(
     start: Mapping[str, int | None], counters: Iterable[Mapping[str, int | None]]
 ) -> dict[str, int | None]:
-    """The sum of each counter over those that report it, and its start where none does."""
+    """Return the sum of each counter over those that report it, and its start where none does."""
     sums = dict(start)
-    for one in counters:
-        for name, count in one.items():
+    for worker_counters in counters:
+        for name, count in worker_counters.items():
             before = sums.get(name)
             sums[name] = before if count is None else (before or 0) + count
     return sums
@@ -194,10 +194,10 @@ def _sums(
 def _means(
     names: Iterable[str], gauges: Iterable[Mapping[str, float | None]]
 ) -> dict[str, float | None]:
-    """The mean of each gauge over those that report it; None where none does."""
+    """Return the mean of each gauge over those that report it; None where none does."""
     readings: dict[str, list[float]] = {name: [] for name in names}
-    for one in gauges:
-        for name, reading in one.items():
+    for worker_gauges in gauges:
+        for name, reading in worker_gauges.items():
             if reading is not None:
                 readings[name].append(reading)
-    return {name: sum(found) / len(found) if found else None for name, found in readings.items()}
+    return {name: sum(each) / len(each) if each else None for name, each in readings.items()}

@@ -1,14 +1,8 @@
-"""What a task is: something that a job does with each of its items, exactly once.
+"""The protocols of a task: work that a job does with each of its items, exactly once.
 
-A job cuts its items into blocks, gives them to workers, and commits each block when all of its
-items are done. What is done with an item is the task's own matter. A task has three parts:
-
-- `Task`: frozen and picklable. It is sent to every worker, where it makes a runner.
-- `Runner`: the task on one worker, with its engine or model loaded. Many items run on it side by
-  side on one event loop.
-- `Outputs`: what the finished blocks leave in the store. The driver asks it what is done.
-
-`mclabel.labeling.task` labels problems, `mclabel.judge.task` judges solutions.
+`Task` is frozen and picklable, and makes a `Runner` on every worker, on which many items run side
+by side. `Outputs` reads what finished blocks left in the store. `mclabel.labeling.task` labels
+problems, `mclabel.judge.task` judges solutions.
 """
 
 from __future__ import annotations
@@ -39,10 +33,10 @@ class Item(Protocol):
         """Length of the text from which the item's cost is forecast."""
 
     def content(self) -> Sequence[str]:
-        """The texts that the result depends on: an item in which they change is another one."""
+        """Return the texts that the result depends on: with other texts it is another item."""
 
     def extras(self) -> Sequence[str]:
-        """Texts that are carried along and may change without another result."""
+        """Return the texts that are carried along and may change without another result."""
 
 
 class Items(Protocol):
@@ -175,7 +169,7 @@ class Runner(Protocol[ItemT_contra, ResultT_co]):
         """
 
     def state(self) -> RunnerState:
-        """What the runner does now; callable from any thread, also before `start`."""
+        """Return the runner's state; callable from any thread, also before `start`."""
 
     async def close(self) -> None:
         """Free the engine or model."""
@@ -193,10 +187,10 @@ class Task(Protocol):
         """What the finished blocks leave in a store."""
 
     def runner(self, store: Store) -> Runner[Any, Any]:
-        """The task on the worker that calls this.
+        """Make the runner of the task on the worker that calls this.
 
         Args:
-            store: of the job's output.
+            store: the store of the job's output.
         """
 
     def read_entry(self, line: Line) -> JournalEntry:
@@ -260,7 +254,7 @@ class Outputs(Protocol):
         """How messages name the task's items."""
 
     def committed(self, store: Store) -> CommittedBlocks:
-        """Which blocks are done.
+        """Return the blocks that are done.
 
         Raises:
             DamagedFile: names outputs that are damaged, and the remedy.
@@ -270,10 +264,10 @@ class Outputs(Protocol):
         """Remove what attempts have left that did not win; called while none is under way."""
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
-        """The items that committed blocks have no result for, by id."""
+        """Yield the items that committed blocks have no result for, by id."""
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
-        """Texts of the items of some committed blocks, by id, for messages."""
+        """Return the texts of the items of some committed blocks, by id, for messages."""
 
     def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
-        """Figures that progress shows beside the counters, computed from their sums."""
+        """Return the figures that progress shows beside the counters, computed from their sums."""
