@@ -47,7 +47,7 @@ class NotLoaded(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What an actor reports to its driver, a few times a second."""
+    """Report of an actor to its driver, made a few times a second."""
 
     progress: WorkerProgress
     ended: Sequence[Ended]

@@ -50,7 +50,7 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a whole job may spend; None is no limit."""
+    """Limits of a whole job; None is no limit."""
 
     max_tokens: int | None = None
     max_hours: float | None = None

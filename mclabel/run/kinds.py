@@ -29,7 +29,7 @@ class Run:
     location: str
     """Folder or object store URL."""
     name: str
-    """As much of the path as distinguishes the runs."""
+    """Shortest end of the path that distinguishes the runs."""
 
     @cached_property
     def store(self) -> Store:

@@ -222,7 +222,7 @@ class FleetProgress:
     num_starting: int = 0
     """Engines that wait for room, or load."""
     stage: str | None = None
-    """What an engine that loads does now, and for how long; None if none is known to load."""
+    """Current stage of an engine that loads, and its seconds; None if none is known to load."""
     num_failures: int = 0
     """Engines lost so far."""
     num_silent: int = 0

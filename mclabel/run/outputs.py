@@ -140,8 +140,8 @@ _DEPTH = 3
 class Kind:
     """A kind of output."""
 
-    what: str
-    """For messages."""
+    noun: str
+    """Noun phrase for messages."""
     marks: tuple[str, ...]
     """Patterns of names; one that is there says that a folder is of this kind."""
     manifest: str | None = None
@@ -158,7 +158,7 @@ class Kind:
 
 
 RUN = Kind(
-    what="a run of labels, opinions or a search",
+    noun="a run of labels, opinions or a search",
     marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
            "trees/*.parquet", "merged/labels/*.parquet"),
     manifest="run.json",
@@ -168,55 +168,55 @@ RUN = Kind(
     files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),
 )  # fmt: skip
 TRAINING = Kind(
-    what="a training of `mclabel train`",
+    noun="a training of `mclabel train`",
     marks=("train.json",),
     manifest="train.json",
     folders=("checkpoints", "model", "model.partial", "tensorboard", "ray"),
     files=("log.jsonl", "finished.json"),
 )
 REINFORCED = Kind(
-    what="a training of `mclabel rl`",
+    noun="a training of `mclabel rl`",
     marks=("rl.json",),
     manifest="rl.json",
     folders=("checkpoints", "measured", "model", "model.partial", "tensorboard"),
     files=("log.jsonl", "finished.json"),
 )
 BEST_OF_N = Kind(
-    what="an evaluation of `mclabel eval best-of-n`",
+    noun="an evaluation of `mclabel eval best-of-n`",
     marks=("best_of_n.json", "samples/run.json"),
     folders=("samples", "scores"),
     files=("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json"),
 )
 SEARCH_EVAL = Kind(
-    what="a comparison of `mclabel eval search`",
+    noun="a comparison of `mclabel eval search`",
     marks=("search.json", "best_of_n/run.json", "oracle/*/run.json"),
     folders=("oracle",),
     files=("search.json", "search.png", "search.svg", "provenance.json"),
 )
 QUICKSTART = Kind(
-    what="the results of `mclabel quickstart`",
+    noun="the results of `mclabel quickstart`",
     marks=("summary.json", "labels/run.json"),
     folders=("labels", "best-of-n", "prm", "orm", "exact"),
     files=("labels.png", "summary.json", "report.html"),
 )
 EXPORT = Kind(
-    what="data of `mclabel export`",
+    noun="data of `mclabel export`",
     marks=("data.jsonl", "data.json", "data.parquet", "labels-*.parquet", "rollouts-*.parquet"),
 )
 FIGURES = Kind(
-    what="figures of `mclabel eval labels` or `eval processbench`",
+    noun="figures of `mclabel eval labels` or `eval processbench`",
     marks=("labels.json", "processbench.json"),
 )
 ANNOTATIONS = Kind(
-    what="annotations of `mclabel annotate`",
+    noun="annotations of `mclabel annotate`",
     marks=("annotations.json", "events.jsonl"),
     manifest="annotations.json",
     files=("items.jsonl", "events.jsonl"),
 )
 _THEIRS = (
-    Kind(what="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
-    Kind(what="a data set", marks=("dataset_info.json", "dataset_dict.json")),
-    Kind(what="a git repository", marks=(".git",)),
+    Kind(noun="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
+    Kind(noun="a data set", marks=("dataset_info.json", "dataset_dict.json")),
+    Kind(noun="a git repository", marks=(".git",)),
 )
 KINDS = (
     *(RUN, TRAINING, REINFORCED, BEST_OF_N, SEARCH_EVAL),
@@ -246,8 +246,8 @@ def check_free(out: str, kind: Kind, key: str = "out=") -> None:
     for other in (*KINDS, *_THEIRS):
         if other is not kind and (mark := _mark_of(root, other)) is not None:
             raise ShardError(
-                f"{key}{out}: holds {other.what} ({mark}), and this command would write "
-                f"{kind.what} into it. Give another folder"
+                f"{key}{out}: holds {other.noun} ({mark}), and this command would write "
+                f"{kind.noun} into it. Give another folder"
             )
     _check_outside(root, out, key)
 
@@ -269,7 +269,7 @@ def _check_known(root: Path, out: str, kind: Kind, key: str) -> None:
         shown = ", ".join(foreign[:_MAX_NAMED])
         more = f" and {len(foreign) - _MAX_NAMED:,} more" if len(foreign) > _MAX_NAMED else ""
         raise ShardError(
-            f"{key}{out}: holds {shown}{more}, and this command would write {kind.what} among "
+            f"{key}{out}: holds {shown}{more}, and this command would write {kind.noun} among "
             f"them. Give a new folder, such as {Path(out) / 'run'}"
         )
 
@@ -287,7 +287,7 @@ def check_file_free(path: Path, key: str) -> None:
     for kind in _WITH_FOLDERS:
         there = (path.parent / str(kind.manifest)).is_file()
         if there and path.name in (kind.manifest, *kind.files):
-            raise ShardError(f"{key}{path}: belongs to {kind.what}. Give another file")
+            raise ShardError(f"{key}{path}: belongs to {kind.noun}. Give another file")
     _check_outside(path, str(path), key)
 
 
@@ -309,5 +309,5 @@ def _check_outside(path: Path, given: str, key: str) -> None:
             inside = whole.relative_to(above).parts[0] in kind.folders
             if inside and (above / str(kind.manifest)).is_file():
                 raise ShardError(
-                    f"{key}{given}: is part of {kind.what} in {above}. Give a place outside of it"
+                    f"{key}{given}: is part of {kind.noun} in {above}. Give a place outside of it"
                 )

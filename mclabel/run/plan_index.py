@@ -107,9 +107,9 @@ class Comparison:
     """An input beside a plan."""
 
     places: NDArray[np.int64]
-    """Of each item of the input in the plan; -1 for a new one."""
+    """Place in the plan of each item of the input; -1 for a new one."""
     is_new: NDArray[np.bool_]
-    """Of each item of the input: without a block yet."""
+    """Whether each item of the input has no block yet."""
     is_changed: NDArray[np.bool_]
     gone: NDArray[np.int64]
     """Places of items of the plan that the input lacks, in the order of the plan."""

@@ -143,7 +143,7 @@ def draining_nodes() -> Collection[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What one actor is given: options for it, and its placement group, if it needs one."""
+    """Resources of one actor: its options, and its placement group if it needs one."""
 
     options: Mapping[str, Any]
     group: Any = None

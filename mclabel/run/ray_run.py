@@ -43,7 +43,7 @@ _Kind = Literal["node", "load", "stage", "exchange"]
 
 
 class Actors(Protocol):
-    """Where a run gets its actors from."""
+    """Source of a run's actors."""
 
     stall_s: float
     min_engines: int
@@ -329,19 +329,19 @@ class EngineActor:
     actor: Any
     place: Place
     node: str | None = None
-    """Where it has found room."""
+    """Id of its node; None before it was placed."""
     loaded_at: float | None = None
-    """Since when it takes blocks; None while it waits, loads, or is down."""
+    """Clock reading when it was loaded; None while it waits, loads, or is down."""
     progress: WorkerProgress | None = None
     watch: Watch | None = None
-    """Since it was loaded."""
+    """Watch of its silence, from its loading on."""
     blocks: list[str] = field(default_factory=list)
     is_draining: bool = False
     """Whether its node is about to go. Blocks lost on it then do not count against their items."""
     ask_again: bool = False
-    """Whether to ask again where it has found room, as the last call was not answered."""
+    """Whether to ask for its node again, as the last call was not answered."""
     stage: str | None = None
-    """What it does while it loads, and for how long, by its last answer."""
+    """Its stage and seconds while it loads, by its last answer."""
     asking: bool = False
     """Whether it is being asked for its stage."""
     num_loads: int = 0

@@ -73,7 +73,7 @@ class Run:
 
     @property
     def store(self) -> Store | None:
-        """Where it lies; None where there is nothing yet."""
+        """The output's store; None where there is nothing yet."""
         return self._store
 
     @property
@@ -159,11 +159,11 @@ class Run:
 
 
 class Inputs(Protocol):
-    """What a job reads."""
+    """The input of a job."""
 
     @property
     def items(self) -> Items:
-        """What is to be done."""
+        """The items to process."""
 
     @property
     def size(self) -> Size:
@@ -174,15 +174,15 @@ class Inputs(Protocol):
 
 
 class JobConfig(Protocol):
-    """What every job's configuration has."""
+    """The part of a configuration that all jobs share."""
 
     @property
     def ray(self) -> RayConfig:
-        """Where it runs."""
+        """Cluster on which the engines run."""
 
     @property
     def budget(self) -> BudgetConfig:
-        """What it may cost."""
+        """Limits and prices."""
 
     @property
     def strict(self) -> bool:
@@ -271,7 +271,7 @@ class JobFleet:
     """The workers of a job: one in this process, or those of a cluster."""
 
     ray: RayConfig
-    """Where the workers run."""
+    """Cluster on which the workers run."""
     resources: Callable[[], EngineResources]
     """Returns the needs of each worker; called only when there is work."""
     make_worker: Callable[[], Worker]

@@ -48,7 +48,7 @@ class RunningBlocks:
 
     @property
     def failure(self) -> BaseException | None:
-        """What a block has failed with, if any has; that the engine died, if it is no worse."""
+        """Error of a failed block, if any: that the engine died only if there is no other error."""
         errors = [error for task in self._tasks if (error := _error(task)) is not None]
         return next((e for e in errors if not isinstance(e, EngineDied)), next(iter(errors), None))
 

@@ -32,7 +32,7 @@ class JobState:
     num_replayed: int = 0
     """Entries taken from journals of earlier attempts."""
     num_tokens: int = 0
-    """What the engines have done, in the task's unit of cost."""
+    """Cost of the engines' work so far, in the task's unit."""
     num_live: int = 0
     """Requests that the engines are working on."""
     num_waiting: int = 0
@@ -44,14 +44,14 @@ class JobState:
     num_starting: int = 0
     """Engines that wait for room, or load."""
     stage: str | None = None
-    """What an engine that loads does now, and for how long; None if none is known to load."""
+    """Current stage of an engine that loads, and its seconds; None if none is known to load."""
     num_failures: int = 0
     """Engines lost."""
     num_silent: int = 0
     """Engines that have given no sign of life for too long."""
     gpu_hours: float = 0.0
     num_tokens_left: float | None = None
-    """What is left to spend, as forecast from the blocks that are done; None before any is."""
+    """Forecast of the remaining tokens, from finished blocks; None before any is done."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
     """Sums of the task's own counters over all engines, by name; None if no engine reports one."""
     gauges: Mapping[str, float | None] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class JobState:
 
 @dataclass(frozen=True, kw_only=True)
 class JobReport:
-    """What one run of a job did."""
+    """Result of one run of a job."""
 
     num_blocks: int
     num_blocks_resumed: int
@@ -75,7 +75,7 @@ class JobReport:
     num_blocks_left: int = 0
     """Blocks that are not committed, where the run was stopped before all were."""
     num_tokens_left: float | None = None
-    """What these will cost, as forecast from the blocks of this run; None without any."""
+    """Forecast of the remaining tokens, from the blocks of this run; None without any."""
     stopped_by: str | None = None
     """The limit of the budget that was reached before all blocks were done."""
     num_rejected: int = 0

@@ -64,11 +64,11 @@ class Block:
 
 
 class Result(Protocol):
-    """What a runner gives for one item."""
+    """Result of a runner for one item."""
 
     @property
     def num_tokens(self) -> int:
-        """What the item has cost, what was taken from a journal included."""
+        """Cost of the item, including work taken from a journal."""
 
     @property
     def set_aside(self) -> RejectReason | None:
@@ -99,12 +99,12 @@ class FinishedBlock:
     set_aside: Mapping[str, RejectReason]
     """Items without a result, by id, those that were not run among them."""
     num_tokens: int
-    """What all results together have cost."""
+    """Cost of all results."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """What came of committing a block."""
+    """Outcome of committing a block."""
 
     won: bool
     """False: another attempt had committed the block before, and its result stands."""
@@ -176,7 +176,7 @@ class Runner(Protocol[ItemT_contra, ResultT_co]):
 
 
 class Task(Protocol):
-    """What a job does with its items. Frozen and picklable."""
+    """Work that a job does with its items. Frozen and picklable."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -184,7 +184,7 @@ class Task(Protocol):
 
     @property
     def outputs(self) -> Outputs:
-        """What the finished blocks leave in a store."""
+        """Reader of the finished blocks in a store."""
 
     def runner(self, store: Store) -> Runner[Any, Any]:
         """Make the runner of the task on the worker that calls this.
@@ -210,13 +210,13 @@ class TaskWords:
     items: str
     """Several, such as `problems`."""
     content: str
-    """What of an item its result depends on, such as `text or gold`."""
+    """Parts of an item on which its result depends, such as `text or gold`."""
     done: str
-    """What is done with an item, such as `labelled`."""
+    """Past participle for the work on an item, such as `labelled`."""
     block_setting: str
     """The setting that says how many items a block has."""
     same_text: str = "its text is there under another id"
-    """What is said of an item that is gone while a new one begins with the same text."""
+    """Note on a missing item when a new one begins with the same text."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
     """The task's own counters by name (`num_…`), with what they are before any engine is loaded:
     0, or None for one that not every engine reports."""
@@ -238,7 +238,7 @@ ANY_WORDS = TaskWords(
 
 @dataclass(frozen=True, kw_only=True)
 class CommittedBlocks:
-    """What a store holds of a job."""
+    """Committed blocks of a job in a store."""
 
     blocks: Set[str]
     """Ids of the blocks that are done."""
@@ -247,7 +247,7 @@ class CommittedBlocks:
 
 
 class Outputs(Protocol):
-    """What a task's finished blocks leave in a store."""
+    """Reader of a task's finished blocks in a store."""
 
     @property
     def words(self) -> TaskWords:

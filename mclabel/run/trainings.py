@@ -43,7 +43,7 @@ class Fault:
 
     name: str
     """Relative to the folder that was checked."""
-    what: str
+    text: str
 
 
 def step_of(folder: Path) -> int | None:
@@ -74,7 +74,7 @@ def checkpoint_faults(folder: Path) -> Iterator[Fault]:
         for path in _files(folder):
             if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
                 fault = "is none of the files that were written with the others"
-                yield Fault(name=name, what=fault)
+                yield Fault(name=name, text=fault)
 
 
 def mark_finished(out: Path, model: Path) -> None:
@@ -112,7 +112,7 @@ def check_finished(out: Path) -> None:
     card = f"{MODEL}/{CARD}"
     for fault in finished_faults(out):
         if fault.name == FINISHED or (fault.name.startswith(f"{MODEL}/") and fault.name != card):
-            raise DataError(f"{out / fault.name}: {fault.what}. {model_remedy(out)}")
+            raise DataError(f"{out / fault.name}: {fault.text}. {model_remedy(out)}")
 
 
 def model_remedy(out: Path) -> str:
@@ -144,9 +144,9 @@ def _faults(
     run = _run_id(out)
     files: Mapping[str, str] = record["files"]
     if record.get("step") != step:
-        yield Fault(name=name, what=f"belongs to the checkpoint of step {record.get('step')}")
+        yield Fault(name=name, text=f"belongs to the checkpoint of step {record.get('step')}")
     elif None not in (run, record["run"]) and record["run"] != run:
-        yield Fault(name=name, what=f"belongs to another training than {' or '.join(CLAIMS)}")
+        yield Fault(name=name, text=f"belongs to another training than {' or '.join(CLAIMS)}")
     yield from _differing(root, files)
     return files
 
@@ -156,16 +156,16 @@ def _differing(root: Path, files: Mapping[str, str]) -> Iterator[Fault]:
         path = root / name
         check_plain(path, DataError)
         if not path.is_file():
-            yield Fault(name=name, what="missing")
+            yield Fault(name=name, text="missing")
         elif _digest(path) != digest:
-            yield Fault(name=name, what="damaged: its content has changed since it was written")
+            yield Fault(name=name, text="damaged: its content has changed since it was written")
 
 
 def _record(root: Path, name: str) -> dict[str, Any] | Fault:
     """Return the content of a mark, or its fault."""
     check_plain(root / name, DataError)
     if not (root / name).is_file():
-        return Fault(name=name, what="missing")
+        return Fault(name=name, text="missing")
     try:
         content, check = read_object((root / name).read_bytes())
         files = content["files"]
@@ -175,9 +175,9 @@ def _record(root: Path, name: str) -> dict[str, Any] | Fault:
         if not inside or "run" not in content:
             raise ValueError("it must name files inside its folder, and a run")
     except (ValueError, KeyError) as error:
-        return Fault(name=name, what=f"damaged, or not what mclabel wrote ({error})")
+        return Fault(name=name, text=f"damaged, or not what mclabel wrote ({error})")
     if check != "sound":
-        return Fault(name=name, what="damaged: its content has changed since it was written")
+        return Fault(name=name, text="damaged: its content has changed since it was written")
     return content
 
 

@@ -29,13 +29,13 @@ JOURNAL_S = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class BlockReport:
-    """What one attempt at a block did."""
+    """Result of one attempt at a block."""
 
     committed: bool
     """False: another attempt had committed the block before."""
     num_items: int
     num_tokens: int
-    """What all items have cost, what was taken from a journal included."""
+    """Cost of all items, including work taken from a journal."""
     size: Size
     """How much text the items have."""
     counts: Mapping[str, int]
@@ -53,7 +53,7 @@ class WorkerProgress:
     num_open: int = 0
     """Items that are begun and not done."""
     num_done_tokens: int = 0
-    """What these items have cost, what was taken from journals included."""
+    """Cost of these items, including work taken from journals."""
     num_open_tokens: int = 0
     """What the blocks that are running have cost so far, those of their items included that are
     not done yet."""

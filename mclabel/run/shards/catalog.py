@@ -59,7 +59,7 @@ class Place:
 
 
 class Blocks(Mapping[str, Place]):
-    """Where each block lies, by its id. Those with a shard of their own, the most, are packed."""
+    """Place of each block, by its id. Blocks with a shard of their own, the most, are packed."""
 
     def __init__(self, alone: Iterable[str], merged: Mapping[str, Place]) -> None:
         """Hold the places of blocks.
@@ -107,9 +107,9 @@ class Catalog:
     merged_away: tuple[str, ...] = ()
     """Small shards that a merge has replaced, and that are still there."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By block: ids of the problems whose labels in it no longer count."""
+    """Ids of the problems whose labels in a block no longer count, by block."""
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """By problem that a block has lost so: the block whose labels of it count, if there is one."""
+    """Block whose labels count instead, if there is one, by superseded problem."""
     foreign: tuple[str, ...] = ()
     """Files in `labels/` that the run's plan does not name."""
     too_small: tuple[str, ...] = ()

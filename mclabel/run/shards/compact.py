@@ -45,7 +45,7 @@ _OWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction:
-    """What a merge did."""
+    """Result of a merge."""
 
     num_before: int
     """Labels shards."""

@@ -29,7 +29,7 @@ FILE = "finished.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What a finished job had."""
+    """Contents of a finished job."""
 
     run: str | None
     """The `id` of the run's manifest; None without one."""

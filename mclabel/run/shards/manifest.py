@@ -35,7 +35,7 @@ MANIFEST = "run.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Semantic:
-    """What the content of an output depends on; JSON-serialisable."""
+    """Configuration on which the content of an output depends; JSON-serialisable."""
 
     identity: Mapping[str, Any]
     """The fields that are not at their defaults: compared, hashed into ids."""

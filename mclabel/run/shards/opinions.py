@@ -63,7 +63,7 @@ class OpinionBlocks:
 
     blocks: PackedNames
     superseded: Mapping[str, frozenset[str]]
-    """By block: ids of the solutions whose rows in it no longer count."""
+    """Ids of the solutions whose rows in a block no longer count, by block."""
     foreign: tuple[str, ...]
     """Files among the shards that belong to no block of the job."""
 

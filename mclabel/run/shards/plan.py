@@ -85,14 +85,14 @@ _NUMBER_KEY = b"mclabel.part"
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBlocks:
-    """What readers need to know of a plan."""
+    """Summary of a plan for readers."""
 
     names: PackedNames
     """Ids of all blocks."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By block: ids of the items whose results in it no longer count."""
+    """Ids of the items whose results in a block no longer count, by block."""
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """By item that a block has lost so: the block whose result of it counts, if there is one."""
+    """Block whose result counts instead, if there is one, by superseded item."""
 
 
 def read_parts(store: Store) -> Iterator[pa.Table]:

@@ -51,20 +51,20 @@ class StoredNode:
     is_cut: bool
     """Whether there was no room left to go on."""
     weight: Amount | None = None
-    """Of a result: how much it counts in a vote; None for a beginning that was given up."""
+    """Weight of a result in a vote; None for a beginning that was given up."""
     score: float | None = None
-    """Of a result: its scores joined to one number."""
+    """Scores of a result, joined to one number."""
     outcome: Literal["right", "wrong", "ungraded"] | None = None
-    """Of a result."""
+    """Grade of a result."""
     prediction: str | None = None
-    """Of a result: the answer that was read out of it."""
+    """Answer that was read out of a result."""
     group: int | None = None
-    """Of a result: a number that equivalent answers to the problem share."""
+    """Number of a result that equivalent answers to the problem share."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCost:
-    """What the search of one problem has cost, in tokens and requests (`SearchCost`)."""
+    """Cost of the search of one problem, in tokens and requests (`SearchCost`)."""
 
     num_prompt: Count
     num_sampled: Count

@@ -223,7 +223,7 @@ def check_training(store: Store, result: Verification) -> None:
         for fault in checkpoint_faults(folder):
             result.report(
                 f"{CHECKPOINTS}/{folder.name}/{fault.name}",
-                fault.what,
+                fault.text,
                 f"Remove the folder {folder}: the training resumes from the one before it",
             )
     if not (out / MODEL).is_dir() and not (out / FINISHED).is_file():
@@ -231,7 +231,7 @@ def check_training(store: Store, result: Verification) -> None:
         return
     result.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
     for fault in finished_faults(out):
-        result.report(fault.name, fault.what, model_remedy(out))
+        result.report(fault.name, fault.text, model_remedy(out))
 
 
 def _check_claims(store: Store, result: Verification) -> None:
@@ -282,9 +282,9 @@ class Verification:
     num_priors: int = 0
     num_journals: int = 0
     num_files: int = 0
-    """Of a training: files whose digests were checked."""
+    """Files of a training whose digests were checked."""
     num_opinions: int = 0
-    """Of annotations: opinions that people submitted, each revision counted."""
+    """Opinions that people submitted in annotations, each revision counted."""
     num_damaged: int = 0
     """Number of all findings; only the first `MAX_LISTED` are listed."""
     damage: list[Finding] = field(default_factory=list)
