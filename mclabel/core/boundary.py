@@ -1,12 +1,7 @@
-"""Where code of somebody's own is called: each of its failures is one line that names it.
+"""Calls components of users and other packages, and turns each failure into one clear error.
 
-A component is called through a `Boundary`, or stands behind a `Guard`, which calls all of its
-methods so; `guarded` makes one from its settings. What it raises, and what its protocol does not
-allow it to give, becomes a `ComponentError` with the component, the method, what it gave or raised,
-and the remedy. What a method may give is what its protocol declares: the type that it returns, down
-to the fields of records, and a rule where that depends on what it was given. A call that does not
-return is noticed by a thread of its own. What the components raise that come with mclabel is left
-as it is, since their faults are faults of mclabel.
+`Boundary` calls single methods; `Guard` stands in for a whole component, and `guarded` makes one
+from its settings. The errors of built-in components pass through, since they are mclabel's own.
 """
 
 from __future__ import annotations
@@ -60,7 +55,13 @@ _END = object()
 
 
 class Boundary:
-    """One component, as messages call it."""
+    """Calls one component and checks what it returns.
+
+    An exception, or a result that the protocol forbids, becomes a `ComponentError` with the
+    component, the method, the value and the remedy. The protocol declares the result's type, down
+    to the fields of records; a rule checks what depends on the arguments. A thread notices calls
+    that do not return.
+    """
 
     def __init__(self, kind: str, target: Any) -> None:
         """Stand around a component.
@@ -87,7 +88,7 @@ class Boundary:
         slow: bool = False,
         **more: Any,
     ) -> T:
-        """What a method gives, which must return within `HANG_S`.
+        """Call a method, which must return within `HANG_S`, and return its result.
 
         Args:
             method: its name.
@@ -95,7 +96,7 @@ class Boundary:
             given: its arguments.
             more: its keyword arguments.
             must: type of what it may give; see `misfit`.
-            rule: that it must also keep.
+            rule: a rule that the returned value must also keep.
             slow: whether it may load or fetch something: that it takes long is then logged, and it
                 is waited for.
 
@@ -104,17 +105,17 @@ class Boundary:
                 may not.
         """
         if self.ours:
-            found = work(*given, **more)
+            result = work(*given, **more)
         else:
-            found = self._tried(method, partial(work, *given, **more), slow=slow)
-        if inspect.iscoroutine(found) or inspect.isasyncgen(found):
-            if inspect.iscoroutine(found):
-                found.close()
-            fault = f"gave a {type(found).__name__}, must be a plain function or method (def)"
+            result = self._tried(method, partial(work, *given, **more), slow=slow)
+        if inspect.iscoroutine(result) or inspect.isasyncgen(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            fault = f"gave a {type(result).__name__}, must be a plain function or method (def)"
             raise self.broken(method, fault)
         if must is not Any or rule is not None:
-            self._see(method, found, must, rule, *given, **more)
-        return found
+            self._see(method, result, must, rule, *given, **more)
+        return result
 
     async def acall(
         self,
@@ -127,23 +128,23 @@ class Boundary:
         slow: bool = False,
         **more: Any,
     ) -> T:
-        """What a coroutine method gives, which must not hold the event loop; see `call`."""
+        """Await a coroutine method, which must not hold the event loop; see `call`."""
         begun = self._tried(method, partial(work, *given, **more), slow=slow)
         if not inspect.isawaitable(begun):
             fault = f"gave {shown(begun)} at once, must be a coroutine (async def {method})"
             raise self.broken(method, fault)
         if self.ours:
-            found = await begun
+            result = await begun
         else:
             _awaited[call := _Call(self, method, slow)] = None
             try:
-                found = await self._steps(method, begun, slow)
+                result = await self._steps(method, begun, slow)
             except (Exception, SystemExit) as error:
                 raise self.raised(method, error) from error
             finally:
                 _awaited.pop(call, None)
-        self._see(method, found, must, rule, *given, **more)
-        return found
+        self._see(method, result, must, rule, *given, **more)
+        return result
 
     def each(
         self,
@@ -155,25 +156,25 @@ class Boundary:
         rule: Rule | None = None,
         slow: bool = False,
     ) -> Iterator[Any]:
-        """What a method yields, one after the other; see `call`.
+        """Yield what a method yields; see `call`.
 
         The type is of each, and so is the rule, which is also given what came before it: None
         before the first.
         """
-        found, before, place = self.call(method, work, *given, slow=slow), None, method
-        if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
-            raise self.broken(method, f"gave {shown(found)}, must yield one after the other")
-        rest = self.call(method, iter, found, slow=slow)
+        items, before, place = self.call(method, work, *given, slow=slow), None, method
+        if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
+            raise self.broken(method, f"gave {shown(items)}, must yield one after the other")
+        rest = self.call(method, iter, items, slow=slow)
         for number in count(1):
-            one: Any = self.call(place, next, rest, _END, slow=slow)
-            if one is _END:
+            item: Any = self.call(place, next, rest, _END, slow=slow)
+            if item is _END:
                 return
-            self._see(place, one, must, rule, before)
-            yield one
-            before, place = one, f"{method}, after {number} of them,"
+            self._see(place, item, must, rule, before)
+            yield item
+            before, place = item, f"{method}, after {number} of them,"
 
     def watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
-        """What a function of the component gives; what it raises is raised as it is."""
+        """Call a function of the component while its time is watched; its errors pass through."""
         if self.ours:
             return work()
         _calls[call := _Call(self, method, slow)] = None
@@ -198,8 +199,8 @@ class Boundary:
             try:
                 awaited = self.watched(method, step, slow=slow)
             except StopIteration as end:
-                found: T = end.value
-                return found
+                result: T = end.value
+                return result
             try:
                 value = yield awaited
             except GeneratorExit:
@@ -211,24 +212,24 @@ class Boundary:
                 step = partial(running.send, value)
 
     def _see(
-        self, method: str, found: Any, must: Any, rule: Rule | None, *given: Any, **more: Any
+        self, method: str, result: Any, must: Any, rule: Rule | None, *given: Any, **more: Any
     ) -> None:
-        if must is not Any and (wrong := misfit(found, must)) is not None:
+        if must is not Any and (wrong := misfit(result, must)) is not None:
             raise self.broken(method, f"gave {wrong}")
-        if rule is not None and (fault := rule(found, *given, **more)) is not None:
+        if rule is not None and (fault := rule(result, *given, **more)) is not None:
             raise self.broken(method, fault)
 
     def raised(self, method: str, error: BaseException) -> BaseException:
-        """What an exception of a method amounts to."""
+        """Return the error to raise for an exception of a method."""
         if self.ours or isinstance(error, MclabelError):  # has a message for the user
             return error
-        said = f": {text}" if (text := clipped(str(error))) else ""
-        found = self.broken(method, f"raised {type(error).__name__}{said}{_place(error)}")
-        found.trace = "".join(traceback.format_exception(error))
-        return found
+        detail = f": {text}" if (text := clipped(str(error))) else ""
+        failure = self.broken(method, f"raised {type(error).__name__}{detail}{_place(error)}")
+        failure.trace = "".join(traceback.format_exception(error))
+        return failure
 
     def broken(self, method: str, fault: str) -> ComponentError:
-        """The error of a method that does what its protocol does not allow.
+        """Return the error of a method that breaks its protocol.
 
         Args:
             method: its name.
@@ -256,10 +257,10 @@ def guarded(
 
     Args:
         base: its protocol.
-        settings: that name it, and are the first argument of its constructor.
+        settings: settings that name the component; the first argument of its constructor.
         given: others.
         more: its keyword arguments.
-        rules: of methods; see `Guard`.
+        rules: rules by method name; see `Guard`.
         slow: whether its constructor may load or fetch something.
 
     Raises:
@@ -285,10 +286,10 @@ class Guard:
         """Stand before a component.
 
         Args:
-            component: that is made.
+            component: the component.
             base: its protocol, whose methods say what they give.
             around: its boundary.
-            rules: of methods, by their names; see `Boundary.call` and `Boundary.each`.
+            rules: rules by method name; see `Boundary.call` and `Boundary.each`.
         """
         self.component, self.around = component, around
         self._base, self._rules = base, rules or {}
@@ -319,22 +320,22 @@ class Guard:
 
 @cache
 def given_by(declared: Any) -> Any:
-    """The type that a method declares to give."""
+    """Return the type that a method declares to give."""
     alone = types.SimpleNamespace(__annotations__={"it": declared.__annotations__["return"]})
     return get_type_hints(alone, vars(sys.modules[declared.__module__]), include_extras=True)["it"]
 
 
-def misfit(found: object, must: Any) -> str | None:
-    """Where a value is not of a type: the place, what stands there, and the rule; None if it is.
+def misfit(value: object, must: Any) -> str | None:
+    """Return where a value is not of a type, and the rule; None if it is of that type.
 
     Args:
-        found: the value.
+        value: the value.
         must: the type; a record in it is looked at field by field, nothing is converted, and any
             sequence stands for a list.
     """
-    fault = _looking_for(must)(found)
-    if fault and isinstance(found, Sequence) and not isinstance(found, str | bytes | tuple | list):
-        return _looking_for(must)(list(found))
+    fault = _looking_for(must)(value)
+    if fault and isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple | list):
+        return _looking_for(must)(list(value))
     return fault
 
 
@@ -346,21 +347,21 @@ def _looking_for(must: Any) -> Callable[[object], str | None]:
     # In a tuple, since a type with a configuration of its own takes none.
     validate = TypeAdapter(tuple[must], config=exactly).validator.validate_python
 
-    def look(found: object) -> str | None:
+    def look(value: object) -> str | None:
         try:
-            validate((found,))
+            validate((value,))
         except ValidationError as error:
-            first = max(error.errors(include_url=False), key=lambda one: len(one["loc"]))
+            first = max(error.errors(include_url=False), key=lambda fault: len(fault["loc"]))
             rule = first["msg"].replace("Input should", "must", 1)
-            return f"{_named(found, first['loc'][1:])}{shown(first['input'])}, {rule}"
+            return f"{_named(value, first['loc'][1:])}{shown(first['input'])}, {rule}"
         return None
 
     return look
 
 
-def _named(found: object, location: Sequence[int | str]) -> str:
-    """Where something stands in what was given, without what pydantic calls the parts of unions."""
-    name, value = "", found
+def _named(whole: object, location: Sequence[int | str]) -> str:
+    """Return the place of a part of a value, without pydantic's names for parts of unions."""
+    name, value = "", whole
     for part in location:
         try:
             value = getattr(value, part) if isinstance(part, str) else value[part]  # type: ignore[index]
@@ -370,18 +371,18 @@ def _named(found: object, location: Sequence[int | str]) -> str:
     return f"{name.removeprefix('.')}=" if name else ""
 
 
-def miscounted(what: str, found: Sized, one: str, num_wanted: int) -> str | None:
-    """Where a component does not give one of each: what it gave, and the rule; None if it does.
+def miscounted(items: str, given: Sized, unit: str, num_wanted: int) -> str | None:
+    """Return the fault of a component that does not give one of each; None if it does.
 
     Args:
-        what: it gave, such as "scores for".
-        found: these.
-        one: of what, such as "step".
-        num_wanted: how many of it there are.
+        items: noun for what it gave, and a preposition, such as "scores for".
+        given: the items.
+        unit: noun for what there must be one of each, such as "step".
+        num_wanted: the number that there must be.
     """
-    if len(found) == num_wanted:
+    if len(given) == num_wanted:
         return None
-    return f"gave {len(found)} {what} {num_wanted} {one}s, must give one per {one}"
+    return f"gave {len(given)} {items} {num_wanted} {unit}s, must give one per {unit}"
 
 
 class _Call:
@@ -411,15 +412,15 @@ def _watch() -> None:
 
 
 def _look() -> None:
-    said: set[_Call] = set()
+    reported: set[_Call] = set()
     while True:
         time.sleep(LOOK_S)
-        for call in set(_hung()) - said:
-            said.add(call)
+        for call in set(_hung()) - reported:
+            reported.add(call)
             fault = f"has not returned for {time.monotonic() - call.since:.0f} s"
             if call.slow:
-                told = "%s: %s %s. It is waited for; Ctrl-C ends the job"
-                logger.warning(told, call.boundary.name, call.method, fault)
+                message = "%s: %s %s. It is waited for; Ctrl-C ends the job"
+                logger.warning(message, call.boundary.name, call.method, fault)
             else:
                 _on_hang(call.boundary.broken(call.method, fault))
 
@@ -430,12 +431,12 @@ def _hung() -> list[_Call]:
 
 
 def has_hung_call() -> bool:
-    """Whether a call of somebody's own component has not returned for `HANG_S`."""
+    """Return whether a call of a user's component has not returned for `HANG_S`."""
     return bool(_hung())
 
 
 def warn_of_hang(error: MclabelError) -> None:
-    """Log that a call does not return: all that can be done inside somebody's own process."""
+    """Log that a call does not return: all that can be done inside a user's process."""
     logger.warning("%s", error)
 
 
@@ -443,21 +444,21 @@ _on_hang: Callable[[MclabelError], None] = warn_of_hang
 
 
 def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
-    """Say that work which is awaited does not end, as of a call that does not return.
+    """Report that awaited work does not end, in the way of a call that does not return.
 
     Args:
-        kind: of the component that is at fault, a key of `mclabel.core.components.BUILT_IN`.
+        kind: kind of the faulty component, a key of `mclabel.core.components.BUILT_IN`.
         fault: a clause whose subject is the method of somebody's own component of that kind which
             has been awaited longest.
-        otherwise: what is said if no such method is awaited.
+        otherwise: the error to report if no such method is awaited.
     """
-    call = next((one for one in list(_awaited) if one.boundary.kind == kind), None)
+    call = next((awaited for awaited in list(_awaited) if awaited.boundary.kind == kind), None)
     _on_hang(call.boundary.broken(call.method, fault) if call else otherwise)
 
 
 @contextmanager
 def on_hang(act: Callable[[MclabelError], None]) -> Iterator[None]:
-    """Say what is done meanwhile about a call that does not return; by default it is logged.
+    """Set what is done about a call that does not return; by default it is logged.
 
     Args:
         act: called once a call, from a thread of its own.
@@ -471,7 +472,7 @@ def on_hang(act: Callable[[MclabelError], None]) -> Iterator[None]:
 
 
 def shown(value: object) -> str:
-    """What a component gave, for a message: its type, and the value where it is short."""
+    """Describe a component's value for a message: its type, and the value where it is short."""
     try:
         text = clipped(repr(value))
     except Exception:  # whatever a `repr` of somebody's own raises: the type says enough
@@ -480,9 +481,11 @@ def shown(value: object) -> str:
 
 
 def clipped(text: str, most: int = MAX_SHOWN) -> str:
-    """A text on one line, no longer than `most`, and without what a terminal cannot hold."""
+    """Return a text on one line of at most `most` printable characters."""
     line = " ".join(text.split())
-    line = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
+    line = "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line
+    )
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
@@ -490,8 +493,8 @@ def _place(error: BaseException) -> str:
     """File and line in the component's own file that the error came from, the innermost."""
     frames = traceback.extract_tb(error.__traceback__)
     package = str(Path(__file__).parents[1])
-    outside = [one for one in frames if not one.filename.startswith(package)]
+    outside = [frame for frame in frames if not frame.filename.startswith(package)]
     if not outside:
         return ""
-    last = [one for one in outside if one.filename == outside[0].filename][-1]
+    last = [frame for frame in outside if frame.filename == outside[0].filename][-1]
     return f" at {Path(last.filename).name}:{last.lineno}"

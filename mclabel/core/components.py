@@ -1,13 +1,8 @@
-"""Finds a component by the name that a configuration gives it.
+"""Finds a component by the name that a configuration gives it, and imports it only then.
 
-Every kind of component (estimators, engines, checkers, …) is open. Built-in ones stand in a literal
-dict in their room, other packages add theirs by the entry-point group `mclabel.<kind>`, and
-`module:Class` names one without any registration. A component is imported when it is chosen, so
-none costs an import that is not used.
-
-`module:Class` is code of anybody's. A Python caller may name what it likes; of a document, or of
-what a run has recorded, it is imported only where the person at the command line has named it
-too: such names are looked up `within` what was allowed.
+Built-in components are in a literal dict of their room, other packages add theirs by the
+entry-point group `mclabel.<kind>`, and `module:Class` needs no registration. Since that is
+anybody's code, a document may name it only where the command line has named it too (`within`).
 """
 
 from __future__ import annotations
@@ -73,7 +68,7 @@ class NotAllowed(ConfigError):
     """A name of code that nobody at the command line has named."""
 
     def __init__(self, name: str, why: str) -> None:
-        """Say it.
+        """Name the code and the option that allows it.
 
         Args:
             name: `module:Class`.
@@ -84,7 +79,7 @@ class NotAllowed(ConfigError):
 
     @staticmethod
     def option(name: str) -> str:
-        """The option that allows a name."""
+        """Return the option that allows a name."""
         return f"--allow {name.partition(':')[0]}"
 
 
@@ -106,7 +101,7 @@ def within(allowed: Iterable[str]) -> Iterator[None]:
 
 
 def component_names(kind: str, *, built_in: bool = False) -> list[str]:
-    """Names of a kind's components: the built-in ones, then those of other packages.
+    """Return the names of a kind's components, the built-in ones first.
 
     Args:
         kind: a key of `BUILT_IN`.
@@ -126,11 +121,11 @@ FUNCTIONS: Mapping[str, str] = {
 
 
 def find_component(kind: str, name: str) -> Any:
-    """The class that a name stands for; of a plain function, the class that calls it.
+    """Return the class of a name; for a plain function, the class that calls it.
 
     Args:
         kind: a key of `BUILT_IN`.
-        name: of a built-in component, of another package's entry point, or `module:Class`.
+        name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
         NotAllowed: it must not be imported.
@@ -147,16 +142,16 @@ _outside: dict[str, None] = {}
 
 
 def outside_components() -> list[str]:
-    """Names of the components of other packages that this process has looked up."""
+    """Return the names of the components of other packages that this process has looked up."""
     return list(_outside)
 
 
 def find_target(kind: str, name: str) -> Any:
-    """The class or function itself that a name stands for now: a notebook may define it again.
+    """Return the class or function of a name now: a notebook may define it again.
 
     Args:
         kind: a key of `BUILT_IN`.
-        name: of a built-in component, of another package's entry point, or `module:Class`.
+        name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
         NotAllowed: it must not be imported.
@@ -166,23 +161,23 @@ def find_target(kind: str, name: str) -> Any:
     if name in built_in:
         return _imported(built_in[name])
     if name in added:
-        found = _loaded(name, added[name])
+        target = _loaded(name, added[name])
     elif ":" in name:
-        found = _of_user(name)
+        target = _of_user(name)
     else:
-        known = component_names(kind)
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        names = component_names(kind)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(
-            f"{name}: is not among the {kind}. {meant}Choose one of {', '.join(known)}, or "
+            f"{name}: is not among the {kind}. {meant}Choose one of {', '.join(names)}, or "
             "module:Class of your own"
         )
     _outside[name] = None
-    return found
+    return target
 
 
 def derived_class(settings: Any, base: type) -> Any:
-    """The class that settings name, which must be derived from the base class of its kind.
+    """Return the class that settings name; it must derive from the base class of its kind.
 
     Raises:
         ConfigError: it is not. The message names the key and the page of the documentation.
@@ -197,7 +192,7 @@ def derived_class(settings: Any, base: type) -> Any:
 
 
 def component_name(kind: str, target: Any) -> str:
-    """The name under which a class or function would be found: the inverse of `find_component`."""
+    """Return the name of a class or function: the inverse of `find_component`."""
     path = f"{target.__module__}:{target.__qualname__}"
     built_in = {value: name for name, value in _built_in(kind).items()}
     added = {point.value: name for name, point in _added(kind).items()}
@@ -225,28 +220,27 @@ def _of_user(name: str) -> Any:
             "called",
         )
     try:
-        found = _imported(name, through_modules=by_name)
+        target = _imported(name, through_modules=by_name)
     except Exception as error:  # whatever the user's code raises
         raise ConfigError(
             f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class of "
             "a module that Python can import on every node that runs an engine (PYTHONPATH=. "
             "adds the current folder)"
         ) from error
-    home = getattr(found, "__module__", None)
-    if not by_name and callable(found) and not _is_of(str(home), allowed):
-        raise NotAllowed(f"{home}:{getattr(found, '__qualname__', name)}", f"is what {name} is")
-    return found
+    home = getattr(target, "__module__", None)
+    if not by_name and callable(target) and not _is_of(str(home), allowed):
+        raise NotAllowed(f"{home}:{getattr(target, '__qualname__', name)}", f"is what {name} is")
+    return target
 
 
 def _is_of(module: str, allowed: Iterable[str] | None) -> bool:
-    """Whether a module, or a package that it is in, is allowed."""
-    return any(module == one or module.startswith(f"{one}.") for one in allowed or ())
+    """Return whether a module, or a package that it is in, is allowed."""
+    return any(module == name or module.startswith(f"{name}.") for name in allowed or ())
 
 
 @cache
 def _built_in(kind: str) -> Mapping[str, str]:
-    found: Mapping[str, str] = _imported(BUILT_IN[kind])
-    return found
+    return _imported(BUILT_IN[kind])  # type: ignore[no-any-return]
 
 
 @cache
@@ -255,16 +249,16 @@ def _added(kind: str) -> Mapping[str, EntryPoint]:
 
 
 def _imported(target: str, *, through_modules: bool = True) -> Any:
-    """What stands at `module:object`.
+    """Import the object at `module:object`.
 
     Args:
         target: its place.
         through_modules: whether the object may be one of a module that this module imports.
     """
     module, _, name = target.partition(":")
-    found: Any = import_module(module)
+    value: Any = import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-        if ismodule(found) and not through_modules:
+        value = getattr(value, part)
+        if ismodule(value) and not through_modules:
             raise ImportError(f"{part} is another module")
-    return found
+    return value

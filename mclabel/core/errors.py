@@ -68,10 +68,10 @@ class DamagedFile(ShardError):
 
     def __init__(self, location: str, name: str, fault: str, remedy: str) -> None:
         """Args:
-        location: of the run.
-        name: of the file in it.
-        fault: what is wrong with it.
-        remedy: what to do.
+        location: folder or URL of the run.
+        name: name of the file in it.
+        fault: the damage, as a clause.
+        remedy: what the user should do, as a sentence.
         """
         super().__init__(location, name, fault, remedy)
         self.name, self.fault, self.remedy = name, fault, remedy
@@ -99,6 +99,6 @@ class RejectReason:
 
 
 def bounded(detail: str) -> str:
-    """The detail on one line, at most `MAX_DETAIL` characters."""
+    """Return the detail on one line, at most `MAX_DETAIL` characters."""
     text = " ".join(detail.split())
     return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 @dataclass(frozen=True, kw_only=True)
 class Extra:
-    """What one extra adds to the base."""
+    """Packages that one extra adds to the base."""
 
     purpose: str
     modules: tuple[str, ...]
@@ -42,27 +42,27 @@ EXTRAS: Mapping[str, Extra] = {
 
 
 def is_installed(module: str) -> bool:
-    """Whether a top-level module can be imported; a mere folder of its name is none."""
-    found = find_spec(module)
-    return found is not None and found.origin is not None
+    """Return whether a top-level module can be imported, and is no mere folder of that name."""
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Say what to install where a package is missing that an extra brings."""
+    """Tell what to install where a package is missing that an extra brings."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (told := lacking(error.name)) is None:
+        if (advice := lacking(error.name)) is None:
             raise
-        raise ModuleNotFoundError(told, name=error.name) from error
+        raise ModuleNotFoundError(advice, name=error.name) from error
 
 
 def lacking(module: str | None) -> str | None:
-    """What to tell a user for whom a module could not be imported; None of an unknown module.
+    """Return the advice for a module that could not be imported; None for an unknown module.
 
     Args:
-        module: as `ModuleNotFoundError.name` has it.
+        module: name of the module, as in `ModuleNotFoundError.name`.
     """
     package = (module or "").partition(".")[0]
     for name, extra in EXTRAS.items():

@@ -57,10 +57,10 @@ REQUIRED = frozenset({"missing", "missing_argument"})
 
 
 def fault_text(error: Mapping[str, Any]) -> str:
-    """One error in words, such as `must be a whole number, is a text`.
+    """Describe one error, as in `must be a whole number, is a text`.
 
     Args:
-        error: of pydantic's `ValidationError.errors()`.
+        error: an element of pydantic's `ValidationError.errors()`.
     """
     kind = error["type"]
     if kind == "value_error":  # of a rule of ours, which says what is wrong
@@ -75,12 +75,12 @@ def fault_text(error: Mapping[str, Any]) -> str:
 
 
 def must_text(errors: Sequence[Mapping[str, Any]]) -> str:
-    """What a value must do that may be of several types and is of none of them.
+    """Describe the rule for a value that fits none of its types.
 
     Args:
         errors: one of each type, all of types in `MUST`; not empty.
     """
-    musts = dict.fromkeys(MUST[one["type"]].format(**one.get("ctx", {})) for one in errors)
+    musts = dict.fromkeys(MUST[error["type"]].format(**error.get("ctx", {})) for error in errors)
     first = errors[0]
     if first["type"] in ("too_short", "too_long"):
         given = f", holds {first['ctx']['actual_length']}"
@@ -92,7 +92,7 @@ def must_text(errors: Sequence[Mapping[str, Any]]) -> str:
 
 
 def in_words(value: Any) -> str:
-    """What a value of a configuration is, in the words of YAML."""
+    """Describe a value of a configuration in the words of YAML."""
     match value:
         case None:
             return "null"
@@ -113,21 +113,21 @@ def in_words(value: Any) -> str:
 def faults_by_field(
     kind: type[BaseModel], error: ValidationError
 ) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
-    """The errors of each field, several where it may be of several types.
+    """Yield the errors of each field, several where it may be of several types.
 
     Args:
-        kind: of what was validated.
-        error: of its validation.
+        kind: class that was validated.
+        error: error of its validation.
 
     Returns:
         For each field the keys that lead to it, and its errors.
     """
-    for path, same in groupby(error.errors(), key=lambda one: _path(kind, one["loc"])):
-        yield path, [dict(one) for one in same]
+    for path, same in groupby(error.errors(), key=lambda fault: _path(kind, fault["loc"])):
+        yield path, [dict(fault) for fault in same]
 
 
 def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
-    """The keys that lead to a value, without the marks that pydantic puts between them.
+    """Return the keys that lead to a value, without the marks that pydantic puts between them.
 
     Those are `[key]` where a key itself is wrong, and behind a field that may be of several types
     the type that was tried.
@@ -136,7 +136,7 @@ def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
     current: Any = kind
     for part in place:
         if get_origin(current) in (Union, UnionType):
-            named = [one for one in get_args(current) if get_origin(one) is list]
+            named = [choice for choice in get_args(current) if get_origin(choice) is list]
             current = named[0] if str(part).startswith("list[") and len(named) == 1 else None
             continue
         if part != "[key]":
@@ -146,7 +146,7 @@ def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
 
 
 def _inside(kind: Any, part: str | int) -> Any:
-    """The type at a key of a model, or at an element; None if that is not known."""
+    """Return the type at a key of a model, or at an element; None if it is unknown."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         info = kind.model_fields.get(str(part))
         return None if info is None else _plain(info.annotation)
@@ -156,10 +156,10 @@ def _inside(kind: Any, part: str | int) -> Any:
 
 
 def _plain(annotation: Any) -> Any:
-    """A type without its bounds, and without None: pydantic puts no mark behind these."""
+    """Return a type without bounds and None, for which pydantic puts no mark."""
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        others = [_plain(one) for one in get_args(annotation) if one is not NoneType]
+        others = [_plain(choice) for choice in get_args(annotation) if choice is not NoneType]
         return others[0] if len(others) == 1 else Union[tuple(others)]  # noqa: UP007
     return annotation

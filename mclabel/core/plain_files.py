@@ -19,9 +19,9 @@ def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") 
     """See that what is at a path, links followed, is a plain file, a folder or nothing.
 
     Args:
-        path: of the file.
+        path: path of the file.
         error: type of what is raised.
-        name: of what it belongs to, for the message.
+        name: name of what the file belongs to, for the message.
 
     Raises:
         MclabelError: it is a pipe, a device or a socket.
@@ -29,7 +29,7 @@ def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") 
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return  # which reading it says
+        return  # reading the file will raise the same error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise error(
             f"{name or path}: {Path(path).name} is {_kind(mode)}, and only plain files are read. "
@@ -43,9 +43,9 @@ def check_plain_folder(
     """See that a folder holds plain files and folders alone.
 
     Args:
-        folder: that is there.
+        folder: path of an existing folder.
         error: type of what is raised.
-        name: of the folder, for the message; empty takes its path.
+        name: name of the folder, for the message; empty takes its path.
         depth: levels of folders below it that are looked into.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Parse Python source in a process that has several threads."""
+"""Parses Python source in a process that has several threads."""
 
 from __future__ import annotations
 

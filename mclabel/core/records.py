@@ -56,7 +56,7 @@ FinishReason = Literal["stop", "length", "failed"]
 
 
 class Verdict(StrEnum):
-    """What the answer checker says of an answer."""
+    """Verdict of the answer checker."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -152,7 +152,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """What a policy sampled after a prompt."""
+    """Sample of a policy after a prompt."""
 
     ids: tuple[TokenId, ...]
     """Sampled token ids, without the end token."""
@@ -248,29 +248,29 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class CompleterCounts:
-    """What one completer rolled out from the prefixes of a solution."""
+    """Rollouts of one completer from the prefixes of a solution."""
 
     name: str
     cost: float
-    """Of one of its tokens, relative to the cheapest completer's."""
+    """Cost of one token, relative to the cheapest completer's."""
     root: Counts
-    """From the bare problem."""
+    """Counts of rollouts from the bare problem."""
     steps: tuple[Counts, ...]
-    """From the prefix that ends with each step."""
+    """Counts of rollouts from the prefix that ends with each step."""
 
 
 def total_counts(parts: Iterable[Counts]) -> Counts:
     """Outcomes of several sets of rollouts together."""
-    found = Counts()
+    total = Counts()
     for part in parts:
-        found = Counts(
-            num_right=found.num_right + part.num_right,
-            num_wrong=found.num_wrong + part.num_wrong,
-            num_truncated=found.num_truncated + part.num_truncated,
-            num_ungraded=found.num_ungraded + part.num_ungraded,
-            num_tokens=found.num_tokens + part.num_tokens,
+        total = Counts(
+            num_right=total.num_right + part.num_right,
+            num_wrong=total.num_wrong + part.num_wrong,
+            num_truncated=total.num_truncated + part.num_truncated,
+            num_ungraded=total.num_ungraded + part.num_ungraded,
+            num_tokens=total.num_tokens + part.num_tokens,
         )
-    return found
+    return total
 
 
 LabelSource = str
@@ -292,10 +292,10 @@ the steps behind it are sound again."""
 
 @dataclass(frozen=True, kw_only=True)
 class StepLabel:
-    """What is known of one step: counts first, everything else derived from them."""
+    """Evidence about one step: counts first, everything else derived from them."""
 
     prefix_id: str
-    """Of the prefix that ends with this step. Shared by the solutions that begin alike."""
+    """Id of the prefix that ends with this step. Solutions that begin alike share it."""
     counts: Counts
     """Rollouts by all completers together."""
     source: LabelSource
@@ -310,7 +310,7 @@ class StepLabel:
     mean: float | None = None
     """Expected value given every piece of evidence, by a Bayesian estimator's priors."""
     state: StepState | None = None
-    """What the step does to the solution, by an estimator that follows errors beyond the first."""
+    """Effect of the step, by an estimator that follows errors beyond the first."""
     committed: Outcome | None = None
     """How the answer is graded that the step commits to on the way; None where it states none."""
 
@@ -336,12 +336,12 @@ class Flag:
     end: int
     """Character behind the place."""
     reason: str
-    """What is wrong with it, in plain English."""
+    """Description of the fault, in plain English."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOpinion:
-    """What one source, rollouts or a judge, says of a solution's first error."""
+    """Opinion of one source, rollouts or a judge, on a solution's first error."""
 
     source: str
     """`rollouts`, or the judge's name."""
@@ -393,7 +393,7 @@ class LabeledSolution:
     num_sampled: int = 0
     """Solutions sampled of the problem, before any were chosen; 0 if they were given."""
     num_sampled_right: int = 0
-    """Of these, right ones: the problem's pass rate."""
+    """Number of right ones among these: the problem's pass rate."""
     chosen_by_outcome: bool = False
     """The solution was kept for its outcome, or found by a search, so that its outcome is no
     evidence of any value."""
@@ -403,7 +403,7 @@ class LabeledSolution:
     """Rollouts of the problem that its estimator wanted and that nobody had sampled, where the
     labels were graded again; None where they were sampled for it."""
     completers: tuple[CompleterCounts, ...] = ()
-    """What each model rolled out, in the order of the job."""
+    """Rollouts of each model, in the order of the job."""
     values_of: str = AUTHOR
     """Name of the completer whose values they are."""
     consensus: Consensus | None = None
@@ -422,8 +422,8 @@ class LabeledSolution:
         (estimator `outcome`), and where the solution was cut, not graded, or has no steps.
         """
         graded = self.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
-        known = self.first_error is not None or all(step.hard for step in self.steps[:-1])
-        return graded and known and bool(self.steps)
+        is_known = self.first_error is not None or all(step.hard for step in self.steps[:-1])
+        return graded and is_known and bool(self.steps)
 
     @property
     def is_kept(self) -> bool:
@@ -436,15 +436,15 @@ class LabeledSolution:
         return replace(self, first_error=error, steps=(*steps, *self.steps[-1:]))
 
     def value_counts(self, step: int) -> Counts:
-        """The rollouts that a step's value rests on."""
-        for one in self.completers:
-            if one.name == self.values_of:
-                return one.steps[step]
+        """Return the counts of rollouts on which a step's value rests."""
+        for completer in self.completers:
+            if completer.name == self.values_of:
+                return completer.steps[step]
         return self.steps[step].counts
 
     def counts_by_completer(self, step: int) -> str:
         """`policy 1/4, strong 3/4`: right rollouts of all; empty where only one rolled out."""
         if len(self.completers) < 2:
             return ""
-        shown = ((one.name, one.steps[step]) for one in self.completers)
+        shown = ((completer.name, completer.steps[step]) for completer in self.completers)
         return ", ".join(f"{name} {own.num_right}/{own.num_rollouts}" for name, own in shown)

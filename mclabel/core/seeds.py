@@ -11,45 +11,45 @@ ID_LENGTH = 16  # hex digits: 64 bits, a collision in 10M ids has odds of about 
 
 
 def content_id(*parts: object) -> str:
-    """A 16-digit hexadecimal id of JSON-serialisable parts."""
+    """Return a 16-digit hexadecimal id of JSON-serialisable parts."""
     return hashlib.sha256(canonical_json(parts)).hexdigest()[:ID_LENGTH]
 
 
 def canonical_json(content: object) -> bytes:
-    """The one way to write JSON-serialisable content down, to be hashed."""
+    """Encode JSON-serialisable content in the single form that is hashed."""
     return json.dumps(content, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
 
 
 def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
-    """The id of a prefix: the problem and the token ids of the solution so far."""
+    """Return the id of a prefix: the problem and the token ids of the solution so far."""
     return PrefixHash(problem_id).after(ids).id
 
 
 def prefix_ids(problem_id: str, ids: Sequence[int], ends: Sequence[int]) -> list[str]:
-    """Ids of prefixes of a solution, in time that is linear in its length.
+    """Return the ids of prefixes of a solution, in time that is linear in its length.
 
     Args:
-        problem_id: of the problem.
-        ids: of the solution.
+        problem_id: id of the problem.
+        ids: token ids of the solution.
         ends: rising numbers of ids, one a prefix.
     """
-    found, begin, at = [], 0, PrefixHash(problem_id)
+    prefixes, begin, at = [], 0, PrefixHash(problem_id)
     for end in ends:
         at = at.after(ids[begin:end])
-        found.append(at.id)
+        prefixes.append(at.id)
         begin = end
-    return found
+    return prefixes
 
 
 def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
-    """Ids of what a problem's solution comes to after each text, where token ids are unknown."""
-    found, running = [], hashlib.sha256(canonical_json(("text prefix", problem_id, ""))[:-2])
+    """Return ids of the solution after each text, where token ids are unknown."""
+    prefixes, running = [], hashlib.sha256(canonical_json(("text prefix", problem_id, ""))[:-2])
     for text in texts:
         running.update(canonical_json(text)[1:-1])
         whole = running.copy()
         whole.update(b'"]')
-        found.append(whole.hexdigest()[:ID_LENGTH])
-    return found
+        prefixes.append(whole.hexdigest()[:ID_LENGTH])
+    return prefixes
 
 
 class PrefixHash:
@@ -70,7 +70,7 @@ class PrefixHash:
         return whole.hexdigest()[:ID_LENGTH]
 
     def after(self, ids: Sequence[int]) -> PrefixHash:
-        """The prefix that these token ids lead to."""
+        """Return the prefix that these token ids lead to."""
         other = copy(self)
         other._running = self._running.copy()
         if len(ids):
@@ -83,7 +83,7 @@ class PrefixHash:
 def sampling_seed(
     run_seed: int, problem_id: str, prefix: str, index: int, *, completer: str = ""
 ) -> int:
-    """The seed of one completion, in [0, 2**63).
+    """Return the seed of one completion, in [0, 2**63).
 
     Seeds are hashed rather than counted up: engines that derive the seeds of n completions
     as s, s+1, ... would repeat a neighbour's completions. A completer that is not the author has
@@ -95,12 +95,12 @@ def sampling_seed(
 
 
 def engine_seed(run_seed: int, incarnation: str) -> int:
-    """The seed of an engine that samples without a seed for each completion, in [0, 2**31).
+    """Return the seed of an engine that takes none per completion, in [0, 2**31).
 
     Engines that began with one seed would sample the same completions.
 
     Args:
-        run_seed: of the job.
+        run_seed: seed of the job.
         incarnation: unique to this start of this engine.
     """
     payload = f"engine:{run_seed}:{incarnation}".encode()

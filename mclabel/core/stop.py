@@ -1,14 +1,8 @@
-"""Ctrl-C and SIGTERM: the first ends a command in order, a second one at once.
+"""Handles Ctrl-C and SIGTERM: the first signal ends a command in order, a second one at once.
 
-The first raises `Stopped` in the main thread, wherever it is; where that would lose work
-(`deferred`), it calls a function that asks for the end instead, and `Stopped` is raised afterwards.
-Where Python drops what is raised (in a callback of the collector), it is raised again; in an import
-it is raised when the import has ended, or the process ends after `LAST_S` seconds. Once the command
-has ended in order, what is left of the process (threads that still load or compute, exit functions
-of libraries) has `LAST_S` seconds. A server has a limit from the first signal on (`ends_within`).
-The second ends the process and all that it has started without another word. It is seen by a thread
-of its own, so that it works while the main thread waits inside a library. Signals that come within
-`SAME_S` are one: a terminal and a wrapper may both pass on the same Ctrl-C.
+The first raises `Stopped` in the main thread, or calls a function where that would lose work
+(`deferred`); afterwards the rest of the process has `LAST_S` seconds. A thread sees the second
+one, so that it works while the main thread waits inside a library.
 """
 
 from __future__ import annotations
@@ -26,8 +20,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 SAME_S = 0.5
+"""Seconds within which signals are one: a terminal and a wrapper may both pass on one Ctrl-C."""
 LAST_S = 3.0
+"""Seconds for threads that still compute, and for libraries' exit functions, after the end."""
 REPEAT_S = 0.05
+"""Seconds after which a signal is sent again where Python drops or delays what it raised."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TRACKER = b"resource_tracker"
 """Of multiprocessing: ends by itself, and frees the shared memory of what it watches."""
@@ -50,7 +47,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class _State:
-    """Of this process, as its signal handlers are."""
+    """State of this process, as signal handlers are the process's own."""
 
     active = False
     number: int | None = None
@@ -93,7 +90,7 @@ def stop_signals() -> Iterator[None]:
 
 
 def signalled() -> Stopped | None:
-    """The stop that a signal has asked for, if one has come."""
+    """Return the stop that a signal has asked for; None if no signal has come."""
     return Stopped(_State.number) if _State.active and _State.number is not None else None
 
 
@@ -106,7 +103,7 @@ def install() -> None:
 
 @contextmanager
 def deferred(ask: Callable[[], None]) -> Iterator[None]:
-    """The first signal calls `ask` meanwhile, in the main thread, and raises at the end.
+    """Let the first signal call `ask` in the main thread; raise `Stopped` at the end.
 
     Raises:
         Stopped: a signal came, meanwhile or before, and nothing else was raised.
@@ -124,7 +121,7 @@ def deferred(ask: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def ends_within(seconds: float) -> Iterator[None]:
-    """A signal ends the process after so many seconds at the latest, whatever it is doing.
+    """End the process so many seconds after a signal at the latest, whatever it is doing.
 
     Also where a library handles the signal, and the event loop in which it would end hangs. Native
     code that keeps Python's lock is not interrupted.
@@ -139,9 +136,10 @@ def ends_within(seconds: float) -> Iterator[None]:
 def _handle(number: int, frame: FrameType | None) -> None:
     if _State.number is not None:
         return  # the thread has seen it as well
-    if _State.ask is None and _is_importing(frame):
+    codes = list(_running_code(frame))
+    if _State.ask is None and any(code.co_filename == _IMPORTS for code in codes):
         _wait_for_import(number)
-    elif _is_inside(frame, _repeat.__code__):
+    elif _repeat.__code__ in codes:
         _send_again(number)
     else:
         _State.number = number
@@ -182,16 +180,11 @@ def _send_again(number: int) -> None:
     again.start()
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_code.co_filename != _IMPORTS:
+def _running_code(frame: FrameType | None) -> Iterator[CodeType]:
+    """Yield the code of a frame and of its callers."""
+    while frame is not None:
+        yield frame.f_code
         frame = frame.f_back
-    return frame is not None
-
-
-def _is_inside(frame: FrameType | None, function: CodeType) -> bool:
-    while frame is not None and frame.f_code is not function:
-        frame = frame.f_back
-    return frame is not None
 
 
 def _watch(reader: int) -> None:
@@ -231,7 +224,7 @@ def kill_children(memory: Iterable[Path] = ()) -> None:
     """Kill all that this process has started, and free the shared memory of these.
 
     Args:
-        memory: that others of them, which have ended since, had mapped (`shared_memory`).
+        memory: shared memory that children which have ended since had mapped (`shared_memory`).
     """
     memory = {*memory, *shared_memory()}
     for pid in _descendants(os.getpid()):
@@ -248,23 +241,23 @@ def shared_memory() -> set[Path]:
     Its owner removes it, unless it is killed: Ray kills the processes of a worker that ends, the
     one that watches over it (the resource tracker) among them.
     """
-    found = set()
+    paths = set()
     for pid in _descendants(os.getpid()):
         with contextlib.suppress(OSError):
-            found |= {Path(name) for name in _SHARED.findall(_maps(pid))}
-    return {path for path in found if path.exists()}
+            paths |= {Path(name) for name in _SHARED.findall(_maps(pid))}
+    return {path for path in paths if path.exists()}
 
 
 def users_of(memory: Iterable[Path]) -> list[int]:
     """Processes that have mapped one of these files, as far as this user sees them."""
     names = {str(path) for path in memory}
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*") if names else ():
         with contextlib.suppress(OSError):  # it has ended, or is another user's
             mapped = {line.split(maxsplit=5)[-1] for line in _maps(int(folder.name)).splitlines()}
             if not names.isdisjoint(mapped):
-                found.append(int(folder.name))
-    return sorted(found)
+                pids.append(int(folder.name))
+    return sorted(pids)
 
 
 def free_orphaned(memory: Iterable[Path]) -> None:
@@ -284,7 +277,7 @@ def _descendants(root: int) -> list[int]:
         with contextlib.suppress(OSError):
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             parents[int(folder.name)] = int(fields[1])
-    found = [root]
-    for parent in found:  # grows meanwhile
-        found += [pid for pid, its in parents.items() if its == parent]
-    return found[1:]
+    pids = [root]
+    for parent in pids:  # grows meanwhile
+        pids += [pid for pid, its in parents.items() if its == parent]
+    return pids[1:]

@@ -40,11 +40,11 @@ __all__ = [
 
 
 def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True) -> Engine:
-    """The engine of a policy, not started. A `partial` of this is sent to where it is to live.
+    """Make the engine of a policy, not started. A `partial` of this is sent to its process.
 
     Args:
-        policy: whose `engine` names it.
-        seed: of the run.
+        policy: the policy, whose `engine` names the engine.
+        seed: seed of the run.
         continues: whether the engine must continue prefixes, and not only answer whole prompts.
 
     Raises:
@@ -64,7 +64,7 @@ def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True
 
 
 def runs_model(policy: PolicySettings) -> bool:
-    """Whether the engine of a policy runs `policy.model`, or a server of it."""
+    """Return whether a policy's engine runs `policy.model`, or a server of it."""
     from mclabel.engines.model import ModelEngine
 
     target = policy.engine.component

@@ -1,10 +1,8 @@
-"""What an engine is: it runs a policy, which continues token ids under fixed sampling parameters.
+"""The protocols of engines: `Policy` continues token ids, `Engine` is the component that runs it.
 
-`Policy` is what labelling asks of an engine that runs. `Engine` is the component that a
-configuration chooses: beside sampling it answers, before anything is loaded, what it takes of a
-cluster, which model its labels rest on and whether this machine has what it needs. A class that
-derives from `Engine` has defaults for all but the sampling. docs/extending.md writes one.
-`CheckedEngine` is the boundary at which the answers of somebody's own engine are checked.
+Beside sampling, an engine answers before anything is loaded what it takes of a cluster, which model
+its labels rest on and whether this machine has what it needs. `CheckedEngine` checks the results of
+a user's engine. docs/extending-engine.md writes one.
 """
 
 from __future__ import annotations
@@ -118,7 +116,7 @@ class Policy(Protocol):
         """Maximum number of tokens in prompt and solution together; infinite if unknown."""
 
     def room(self, num_prompt: int, num_prefix: int) -> float:
-        """Maximum number of tokens that can be sampled after a prompt and a prefix; 0 if there is
+        """Return how many more tokens `policy.max_tokens` and the model's context allow.
         no room.
         """
 
@@ -130,11 +128,11 @@ class Policy(Protocol):
 
     @abstractmethod
     def prompt_ids(self, problem: str) -> tuple[TokenId, ...]:
-        """The rendered prompt of a problem, up to where the solution begins."""
+        """Return the rendered prompt of a problem, up to where the solution begins."""
 
     @abstractmethod
     def encode(self, text: str) -> tuple[TokenId, ...]:
-        """Ids of a given solution, tokenised in one piece without special tokens."""
+        """Tokenise a given solution in one piece, without special tokens."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -151,7 +149,7 @@ class Policy(Protocol):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """One completion of a prompt and the solution's first ids.
+        """Sample one completion of a prompt and the solution's first ids.
 
         Args:
             prompt: ids from `prompt_ids`.
@@ -169,7 +167,7 @@ class Policy(Protocol):
         """
 
     def stats(self) -> EngineStats:
-        """A snapshot, callable from any thread."""
+        """Return a snapshot; callable from any thread."""
 
     async def close(self) -> None:
         """Free the model; completions under way fail.
@@ -205,7 +203,7 @@ class Engine(Policy):
 
         Args:
             policy: with this engine's settings as its `engine`.
-            seed: of the run.
+            seed: seed of the run.
         """
         self.policy, self.settings, self.seed = policy, policy.engine, seed
 
@@ -213,7 +211,7 @@ class Engine(Policy):
 
     @property
     def place(self) -> str:
-        """Where the engine computes, as shown in a plan."""
+        """Place where the engine computes, as shown in a plan."""
         return "here"
 
     def resources(self) -> EngineResources:
@@ -221,7 +219,7 @@ class Engine(Policy):
         return ONE_CPU
 
     def model_identity(self) -> str:
-        """The text that identifies the model in the identity of a run.
+        """Return the text that identifies the model in the identity of a run.
 
         By default the engine's own name: labels of an engine that does not run `policy.model` are
         not mixed with those of a model. One that does run it derives from `ModelEngine`.
@@ -236,7 +234,7 @@ class Engine(Policy):
         """
 
     def model_commit(self) -> str | None:
-        """The commit that `policy.revision` names now; None where the model has none.
+        """Return the commit that `policy.revision` names now; None if the model has none.
 
         Raises:
             EngineError: the model cannot be found or downloaded.
@@ -244,7 +242,7 @@ class Engine(Policy):
         return None
 
     def num_parameters(self) -> int | None:
-        """Number of the model's parameters, by which the costs of models compare.
+        """Return the number of the model's parameters, by which the costs of models compare.
 
         None where the engine cannot tell.
 
@@ -279,7 +277,7 @@ class Engine(Policy):
         return inf
 
     def room(self, num_prompt: int, num_prefix: int) -> float:
-        """Number of tokens that `policy.max_tokens` and the model's context still allow."""
+        """Return how many more tokens `policy.max_tokens` and the model's context allow."""
         return self.policy.room(num_prompt, num_prefix, self.max_context)
 
     @property
@@ -290,13 +288,13 @@ class Engine(Policy):
     def chat_ids(
         self, turns: Sequence[tuple[str, str]], problem: str
     ) -> tuple[TokenId, ...] | None:
-        """A chat that stops behind its last question, without the mark of an answer.
+        """Render a chat that stops behind its last question, without the mark of an answer.
 
         None from an engine that renders no chat.
 
         Args:
-            turns: what was asked and what was answered, in order.
-            problem: what is asked now.
+            turns: earlier questions and answers, in order.
+            problem: the question to ask now.
         """
         return None
 
@@ -335,7 +333,7 @@ class Engine(Policy):
         )
 
     def stats(self) -> EngineStats:
-        """Return empty statistics."""
+        """Return a snapshot; callable from any thread."""
         return EngineStats()
 
     async def close(self) -> None:
@@ -355,21 +353,21 @@ class CheckedEngine(Guard):
         self._num_live = self._num_tokens = 0
 
     async def sample(self, prompt: Sequence[int], prefix: Sequence[int], **how: Any) -> Completion:
-        """One completion; see `Policy.sample`."""
+        """Sample one completion of a prompt and the solution's first ids."""
         sample, rule = self.component.sample, self._fault
         self._num_live += 1
         try:
-            found: Completion = await self.around.acall(
+            completion: Completion = await self.around.acall(
                 "sample", sample, prompt, prefix, must=Completion, rule=rule, **how
             )
         finally:
             self._num_live -= 1
-        self._num_tokens += found.num_tokens or 0
-        return found
+        self._num_tokens += completion.num_tokens or 0
+        return completion
 
     def _fault(
         self,
-        found: Completion,
+        completion: Completion,
         prompt: Sequence[int],
         prefix: Sequence[int],
         *,
@@ -380,27 +378,27 @@ class CheckedEngine(Guard):
         room = self.room(len(prompt), len(prefix))
         if max_tokens is not None:
             room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
-        if found.at_stop and not stop:
+        if completion.at_stop and not stop:
             return "gave at_stop=True, but was not asked to stop at a text"
-        if found.num_tokens is not None and found.num_tokens > room:
+        if completion.num_tokens is not None and completion.num_tokens > room:
             return (
-                f"gave {found.num_tokens:,} ids after a prefix of {len(prefix):,}, must give "
+                f"gave {completion.num_tokens:,} ids after a prefix of {len(prefix):,}, must give "
                 f"{room:,} at most (policy.max_tokens, and what the model takes)"
             )
-        if (text := self.decode(found.ids)) != found.text:
+        if (text := self.decode(completion.ids)) != completion.text:
             return (
-                f"gave text={shown(found.text)}, but its decode of the ids gives {shown(text)}: a "
-                "prefix is continued by its ids, so both must be the same"
+                f"gave text={shown(completion.text)}, but its decode of the ids gives "
+                f"{shown(text)}: a prefix is continued by its ids, so both must be the same"
             )
         return None
 
     def stats(self) -> EngineStats:
-        """Statistics of the engine, or what is counted here if it has none of its own."""
-        found: EngineStats = self.around.call("stats", self.component.stats, must=EngineStats)
+        """Return a snapshot; callable from any thread."""
+        stats: EngineStats = self.around.call("stats", self.component.stats, must=EngineStats)
         if type(self.component).stats is not Engine.stats:
-            return found
+            return stats
         return replace(
-            found,
+            stats,
             num_live=self._num_live,
             num_sampled_tokens=self._num_tokens,
             counts_as_sampled=False,

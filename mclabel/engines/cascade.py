@@ -1,13 +1,8 @@
 """Attention of many rollouts that share prefixes, through transformers' attention interface.
 
-Rollouts that have sampled the same tokens so far share a lane of the batch. The rollouts of a
-solution begin with slices of one token sequence. Its keys and values lie once in a *block*, read by
-all the block's lanes as one matrix product: cascade attention with one level (arXiv 2501.01005). A
-lane's own keys and values lie in small chunks (paged attention, arXiv 2309.06180), so a long
-rollout does not make the others pay for its length.
-
-The model's own layers run unchanged on a flat batch of one token a lane; they hand `Batch` or
-`Prefill` through to the attention function registered here.
+A shared prefix's keys and values lie once in a *block*, which all its lanes read as one matrix
+product (cascade attention with one level, arXiv 2501.01005); a lane's own lie in small chunks
+(paged attention, arXiv 2309.06180). The model's layers hand `Batch` or `Prefill` on to it.
 """
 
 from __future__ import annotations
@@ -48,7 +43,7 @@ class Row:
     wanted: tuple[int, ...] = ()
     """Tokens whose log-probabilities as its first one are read."""
     logprobs: tuple[float, ...] | None = None
-    """Those of `wanted`, in nats, once its first token is sampled."""
+    """Log-probabilities of `wanted`, in nats, once its first token is sampled."""
     num_given: int = 0
     """How many of `sampled` are not its own: they are the end of the prefix that it was given."""
 
@@ -123,7 +118,7 @@ class Pools:
         self.blocks[:, :, block, :, :tokens] = kv
 
     def take_chunk(self, at_least: int) -> int:
-        """A free chunk; without one the pool grows by `at_least` or doubles."""
+        """Return a free chunk; without one the pool grows by `at_least` or doubles."""
         if not self._free:
             held = self.chunks.shape[2]
             extra = self.empty(max(held, at_least), CHUNK).transpose(-1, -2)
@@ -136,7 +131,7 @@ class Pools:
         self.chunks[:, :, list(target)] = self.chunks[:, :, list(source)]
 
     def chunks_out(self, chunks: Sequence[int]) -> Tensor:
-        """A copy of chunks, to be kept outside."""
+        """Copy chunks, to be kept outside."""
         return self.chunks[:, :, list(chunks)]
 
     def chunks_in(self, chunks: Sequence[int], content: Tensor) -> None:
@@ -268,7 +263,7 @@ class Batch:
 
     @staticmethod
     def _by_slot(blocks: Tensor, repeat: int) -> Tensor:
-        """The inverse of `_by_block`."""
+        """Return the inverse of `_by_block`."""
         _, heads, _, size = blocks.shape
         grid = blocks.view(-1, heads, LANES, repeat, size).transpose(1, 2)
         return grid.reshape(-1, heads, repeat, size)

@@ -1,9 +1,8 @@
 """Renders chats by the template that comes with a model, in a process that can be killed.
 
-Control tokens of a prompt's template are tokens; those in a problem's text stay text.
-A problem that holds `<|im_end|>` would otherwise end its own message and write the next one. Its
-control tokens are fenced before the prompt is rendered, and the fenced ones are tokenised as any
-text. A prompt in which nothing is fenced is tokenised in one piece, as transformers does it.
+Control tokens in a problem's text stay text: one that holds `<|im_end|>` would otherwise end its
+own message. They are fenced before rendering and tokenised as text; a prompt without fences is
+tokenised in one piece, as transformers does it.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ class ChatTemplateError(EngineError):
 def chat_messages(
     problem: str, *, system: str | None, turns: Sequence[tuple[str, str]]
 ) -> list[dict[str, str]]:
-    """A chat up to the message that the policy is to write.
+    """Return a chat up to the message that the policy is to write.
 
     Args:
-        problem: what is asked now.
+        problem: the question to ask now.
         system: message that comes first, if any.
-        turns: what was asked and what was answered before, in order.
+        turns: earlier questions and answers, in order.
     """
     texts = [*(text for turn in turns for text in turn), problem]
     roles = ("user", "assistant")
@@ -85,13 +84,13 @@ def render_chat(
     ask: bool,
     variables: Mapping[str, Variable] = MappingProxyType({}),
 ) -> str:
-    """A chat as its model reads it.
+    """Render a chat as its model reads it.
 
     Args:
         tokenizer: with a chat template.
         messages: with `role` and `content`.
         ask: end with what begins the model's next message.
-        variables: that the template may read, such as `enable_thinking`.
+        variables: variables that the template may read, such as `enable_thinking`.
 
     Raises:
         ChatTemplateError: the template fails, or takes more time or memory than it may.
@@ -119,7 +118,7 @@ def render_chat(
 
 
 def _plain(token: object) -> Any:
-    return [str(one) for one in token] if isinstance(token, list | tuple) else str(token)
+    return [str(text) for text in token] if isinstance(token, list | tuple) else str(token)
 
 
 class _Host:
@@ -131,7 +130,7 @@ class _Host:
         self._owner = 0
 
     def render(self, **question: Any) -> dict[str, Any]:
-        """The rendered `text`, or the `fault`."""
+        """Return the rendered `text`, or the `fault`."""
         asked = json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n"
         with self._lock:
             is_old = self._process is not None
@@ -143,7 +142,7 @@ class _Host:
         return answer
 
     def _answer(self, question: bytes) -> dict[str, Any] | None:
-        """The answer of the process; None if it died of the question, or gives none."""
+        """Return the process's answer; None if it died of the question, or gives none."""
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -188,8 +187,8 @@ def _read_line(descriptor: int, deadline: float) -> bytes:
     """Up to the end of a line, of the input, or of the time."""
     pieces = []
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0 or not select.select([descriptor], [], [], remaining_s)[0]:
             break
         piece = os.read(descriptor, _PIECE)
         pieces.append(piece)
@@ -213,25 +212,27 @@ class ControlTokens:
         self._tokenizer = tokenizer
 
     def fence(self, text: str) -> str:
-        """A text whose control tokens `encode` keeps as text, whatever stands around it."""
-        return self._any.sub(rf"{_OPEN}\g<0>{_CLOSE}", text) if self._special else text
+        """Mark a text so that `encode` keeps its control tokens as text, whatever is around it."""
+        # `re` keeps compiled patterns.
+        return re.sub(self._special, rf"{_OPEN}\g<0>{_CLOSE}", text) if self._special else text
 
     def encode(self, rendered: str) -> list[int]:
-        """Ids of a rendered prompt: control tokens are tokens unless they are fenced.
+        """Tokenise a rendered prompt: control tokens are tokens unless they are fenced.
 
         Nothing is added to it. A tokenizer that puts a space before every text puts one at each
         end of a fenced token, too.
         """
-        pieces = self._fenced.split(rendered) if self._special else [rendered]
+        fenced = f"{_OPEN}({self._special}){_CLOSE}"
+        pieces = re.split(fenced, rendered) if self._special else [rendered]
         return [
-            one
+            token_id
             for number, piece in enumerate(pieces)
             if piece
-            for one in self._ids(piece, as_text=number % 2 == 1)
+            for token_id in self._ids(piece, as_text=number % 2 == 1)
         ]
 
     def encode_plain(self, text: str) -> list[int]:
-        """Ids of a text in which no control token is one."""
+        """Tokenise a text without reading control tokens."""
         return self._ids(text, as_text=True)
 
     def encode_prompt(self, prompt: str) -> list[int]:
@@ -242,16 +243,16 @@ class ControlTokens:
         return ids if ids[: len(before)] == before else before + ids
 
     def is_special(self, token: int) -> bool:
-        """Whether an id is that of a control token."""
+        """Return whether an id is that of a control token."""
         return token in self._special_ids
 
     def marked(self, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> str:
-        """The text of ids for a reader: ⟦…⟧ around each control token."""
+        """Yield parts of the text of ids for a reader: ⟦…⟧ around each control token."""
 
         def pieces() -> Iterator[str]:
             for is_control, run in groupby(ids, self.is_special):
                 if is_control:
-                    yield from (f"⟦{decode([one])}⟧" for one in run)
+                    yield from (f"⟦{decode([token_id])}⟧" for token_id in run)
                 else:
                     yield decode(list(run))
 
@@ -270,16 +271,10 @@ class ControlTokens:
     def _special(self) -> str:
         """Pattern of any special token, the longest first."""
         added = self._tokenizer.added_tokens_decoder
-        texts = sorted((added[one].content for one in self._special_ids), key=len, reverse=True)
+        texts = sorted(
+            (added[number].content for number in self._special_ids), key=len, reverse=True
+        )
         return "|".join(re.escape(text) for text in texts if text)
-
-    @cached_property
-    def _any(self) -> re.Pattern[str]:
-        return re.compile(self._special)
-
-    @cached_property
-    def _fenced(self) -> re.Pattern[str]:
-        return re.compile(f"{_OPEN}({self._special}){_CLOSE}")
 
     @cached_property
     def _before(self) -> list[int]:

@@ -1,16 +1,8 @@
 """Batched sampling of many rollouts with any transformers causal LM of full attention.
 
-Gives rollouts lanes and memory beside the prefixes that they share (`prefixes`), and samples one
-token for all of them at each step (`cascade` has the attention). Rollouts of one context that are
-admitted together share a lane, and its computation, until they sample different tokens: each draws
-its own from the distribution that they have in common, so they stay independent. A small model,
-sure of its words, is sampled several times as fast that way. Rollouts join and leave between any
-two steps. Where a rollout was ended by a text of its caller's, others are likely to go on: what was
-computed for it is held (`prefixes`), so nothing is computed twice. Single-threaded; the caller owns
-the loop.
-
-The number that a rollout draws with is a function of its seed and its position, so that the same
-seed gives the same completion whatever else is sampled beside it.
+The decoder gives rollouts lanes and memory beside the prefixes that they share (`prefixes`), and
+samples one token for each at every step (`cascade` has the attention). It is single-threaded; the
+caller owns the loop (`hf`).
 """
 
 from __future__ import annotations
@@ -34,7 +26,14 @@ HELD_SHARE = 4
 
 
 class SharedPrefixDecoder:
-    """Samples one token for every live rollout at each `step`."""
+    """Samples one token for every live rollout at each `step`.
+
+    Rollouts of one context that are admitted together share a lane, and its computation, until they
+    sample different tokens. Each draws its own token from the common distribution, so they stay
+    independent; a confident model is sampled several times as fast. Rollouts join and leave between
+    any two steps. The random number of a draw depends on the rollout's seed and position alone, so
+    the same seed gives the same completion whatever is sampled beside it.
+    """
 
     def __init__(
         self,
@@ -97,7 +96,8 @@ class SharedPrefixDecoder:
         from."""
         self._parked: list[tuple[Lane, Prefix]] = []
         """Lanes that have parted from others and wait for a slot."""
-        self._num_live = 0
+        self.num_live = 0
+        """Number of rollouts being sampled."""
         self.num_sampled_tokens = 0
 
     @torch.no_grad()
@@ -110,7 +110,7 @@ class SharedPrefixDecoder:
         Raises:
             EngineError: they are not the model's.
         """
-        assert not self._num_live, "rollouts are live"
+        assert not self.num_live, "rollouts are live"
         try:
             self._model.load_state_dict(dict(weights))
         except RuntimeError as error:
@@ -119,18 +119,13 @@ class SharedPrefixDecoder:
         self._held.clear()
 
     @property
-    def num_live(self) -> int:
-        """Rollouts being sampled."""
-        return self._num_live
-
-    @property
     def num_prefill_tokens(self) -> int:
         """Tokens of prefixes that were computed."""
         return self._prefixes.num_computed_tokens
 
     @property
     def lanes(self) -> list[Lane]:
-        """What a step computes, by slot."""
+        """Lanes that a step computes, by slot."""
         return [lane for lane in self._lanes if lane is not None]
 
     @torch.inference_mode()
@@ -142,10 +137,10 @@ class SharedPrefixDecoder:
             waiting: contexts of rollouts that will come soon. If one of them begins with
                 this row's context, the longest is computed now for all of them.
         """
-        if self._num_live >= self.max_live:
+        if self.num_live >= self.max_live:
             return False
         key = row.context, row.max_tokens, row.stop
-        if (found := self._fresh.get(key)) is None:
+        if (entry := self._fresh.get(key)) is None:
             lane, held = Lane(rows=[]), self._held.get(row.context)
             if held is not None:
                 prefix = held.prefix
@@ -156,12 +151,12 @@ class SharedPrefixDecoder:
             if held is not None:
                 lane.chunks = [self._take_chunk() for _ in range(held.num_chunks)]
                 self._pools.chunks_in(lane.chunks, held.content)
-            found = self._fresh[key] = lane, held
-        lane, held = found
+            entry = self._fresh[key] = lane, held
+        lane, held = entry
         if held is not None:
             held.give(row)
         lane.rows.append(row)
-        self._num_live += 1
+        self.num_live += 1
         return True
 
     @torch.inference_mode()
@@ -196,15 +191,18 @@ class SharedPrefixDecoder:
             for token, rows in list(going_on.items()):
                 if self.ended_by_text(rows[0]) or self.is_at_stop(rows[0]):
                     ended += going_on.pop(token)
-            if stopped := [row for row in ended[num_before:] if self._may_go_on(row)]:
-                self._hold(lane, stopped[0])
+            # The caller of a rollout that ended at its own stop text is likely to go on from it.
+            for row in ended[num_before:]:
+                if row.stop and not self.ended_by_token(row):
+                    self._held.put(row, self._prefix_of(lane), lane.chunks)
+                    break
             if not going_on:
                 self._release(lane)
                 continue
             lane.rows, *others = going_on.values()
             parting += [(lane, rows) for rows in others]
         self._part(parting)
-        self._num_live -= len(ended)
+        self.num_live -= len(ended)
         return ended
 
     def _part(self, parting: Sequence[tuple[Lane, list[Row]]]) -> None:
@@ -213,37 +211,31 @@ class SharedPrefixDecoder:
         for lane, rows in parting:
             new = Lane(rows=rows, chunks=[self._take_chunk() for _ in lane.chunks])
             copies += zip(lane.chunks, new.chunks, strict=True)
-            prefix = self._block_prefix[lane.slot // LANES]
-            assert prefix is not None
+            prefix = self._prefix_of(lane)
             if not self._place(new, prefix):
                 self._parked.append((new, prefix))
         if copies:
             self._pools.copy_chunks(*zip(*copies, strict=True))
 
     def ended_by_token(self, row: Row) -> bool:
-        """Whether a rollout that ended did so by an end token rather than its budget."""
+        """Return whether a rollout ended by an end token rather than by its budget."""
         return bool(row.sampled) and row.sampled[-1] in self._end_ids
 
     def ended_by_text(self, row: Row) -> bool:
-        """Whether the last token of a rollout completed a text that ends every one."""
+        """Return whether a rollout's last token completed a text that ends all rollouts."""
         return bool(self._stop and row.sampled) and self._ends_with(row.sampled, self._stop)
 
     def is_at_stop(self, row: Row) -> bool:
-        """Whether the last token of a rollout completed a text that ends this one."""
+        """Return whether a rollout's last token completed a text that ends this rollout."""
         return bool(row.stop and row.fresh) and self._ends_with(row.sampled, row.stop)
 
     def _budget(self, row: Row) -> float:
         return min(row.max_tokens + row.num_given, self.max_context - len(row.context))
 
-    def _may_go_on(self, row: Row) -> bool:
-        """Whether the caller of a rollout that ended is likely to go on from it."""
-        return bool(row.stop) and not self.ended_by_token(row)
-
-    def _hold(self, lane: Lane, row: Row) -> None:
-        """Keep what was computed for the rollouts of a lane."""
+    def _prefix_of(self, lane: Lane) -> Prefix:
         prefix = self._block_prefix[lane.slot // LANES]
         assert prefix is not None
-        self._held.put(row, prefix, lane.chunks)
+        return prefix
 
     def logits(self) -> Tensor:
         """Next-token logits [lanes, vocabulary]."""
@@ -310,8 +302,8 @@ def _read_wanted(lanes: Sequence[Lane], logits: Tensor) -> None:
     for lane, of_lane in zip(lanes, logits, strict=True):
         for row in lane.rows:
             if row.wanted and row.logprobs is None:
-                found = of_lane.double().log_softmax(-1)[list(row.wanted)]
-                row.logprobs = tuple(found.tolist())
+                chosen = of_lane.double().log_softmax(-1)[list(row.wanted)]
+                row.logprobs = tuple(chosen.tolist())
 
 
 def _check_supported(model: PreTrainedModel, config: Any) -> None:
@@ -340,7 +332,7 @@ def draw(
     top_p: float,
     top_k: int,
 ) -> list[list[int]]:
-    """A token for every rollout of every lane.
+    """Draw a token for every rollout of every lane.
 
     Args:
         logits: [lanes, vocabulary].
@@ -386,12 +378,11 @@ def _warped(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Ten
         warpers.append(TopKLogitsWarper(top_k=min(top_k, logits.shape[1])))
     if top_p < 1:
         warpers.append(TopPLogitsWarper(top_p=top_p))
-    warped: Tensor = warpers(None, logits / temperature)
-    return warped
+    return warpers(None, logits / temperature)  # type: ignore[no-any-return]
 
 
 def uniform(rows: Sequence[Row]) -> NDArray[np.float64]:
-    """One number in [0, 1) a rollout, a function of its seed and position alone (SplitMix64)."""
+    """Draw a number in [0, 1) per rollout, from its seed and position alone (SplitMix64)."""
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
     positions = np.array([len(row.sampled) - row.num_given + 1 for row in rows], dtype=np.uint64)
     with np.errstate(over="ignore"):

@@ -17,7 +17,7 @@ AUTO: Final = "auto"
 
 
 def resolve_device(device: str) -> str:
-    """The torch device that `auto` stands for in this process; any other stands for itself.
+    """Return the torch device that `auto` means in this process; any other unchanged.
 
     That is cuda where torch sees a GPU, and cpu elsewhere. A worker of Ray takes cuda only if a GPU
     is reserved for it.
@@ -29,12 +29,11 @@ def resolve_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() and not _is_denied() else "cpu"
 
 
-def check_device(device: str, key: str = "device") -> str:
+def check_device(device: str) -> str:
     """See that torch computes on a device here.
 
     Args:
-        device: of torch, or `auto`.
-        key: of the setting, for messages.
+        device: name of a torch device, or `auto`.
 
     Returns:
         The device that it stands for here.
@@ -44,19 +43,19 @@ def check_device(device: str, key: str = "device") -> str:
     """
     import torch
 
-    found = resolve_device(device)
+    resolved = resolve_device(device)
     try:
-        torch.ones(1, device=found).item()
+        torch.ones(1, device=resolved).item()
     except Exception as error:  # each backend refuses in its own way
         raise EngineError(
-            f"{key}={device!r}: torch cannot compute there on this machine ({reason(error)}). "
+            f"device={device!r}: torch cannot compute there on this machine ({reason(error)}). "
             "Give cpu, cuda where there is a GPU, or auto to choose"
         ) from error
-    return found
+    return resolved
 
 
 def has_bfloat16(device: str) -> bool:
-    """Whether a device is a GPU that computes in bfloat16 by itself."""
+    """Return whether a device is a GPU that computes in bfloat16 by itself."""
     import torch
 
     if torch.device(device).type != "cuda" or not torch.cuda.is_available():
@@ -65,7 +64,7 @@ def has_bfloat16(device: str) -> bool:
 
 
 def _is_denied() -> bool:
-    """Whether this is a worker of Ray without a GPU: it may see those of others on its node."""
+    """Return whether this is a Ray worker without a GPU, which may see those of others."""
     ray = sys.modules.get("ray")  # a worker has imported it
     if ray is None or not ray.is_initialized():
         return False
@@ -75,7 +74,7 @@ def _is_denied() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineResources:
-    """What one engine's actor is given."""
+    """Resources of one engine's actor."""
 
     num_cpus: float = 1.0
     num_gpus: float = 0.0
@@ -99,8 +98,8 @@ class EngineResources:
         """These resources with what a configuration sets in their place.
 
         Args:
-            num_cpus: of the engine's actor; None leaves them.
-            num_gpus: of an engine that lies on one node; None leaves them.
+            num_cpus: CPUs of the engine's actor; None leaves them unchanged.
+            num_gpus: GPUs of an engine on a single node; None leaves them unchanged.
         """
         changed = self if num_cpus is None else replace(self, num_cpus=num_cpus)
         if self.bundles:
@@ -109,7 +108,7 @@ class EngineResources:
         return changed if num_gpus is None else replace(changed, num_gpus=num_gpus)
 
     def room(self, nodes: Iterable[Mapping[str, float]]) -> int:
-        """Engines that fit some nodes, were they empty; about, where one lies on several."""
+        """Return about how many engines would fit the nodes if these were empty."""
         have = list(nodes)
         if self.bundles:
             return int(sum(node.get("GPU", 0) for node in have) // self.total_gpus)

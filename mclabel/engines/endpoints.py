@@ -1,8 +1,8 @@
-"""Requests to servers that come and go: several endpoints, retries, limits, one clear refusal.
+"""Sends requests to several endpoints of one model, with retries, limits and clear refusals.
 
-A server that answers 429 or 5xx, or not at all, is set aside for as long as it asks for
-(`Retry-After`), or for a time that doubles; the others take its requests meanwhile. Requests of
-one problem go to one endpoint while it lives, so that its prefix cache serves them.
+A server that answers 429 or 5xx, or not at all, is set aside for the time in `Retry-After`, or for
+one that doubles; others take its requests. Requests of one problem go to one endpoint while it
+lives, so that its prefix cache serves them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def error_status(error: Any, status: int) -> int:
 
     Args:
         error: the object of the error.
-        status: of the answer with the error.
+        status: HTTP status of the response.
     """
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(code, str) and code.lower() in _NOT_PROCESSED:
@@ -90,12 +90,12 @@ def error_status(error: Any, status: int) -> int:
 
 
 def pause_s(num_failures: int) -> float:
-    """How long an endpoint is set aside that failed so many times in a row, at least once."""
+    """Return how many seconds to set an endpoint aside after its failures in a row."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(num_failures - 1, 20))
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The pause a server asks for, in seconds; None if it asks for none, or gives a date."""
+    """Return the pause that a server asks for, in seconds; None without one, or for a date."""
     try:
         asked = float(headers.get("retry-after", ""))
     except ValueError:
@@ -104,22 +104,22 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def is_passing(status: int, error: Any) -> bool:
-    """Whether a server that answers so may take the same request later.
+    """Return whether a server with this response may accept the same request later.
 
     Args:
-        status: of its answer, an error's.
+        status: HTTP status of the response, at least 400.
         error: the object `error` in the answer, if it has one.
     """
     return (status in (408, 425, 429) or status >= 500) and not _lacks_credit(status, error)
 
 
 def _lacks_credit(status: int, error: Any) -> bool:
-    said = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
-    return status == 402 or bool(_NO_CREDIT & {one for one in said if isinstance(one, str)})
+    codes = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
+    return status == 402 or bool(_NO_CREDIT & {code for code in codes if isinstance(code, str)})
 
 
 def missing_key(api_key_env: str | None) -> str | None:
-    """The fault of a setting that names a variable which this process does not have."""
+    """Return the fault of a setting that names an environment variable which is not set."""
     if api_key_env is None or os.environ.get(api_key_env):
         return None
     return f"policy.engine.api_key_env={api_key_env}: the variable is not set"
@@ -154,8 +154,8 @@ class Endpoints:
         Args:
             urls: base URLs.
             api_key_env: name of the environment variable that holds the key, if one is needed.
-            timeout_s: of one request.
-            limited_s: how long a server that limits the rate is asked again, at the start, too.
+            timeout_s: maximum seconds of one request.
+            limited_s: seconds for which a server that limits the rate is asked again.
 
         Raises:
             EngineError: the environment holds no key.
@@ -183,39 +183,39 @@ class Endpoints:
     async def ask(
         self, request: Request, *, home: int, retry_s: float, max_tries: int = BAD_TRIES
     ) -> Any:
-        """What a server answers, tried again while servers are busy or away.
+        """Send a request and return the response; try again while servers are busy or away.
 
         Args:
             request: sends it.
             home: requests with one number go to one endpoint, while it lives.
-            retry_s: how long it is tried again.
-            max_tries: how often it is sent at most if its answers cannot be used.
+            retry_s: seconds for which the request is tried again.
+            max_tries: maximum attempts if the responses cannot be used.
 
         Raises:
             BadAnswer: servers answered several times, and never with what can be used.
             EngineError: no server answered in that time, one refused for good, or no answer of
                 many can be used.
         """
-        for left in reversed(range(max_tries)):
+        for num_left in reversed(range(max_tries)):
             try:
-                found = await self._ask(self._endpoints, request, home, retry_s)
+                answer = await self._ask(self._endpoints, request, home, retry_s)
             except BadAnswer as error:
-                if not left:
+                if not num_left:
                     raise self._bad(error) from error
                 home += 1  # another server, if there is one
                 await asyncio.sleep(pause_s(1))
             else:
                 self._num_bad = 0
-                return found
+                return answer
         raise AssertionError("unreachable")
 
     def _bad(self, error: BadAnswer) -> EngineError:
-        """What becomes of a request that got no answer that can be used."""
+        """Decide what to do about a request without a usable response."""
         self._num_bad += 1
         words = self.shown(str(error))
         if self._num_bad < MAX_BAD:
             return BadAnswer(words)
-        return EngineError(f"{words}. So it was of the last {self._num_bad} requests")
+        return EngineError(f"{words}. The last {self._num_bad} requests failed the same way")
 
     async def _ask(
         self, endpoints: Sequence[_Endpoint], request: Request, home: int, retry_s: float
@@ -229,12 +229,12 @@ class Endpoints:
                 closed = min(endpoints, key=lambda endpoint: endpoint.closed_until)
                 now = time.monotonic()
                 failing_since = failing_since or now
-                left = retry_s - (now - max(failing_since, closed.answered_at))
-                if left <= 0 and closed.failure is not None:
+                left_s = retry_s - (now - max(failing_since, closed.answered_at))
+                if left_s <= 0 and closed.failure is not None:
                     raise self._gave_up(closed, closed.failure, retry_s) from closed.failure
                 # Not all at once: a server that comes back would be thrown over again.
                 pause = closed.closed_until - now + random.uniform(0, pause_s(closed.num_failures))
-                await asyncio.sleep(max(0.0, min(pause, left)))
+                await asyncio.sleep(max(0.0, min(pause, left_s)))
                 continue
             try:
                 answer = await request(endpoint.client)
@@ -243,11 +243,11 @@ class Endpoints:
                 if isinstance(error, APIStatusError):
                     asked = retry_after_s(error.response.headers)
                 if isinstance(error, APIStatusError | ErrorAnswer):
-                    status, said = error.status_code, error.body
-                    if not is_passing(status, said):
+                    status, body = error.status_code, error.body
+                    if not is_passing(status, body):
                         words = error.response.text if isinstance(error, APIStatusError) else None
                         words = words or str(error)
-                        raise self.refusal(endpoint.url, status, said, words) from error
+                        raise self.refusal(endpoint.url, status, body, words) from error
                 endpoint.set_aside(asked, error)
                 failing_since = failing_since or time.monotonic()
                 # One that limits the rate, and answers others, will answer this request, too.
@@ -261,12 +261,12 @@ class Endpoints:
                 return answer
 
     async def ask_each(self, request: Request, *, retry_s: float) -> dict[str, Any]:
-        """Answers of all endpoints by URL, without those that cannot be reached.
+        """Ask all endpoints; return the responses by URL, without unreachable ones.
 
         Raises:
             EngineError: none can, or one refused for good.
         """
-        asked = [self._ask([one], request, 0, retry_s) for one in self._endpoints]
+        asked = [self._ask([endpoint], request, 0, retry_s) for endpoint in self._endpoints]
         results = await asyncio.gather(*asked, return_exceptions=True)
         answers: dict[str, Any] = {}
         for endpoint, result in zip(self._endpoints, results, strict=True):
@@ -286,19 +286,19 @@ class Endpoints:
             await endpoint.client.close()
 
     def shown(self, words: str) -> str:
-        """A server's words as a message may hold them: no key, not long."""
+        """Return a server's message for the user: without keys, and not long."""
         if self._key:
             words = words.replace(self._key, "***")
         words = "".join(c if c.isprintable() else " " for c in words)
         return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
 
     def refusal(self, url: str, status: int, error: Any, words: str) -> EngineError:
-        """The error of a request that would be refused again, and that of all if they would be.
+        """Return the error of a request that would be refused again, or of all requests.
 
         Args:
-            url: of the server.
-            status: of its answer.
-            error: what the answer says of it, as of `is_passing`.
+            url: URL of the server.
+            status: HTTP status of the response.
+            error: the error in the response; see `is_passing`.
             words: the whole answer.
         """
         kind: type[EngineError] = RefusedError
@@ -348,7 +348,7 @@ class _UnreachableError(RequestFailed):
 
 
 def _open_one(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | None:
-    """The first endpoint from home on that is not set aside; None if all are."""
+    """Return the first endpoint from home on that is not set aside; None if all are."""
     count, now = len(endpoints), time.monotonic()
     ordered = (endpoints[(home + i) % count] for i in range(count))
     return next((endpoint for endpoint in ordered if endpoint.closed_until <= now), None)

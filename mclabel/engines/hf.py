@@ -1,7 +1,7 @@
 """The embedded engine: any transformers causal LM with full attention, in this process.
 
-A thread of its own runs the decoding loop; completions are asked for and delivered on the
-caller's asyncio loop. For a model that fits one CPU or one GPU; for anything large use vLLM.
+A thread runs the decoding loop; completions are requested and delivered on the caller's asyncio
+loop. The engine suits a model that fits one CPU or one GPU; use vLLM for larger ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HfEngine(ModelEngine):
         self._decoder: SharedPrefixDecoder | None = None
         self._max_context: float = inf
         self._last_stats = EngineStats()
-        """What `stats` gives once the engine is closed."""
+        """Statistics that `stats` returns once the engine is closed."""
         self._queue: list[tuple[int, int, Row]] = []
         self._order = itertools.count()
         self._wake = threading.Condition()
@@ -62,7 +62,7 @@ class HfEngine(ModelEngine):
         return self.settings.found_device
 
     def resources(self) -> EngineResources:
-        """One GPU with a core beside it, or as many cores as threads."""
+        """Return the needs: one GPU and a core, or as many cores as threads."""
         if self.settings.found_device == "cpu":
             return EngineResources(num_cpus=self.settings.threads)
         return EngineResources(num_gpus=1)
@@ -142,7 +142,7 @@ class HfEngine(ModelEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """One completion of a prompt and the solution's first ids; see `Policy`."""
+        """Sample one completion of a prompt and the solution's first ids; see `Policy`."""
         from mclabel.engines.cascade import Row
 
         context = (*prompt, *prefix)
@@ -163,7 +163,7 @@ class HfEngine(ModelEngine):
         return row.logprobs
 
     async def _sampled(self, row: Row, priority: int) -> Completion:
-        """What the engine's thread samples for a rollout."""
+        """Return the ids that the engine's thread samples for a rollout."""
         if self._decoder is None or self._failure is not None:
             raise self._dead()
         number = row.tag = next(self._order)
@@ -188,7 +188,7 @@ class HfEngine(ModelEngine):
         await asyncio.to_thread(self._decoder.update_weights, weights)
 
     def stats(self) -> EngineStats:
-        """A snapshot of the decoder's counters."""
+        """Return a snapshot of the decoder's counters."""
         decoder = self._decoder
         if decoder is None:
             return self._last_stats
@@ -216,7 +216,7 @@ class HfEngine(ModelEngine):
                 torch.cuda.empty_cache()  # PyTorch keeps what is freed from other processes
 
     def _run(self) -> None:
-        """The engine's thread: admit, step, deliver, until closed."""
+        """Admit, step and deliver in the engine's thread, until closed."""
         import torch
 
         assert self._decoder is not None

@@ -1,10 +1,8 @@
-"""The `hosted` engine: a chat service that answers messages with a text, such as OpenAI's own.
+"""The `hosted` engine: a chat service that answers messages with a text, for critics alone.
 
-It serves critics, who need whole answers. Such a service takes no token ids and gives none, has a
-tokenizer that nobody sees, and refuses parameters that it does not know, so only those of OpenAI's
-chat completions are sent, and `parameters` adds or leaves out what a model wants otherwise. The
-ids of this engine are the bytes of texts in UTF-8; tokens are counted by the service (`usage`), as
-they are paid.
+Such a service takes and returns no token ids, so the ids here are the UTF-8 bytes of texts, and
+tokens are counted by the service (`usage`). It refuses unknown parameters: only those of OpenAI's
+chat completions are sent, and `parameters` adds or omits others.
 """
 
 from __future__ import annotations
@@ -112,10 +110,10 @@ class HostedEngine(ServedEngine):
         body = self._body(PROBE, room, self.seed)
 
         async def request(client: AsyncOpenAI) -> Completion:
-            found = self._read(await post(client, self.api, body))
-            if _is_misplaced(found, room) and not self.settings.read_reasoning:
-                raise EngineError(f"policy.engine=hosted: {_misplaced(found)}")
-            return self._completion(found, room)
+            server_answer = self._read(await post(client, self.api, body))
+            if _is_misplaced(server_answer, room) and not self.settings.read_reasoning:
+                raise EngineError(f"policy.engine=hosted: {_misplaced(server_answer)}")
+            return self._completion(server_answer, room)
 
         try:
             await endpoints.ask_each(request, retry_s=self.start_s)
@@ -126,15 +124,15 @@ class HostedEngine(ServedEngine):
     # The text side
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """The bytes of a prompt. The messages around it are not counted: nothing is limited."""
+        """Return the bytes of a prompt, without the messages around it: nothing is limited."""
         return self.encode(problem)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The bytes of a text; what UTF-8 cannot hold becomes a question mark."""
+        """Return the bytes of a text; a question mark stands for what UTF-8 cannot hold."""
         return tuple(text.encode(errors="replace"))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of bytes."""
+        """Return the text of bytes."""
         return bytes(ids).decode(errors="replace")
 
     async def sample(
@@ -147,7 +145,7 @@ class HostedEngine(ServedEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """A whole answer to a prompt; see `Policy`. `failed` with the reason if there is none."""
+        """Sample a whole answer; see `Policy`. `failed` with the reason if there is none."""
         if prefix or stop:
             raise EngineError(
                 "policy.engine=hosted: cannot continue a solution from a prefix. Choose "
@@ -181,30 +179,30 @@ class HostedEngine(ServedEngine):
         return {name: value for name, value in body.items() if value is not None}
 
     def _read(self, answer: dict[str, Any]) -> ServerAnswer:
-        found = read_answer(answer, self.api, may_lack_text=True)
-        self.note_gaps(found)
-        return found
+        server_answer = read_answer(answer, self.api, may_lack_text=True)
+        self.note_gaps(server_answer)
+        return server_answer
 
-    def _completion(self, found: ServerAnswer, room: int) -> Completion:
-        """The completion in an answer, `failed` where the service keeps it to itself."""
-        finish_reason, text = found.end(room), found.text
-        why = _withheld(found, finish_reason)
-        if _is_misplaced(found, room):
-            text = found.reasoning
-            why = "" if self.settings.read_reasoning else _misplaced(found)
-        self.count(found, found.num_sampled)
+    def _completion(self, answer: ServerAnswer, room: int) -> Completion:
+        """Read the completion in an answer; `failed` where the service withholds it."""
+        finish_reason, text = answer.end(room), answer.text
+        why = _withheld(answer, finish_reason)
+        if _is_misplaced(answer, room):
+            text = answer.reasoning
+            why = "" if self.settings.read_reasoning else _misplaced(answer)
+        self.count(answer, answer.num_sampled)
         assert self._endpoints is not None
         ids = self.encode(self._endpoints.shown(why) if why else text)
         return Completion(
             ids=ids,
             text=self.decode(ids),
             finish_reason="failed" if why else finish_reason,
-            num_counted=found.num_sampled,
-            is_counted=found.num_sampled is not None,
+            num_counted=answer.num_sampled,
+            is_counted=answer.num_sampled is not None,
         )
 
     def _remedy(self, cause: BaseException | None) -> str:
-        """What to do about a request that is refused at the start."""
+        """Return the remedy for a request that is refused at the start."""
         if getattr(cause, "status_code", None) not in (400, 422):
             return ""
         name = getattr(cause, "param", None)
@@ -218,30 +216,30 @@ class HostedEngine(ServedEngine):
         )
 
 
-def _is_misplaced(found: ServerAnswer, room: int) -> bool:
-    """Whether the text of a whole answer is in the field for thoughts alone."""
-    is_whole = found.end(room) == "stop" and not found.refusal
-    return is_whole and not found.text.strip() and bool(found.reasoning.strip())
+def _is_misplaced(answer: ServerAnswer, room: int) -> bool:
+    """Return whether the text of a whole answer is in the field for thoughts alone."""
+    is_whole = answer.end(room) == "stop" and not answer.refusal
+    return is_whole and not answer.text.strip() and bool(answer.reasoning.strip())
 
 
-def _misplaced(found: ServerAnswer) -> str:
+def _misplaced(answer: ServerAnswer) -> str:
     return (
-        f"message.content of an answer is empty, and its {len(found.reasoning):,} characters of "
+        f"message.content of an answer is empty, and its {len(answer.reasoning):,} characters of "
         "text are in reasoning_content or reasoning. Set policy.engine.read_reasoning=true, or "
         "serve the model with the right reasoning parser"
     )
 
 
-def _withheld(found: ServerAnswer, finish_reason: FinishReason) -> str:
-    """Why the service gives no answer; empty if it gives one."""
-    if found.refusal:
-        return f"the model refuses to answer: {found.refusal}"
-    if found.error:
-        return f"the service broke the answer off: {found.error}"
-    if found.finish_reason == "content_filter":
+def _withheld(answer: ServerAnswer, finish_reason: FinishReason) -> str:
+    """Return why the service gives no answer; empty if it gives one."""
+    if answer.refusal:
+        return f"the model refuses to answer: {answer.refusal}"
+    if answer.error:
+        return f"the service broke the answer off: {answer.error}"
+    if answer.finish_reason == "content_filter":
         return "the service's content filter keeps the answer back (finish_reason content_filter)"
     if finish_reason == "failed":
-        return f"the service broke the answer off (finish_reason {found.finish_reason})"
-    if not found.has_text and finish_reason != "length":
-        return f"the answer has no text (finish_reason {found.finish_reason})"
+        return f"the service broke the answer off (finish_reason {answer.finish_reason})"
+    if not answer.has_text and finish_reason != "length":
+        return f"the answer has no text (finish_reason {answer.finish_reason})"
     return ""

@@ -21,16 +21,16 @@ POLICY = "policy.model"
 
 
 def named(model: str, key: str) -> str:
-    """A model as messages name it: by the setting that does, or alone where none does."""
+    """Name a model in a message by its setting, or alone where no setting names it."""
     return f"{key}={model!r}" if key else model
 
 
 def resolve_model(model: str, *, key: str = POLICY) -> str:
-    """The folder of `arith:NAME`, `pyarith:NAME` or `smollm2:NAME`, any other model as it is.
+    """Return the folder of a bundled model such as `arith:NAME`; any other model unchanged.
 
     Args:
-        model: what a configuration names.
-        key: of the setting that does, for messages.
+        model: name of the model in the configuration.
+        key: key of the setting that names it, for messages.
 
     Raises:
         ConfigError: no model of that name is bundled.
@@ -56,7 +56,7 @@ def model_source(model: str, *, key: str = POLICY) -> str:
 
     Args:
         model: folder or Hugging Face name.
-        key: of the setting that names it.
+        key: key of the setting that names it, for messages.
 
     Raises:
         EngineError: it names a folder that holds no model, or something else than plain files.
@@ -77,7 +77,7 @@ def model_source(model: str, *, key: str = POLICY) -> str:
     return model
 
 
-def pin_model(model: str, *, revision: str | None, key: str = POLICY) -> str | None:
+def pin_model(model: str, *, revision: str | None) -> str | None:
     """Check that a model is there without loading it: fetch its configuration alone.
 
     Returns:
@@ -89,9 +89,9 @@ def pin_model(model: str, *, revision: str | None, key: str = POLICY) -> str | N
     """
     from huggingface_hub import hf_hub_download
 
-    if Path(model_source(model, key=key)).is_dir():
+    if Path(model_source(model)).is_dir():
         return None
-    with _explained(model, revision, key):
+    with _explained(model, revision, POLICY):
         return Path(hf_hub_download(model, "config.json", revision=revision)).parent.name
 
 
@@ -103,7 +103,7 @@ def fetch_model(
     code: bool = False,
     key: str = POLICY,
 ) -> str:
-    """The folder of a model on this node, downloaded if it is not there.
+    """Return the folder of a model on this node; download it if it is missing.
 
     However many engines of a node ask, one downloads and the others wait for it.
 
@@ -112,10 +112,10 @@ def fetch_model(
         revision: commit or tag.
         weights: False is enough for a tokenizer.
         code: Python code that comes with the model, too.
-        key: of the setting that names it.
+        key: key of the setting that names it, for messages.
 
     Raises:
-        EngineError: as `pin_model`.
+        EngineError: see `pin_model`.
     """
     from filelock import FileLock
     from huggingface_hub import snapshot_download
@@ -188,7 +188,7 @@ def _explained(model: str, revision: str | None, key: str) -> Iterator[None]:
 
 
 def weights_fingerprint(folder: Path) -> str:
-    """A hash that changes with a model's weights, its configuration or its tokenizer.
+    """Return a hash that changes with a model's weights, its configuration or its tokenizer.
 
     Files up to 16 MiB are hashed whole; of larger ones the size and the first and last MiB, so
     a change confined to the middle of a large file goes unseen. Training changes every tensor.

@@ -1,8 +1,7 @@
-"""How an engine in this process is loaded: in a thread that a stop may leave behind.
+"""Loads an engine in this process, in a thread that a stop may leave behind.
 
-Loading takes seconds to minutes inside libraries that cannot be interrupted. It holds no work yet,
-so who is cancelled meanwhile need not wait for it, as the threads of the loop itself would have to
-be when the loop is closed. What a load does at the moment is noted for displays of progress.
+Loading takes seconds to minutes inside libraries that cannot be interrupted, and holds no work yet,
+so a cancelled caller does not wait for it. The current stage is recorded for displays of progress.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ LOADING = "loading"
 
 
 async def load_beside(load: Callable[[], T]) -> T:
-    """What `load` returns or raises; if the caller is cancelled, it is left to end by itself."""
+    """Run `load` in a thread and return its result; a cancelled caller does not end it."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="load")
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, load)
@@ -36,17 +35,17 @@ class Keep(Protocol):
         """Write a whole file; False if there is one of that name."""
 
     def read(self, name: str) -> bytes | None:
-        """A file's content, None if there is none."""
+        """Return a file's content, None if there is none."""
 
     def names(self, folder: str) -> list[str]:
-        """Names of all files under a folder, sorted."""
+        """Return the names of all files under a folder, sorted."""
 
     def delete(self, name: str) -> None:
         """Remove a file that may already be gone."""
 
 
 class _Start:
-    """Of what this process starts now: it starts one thing after the other."""
+    """State of the current start; this process starts one thing after the other."""
 
     stage: str | None = None
     since = 0.0
@@ -55,7 +54,7 @@ class _Start:
 
 @contextmanager
 def starting(keep: Keep | None = None) -> Iterator[None]:
-    """An engine, or what else a task needs, is started meanwhile.
+    """Mark that an engine, or what else a task needs, is being started.
 
     Args:
         keep: the files of the run that it is started for.
@@ -68,7 +67,7 @@ def starting(keep: Keep | None = None) -> Iterator[None]:
 
 
 def current_keep() -> Keep | None:
-    """The files of the run that an engine is started for now; None where there is no run."""
+    """Return the files of the run for which an engine is started; None without a run."""
     return _Start.keep
 
 
@@ -83,7 +82,7 @@ def note_stage(stage: str) -> None:
 
 
 def current_stage() -> str | None:
-    """What the start does now, and for how long; None where nothing is started."""
+    """Return what the start does now, and for how long; None where nothing is started."""
     if (stage := _Start.stage) is None:
         return None
     return f"{stage} ({time.monotonic() - _Start.since:.0f} s)"

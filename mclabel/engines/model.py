@@ -36,17 +36,17 @@ class ModelEngine(Engine):
         return resolve_model(self.policy.model)
 
     def model_identity(self) -> str:
-        """A fingerprint of a local folder's content, so that it may move; else the model's name."""
+        """Return a fingerprint of a local folder, so that it may move; else the model's name."""
         if Path(model_source(self.model)).is_dir():
             return f"weights:{weights_fingerprint(Path(self.model))}"
         return self.policy.model
 
     def model_commit(self) -> str | None:
-        """The commit that `policy.revision` names now; None for a folder."""
+        """Return the commit that `policy.revision` names now; None for a folder."""
         return pin_model(self.model, revision=self.policy.revision)
 
     def num_parameters(self) -> int | None:
-        """Number of parameters in a folder's files, or that a hub's model has by its configuration.
+        """Count the parameters in a folder's files, or those in a hub model's configuration.
 
         None where the weights are elsewhere, or only code of the model's own can tell.
         """
@@ -73,7 +73,7 @@ class ModelEngine(Engine):
         )
 
     def preview(self) -> PolicyPreview:
-        """What the model's configuration and tokenizer show."""
+        """Return what the model's configuration and tokenizer show."""
         trust = self.policy.trust_remote_code
         folder = self.fetch(weights=False)
         if self.reads_weights and Path(self.model).is_dir():
@@ -85,7 +85,7 @@ class ModelEngine(Engine):
         return PolicyPreview(
             tokenizer=text.name,
             prompt=text.form,
-            ends=[text.decode([one]) for one in sorted(ends)],
+            ends=[text.decode([token_id]) for token_id in sorted(ends)],
             max_context=min(own, self.policy.max_model_len or own),
             max_token_chars=text.max_token_chars,
             prompt_ids=text.prompt_ids,
@@ -93,7 +93,7 @@ class ModelEngine(Engine):
         )
 
     def fetch(self, *, weights: bool = True) -> str:
-        """The model's folder on this node, downloaded if it is not there.
+        """Return the model's folder on this node; download it if it is missing.
 
         Args:
             weights: False is enough for a tokenizer.
@@ -126,19 +126,19 @@ class ModelEngine(Engine):
         return self.text.max_token_chars
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """The rendered prompt of a problem, up to where the solution begins."""
+        """Return the rendered prompt of a problem, up to where the solution begins."""
         return self.text.prompt_ids(problem)
 
     def chat_ids(self, turns: Sequence[tuple[str, str]], problem: str) -> tuple[int, ...] | None:
-        """A chat up to its last question; None where no chat template renders it."""
+        """Render a chat up to its last question; None where no chat template renders it."""
         return self.text.chat_ids(turns, problem) if self.text.is_chat else None
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text, without special tokens."""
+        """Return the ids of a text, without special tokens."""
         return self.text.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
+        """Return the text of ids."""
         return self.text.decode(ids)
 
     @property

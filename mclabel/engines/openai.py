@@ -1,10 +1,8 @@
 """The `openai` engine: any OpenAI-compatible server, addressed by token ids.
 
-A prompt and a prefix go to the completions endpoint as ids, and the sampled ids come back
-(`return_token_ids`); what a server reads is counted in every answer, so that none can tokenise
-anew unnoticed. A server that gives no ids has its texts tokenised once, in one piece, by the local
-tokenizer. The chat endpoint takes only text: it is used if it continues the last message, and
-shows by its prompt's ids, in every answer, that it read the very ids that were meant.
+Prompt and prefix are sent as ids, and sampled ids come back (`return_token_ids`); without them the
+local tokenizer encodes the text. Every response is checked for how many tokens the server read, so
+that none tokenises anew unnoticed. The chat endpoint must show its prompt's ids.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
     @property
     def api(self) -> str:
-        """What is asked: `completions` or `chat`."""
+        """API to ask: `completions` or `chat`."""
         return self.settings.api
 
     async def start(self) -> None:
@@ -98,7 +96,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         return self._max_context
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """The rendered prompt of a problem, whose text is kept for the chat endpoint."""
+        """Render the prompt of a problem, and keep its text for the chat endpoint."""
         ids = self.text.prompt_ids(problem)
         if self.settings.api == "chat":
             self._problems[ids] = problem
@@ -117,7 +115,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """One completion of a prompt and the solution's first ids; see `Policy`."""
+        """Sample one completion of a prompt and the solution's first ids; see `Policy`."""
         room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if room < 1:
             return NO_ROOM
@@ -139,7 +137,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
     def _body(
         self, prompt: tuple[int, ...], prefix: tuple[int, ...], room: int, seed: int | None
     ) -> dict[str, Any]:
-        """What is sent. Every parameter is, as a server may have defaults of its own."""
+        """Return the body of a request. All parameters are sent, as servers have other defaults."""
         policy = self.policy
         body: dict[str, Any] = {
             "model": self._served_model,
@@ -180,19 +178,19 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         room: int,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """The completion in an answer, which must show that the server read `context`."""
-        found = read_answer(answer, self.settings.api)
-        self._check_read(found.num_read, found.prompt_ids, context)
-        self.note_gaps(found)
-        finish_reason = found.end(room)
+        """Read the completion in a response, which must show that the server read `context`."""
+        server_answer = read_answer(answer, self.settings.api)
+        self._check_read(server_answer.num_read, server_answer.prompt_ids, context)
+        self.note_gaps(server_answer)
+        finish_reason = server_answer.end(room)
         if finish_reason == "failed":
             raise BadAnswer(
                 "policy.engine=openai: the server broke a completion off: "
-                f"{found.error or found.finish_reason}"
+                f"{server_answer.error or server_answer.finish_reason}"
             )
         at_stop = False
-        ids = found.ids
-        if ids is None and found.reasoning:
+        ids = server_answer.ids
+        if ids is None and server_answer.reasoning:
             raise EngineError(
                 "policy.engine.api=chat: the server puts thoughts into reasoning_content and "
                 "returns no token ids (return_token_ids), so the sampled text is not known "
@@ -204,10 +202,10 @@ class OpenAIEngine(ServedEngine, ModelEngine):
                 f"cannot be seen where a step of a solution ends. {NEEDS}"
             )
         if ids is None:
-            ids = self._tokenised(found.text)
+            ids = self._tokenised(server_answer.text)
         elif finish_reason == "stop":
             ids, at_stop = ended_ids(ids, self._end_ids, self.policy.stop, stop, self.decode)
-        self.count(found, len(ids))
+        self.count(server_answer, len(ids))
         return Completion(
             ids=tuple(ids),
             text=self.decode(ids),
@@ -253,21 +251,21 @@ class OpenAIEngine(ServedEngine, ModelEngine):
     # The start
 
     def _served_limit(self, endpoints: Endpoints, url: str, models: list[dict[str, Any]]) -> float:
-        """Tokens of a context at a server, and check that it serves the model."""
+        """Return a server's context length, and check that it serves the model."""
         names = [str(model.get("id")) for model in models]
         wanted = self._served_model
         if wanted is None and len(names) == 1:
             wanted = self._served_model = names[0]
         if wanted not in names:
-            known = endpoints.shown(", ".join(names) or "none")
+            served = endpoints.shown(", ".join(names) or "none")
             raise EngineError(
-                f"policy.engine.model={wanted!r}: {url} serves {known}. Set it to one of these"
+                f"policy.engine.model={wanted!r}: {url} serves {served}. Set it to one of these"
             )
         limit = models[names.index(wanted)].get("max_model_len")
         return float(limit) if isinstance(limit, int) else inf
 
     async def _probe(self, endpoints: Endpoints) -> None:
-        """One short completion, which shows whether the server can do what is needed."""
+        """Sample a short completion, which shows whether the server can do what is needed."""
         prompt, prefix = self.prompt_ids(PROBE), self.encode(PROBE_PREFIX)
         body = self._body(prompt, prefix, 1, None)
         seen: list[dict[str, Any]] = []
@@ -279,13 +277,13 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         try:
             await endpoints.ask(request, home=0, retry_s=self.start_s)
         except RefusedError as error:
-            what = (
+            fault = (
                 "token ids as a prompt, or one of the sampling parameters"
                 if self.settings.api == "completions"
                 else "continue_final_message"
             )
             raise EngineError(
-                f"{error}. It must take {what} at {self.settings.api}. {NEEDS}"
+                f"{error}. It must take {fault} at {self.settings.api}. {NEEDS}"
             ) from error
         if seen[-1]["choices"][0].get("token_ids") is not None:
             return

@@ -34,7 +34,7 @@ class ServerAnswer:
     """Empty where the server gives none."""
     has_text: bool
     refusal: str
-    """What the model says instead of an answer, of a service that tells it apart."""
+    """Text of the model in place of an answer, from a service that marks refusals."""
     ids: tuple[int, ...] | None
     """Sampled tokens; None where the server gives none."""
     reasoning: str
@@ -46,7 +46,7 @@ class ServerAnswer:
     num_read: int | None
     """Tokens of the prompt; None if the server does not report them."""
     num_cached: int | None
-    """Of these, those that were found in a cache; None where the server does not say."""
+    """Number of these found in a cache; None where the server does not report it."""
     num_sampled: int | None
     """Tokens of the answer by the server's count, thoughts that it keeps included; None if the
     server does not report them."""
@@ -82,7 +82,7 @@ class ServerAnswer:
 
 
 def json_object(content: bytes, path: str) -> dict[str, Any]:
-    """The object that an answer holds.
+    """Return the object that an answer holds.
 
     Raises:
         BadAnswer: it holds none.
@@ -98,8 +98,8 @@ def json_object(content: bytes, path: str) -> dict[str, Any]:
         ) from error
     if not isinstance(answer, dict):
         raise bad_answer("is no object")
-    if (said := error_in(answer)) is not None:
-        raise ErrorAnswer(said)
+    if (server_error := error_in(answer)) is not None:
+        raise ErrorAnswer(server_error)
     return answer
 
 
@@ -111,11 +111,11 @@ def error_in(answer: dict[str, Any]) -> Any:
 
 
 def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False) -> ServerAnswer:
-    """The completion in an answer.
+    """Read the completion in a response.
 
     Args:
-        answer: to a request for one completion.
-        api: that was asked, `completions` or `chat`.
+        answer: response to a request for one completion.
+        api: API that was asked, `completions` or `chat`.
         may_lack_text: whether an answer without text and without ids is one.
 
     Raises:
@@ -160,20 +160,22 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
 
 
 def _count(value: Any) -> int | None:
-    """A number of tokens; None if it can be none."""
+    """Return a number of tokens; None if the value can be none."""
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def _ids(value: Any, name: str) -> tuple[int, ...] | None:
     if value is None:
         return None
-    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
+    if not isinstance(value, list) or not all(
+        type(token_id) is int and token_id >= 0 for token_id in value
+    ):
         raise bad_answer(f"has no token ids in {name}")
     return tuple(value)
 
 
 def bad_answer(fault: str) -> BadAnswer:
-    """The error of an answer that lacks what it must have.
+    """Return the error of a response that lacks a required part.
 
     Args:
         fault: a clause of which the answer is the subject.
@@ -185,7 +187,7 @@ def bad_answer(fault: str) -> BadAnswer:
 
 
 async def served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
-    """The models that a server lists.
+    """Return the models that a server lists.
 
     Raises:
         EngineError: the answer is no list of models.
@@ -202,12 +204,12 @@ async def served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
 
 
 async def post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a request for a completion.
+    """Send a request for a completion and return the response.
 
     Args:
-        client: of the server.
+        client: client of the server.
         api: `completions` or `chat`.
-        body: of the request.
+        body: body of the request.
 
     Raises:
         BadAnswer: the answer is no JSON object.

@@ -1,14 +1,7 @@
 """The Batch API of OpenAI-compatible servers, for requests that may take a day at a lower price.
 
-Requests are written to a file as they come; once no more come, or the file is full, it is uploaded
-and a batch is made of it. Answers are read from the batch's files to a file of ours, and each
-request fetches its own.
-
-A request is known by a digest of all that it asks for, so equal ones are asked once, and an answer
-is found whatever asks for it. Which requests a file holds is written to the run before its batch is
-made, and the batch's id after: a job that was killed between the two looks through the server's
-list for a batch of that file. So nothing is paid twice, unless a server makes a batch of a request
-that it received only after the next run has looked.
+Requests are collected in a file until no more come or it is full; then a batch is made of it, and
+each request fetches its response from the batch's files. Nothing is paid twice (see `Batches`).
 """
 
 from __future__ import annotations
@@ -64,8 +57,8 @@ def request_id(body: Mapping[str, Any], seed: int) -> str:
     """Name of a request: a digest of its body (prompt, sampling, limits) and its seed.
 
     Args:
-        body: of the request.
-        seed: which differs between requests that are to have answers of their own, such as the
+        body: body of the request.
+        seed: seed that differs between requests which must have responses of their own, such as the
             votes on one prompt.
     """
     text = json.dumps([body, seed], sort_keys=True, separators=(",", ":"))
@@ -73,16 +66,23 @@ def request_id(body: Mapping[str, Any], seed: int) -> str:
 
 
 class Batches:
-    """Asks one server in batches, and remembers in the run what it has asked."""
+    """Sends requests to one server in batches, and records them in the run.
+
+    A request is identified by a digest of its content, so equal requests are sent once, and a
+    response is found by any of them. The requests in a file are recorded before its batch is made,
+    and the batch's id after: a job that was killed between the two looks through the server's list
+    for a batch of that file. So nothing is paid twice, unless a server makes a batch of a request
+    that reached it only after the next run has looked.
+    """
 
     def __init__(self, endpoints: Endpoints, keep: Keep | None, settings: Any, *, api: str) -> None:
         """Prepare to ask; `start` looks what earlier processes have asked.
 
         Args:
-            endpoints: of the one server.
-            keep: where the run's files are.
-            settings: of the engine.
-            api: that is asked, `completions` or `chat`.
+            endpoints: endpoints of the single server.
+            keep: store of the run's files.
+            settings: settings of the engine.
+            api: API to ask, `completions` or `chat`.
 
         Raises:
             EngineError: there is no run.
@@ -118,10 +118,10 @@ class Batches:
         self._run("", self._send_when_quiet())
 
     async def answer(self, body: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        """What the server answers, which may take a day.
+        """Return the server's response, which may take a day.
 
         Args:
-            body: of the request.
+            body: body of the request.
             seed: see `request_id`.
 
         Raises:
@@ -149,7 +149,7 @@ class Batches:
         """Drop an answer of a busy server: the request is asked again the next time.
 
         Raises:
-            RequestFailed: that was done often enough.
+            RequestFailed: the request has failed too often.
         """
         key = request_id(body, seed)
         if (failure := self._again(key, why)) is not None:
@@ -202,7 +202,7 @@ class Batches:
             self._send_gathered()
 
     async def _send_when_quiet(self) -> None:
-        """For ever: send what is gathered, once no more comes."""
+        """Send collected requests once no more come; run until cancelled."""
         wait_s = self._settings.batch_poll_s
         while True:
             await asyncio.sleep(wait_s / 4)
@@ -297,26 +297,27 @@ class Batches:
         Raises:
             EngineError: the server has no such batch any more, or does not answer.
         """
-        said, shown = "", f"the batch {batch_id} at {self._url}"
+        status_text, shown = "", f"the batch {batch_id} at {self._url}"
         for num_left in reversed(range(LOST_POLLS)):
             try:
                 batch: dict[str, Any] = await self._request(
                     lambda client: calls.retrieve(client, batch_id)
                 )
             except RefusedError as error:
-                said = str(error)
+                status_text = str(error)
             except RequestFailed as error:
                 raise EngineError(f"policy.engine.batch=true: {shown}: {error}") from error
             else:
                 self.num_signs += 1
                 if calls.status_of(batch):
                     return batch
-                said = f"its answer is {self._endpoints.shown(json.dumps(batch))}"
+                status_text = f"its answer is {self._endpoints.shown(json.dumps(batch))}"
             if num_left:
                 await asyncio.sleep(self._settings.batch_poll_s)
         raise EngineError(
-            f"policy.engine.batch=true: {shown} was not found in {LOST_POLLS} polls: {said}. Look "
-            "for it in the server's list of batches and run the command again, or delete "
+            f"policy.engine.batch=true: {shown} was not found in {LOST_POLLS} polls: "
+            f"{status_text}. Look for it in the server's list of batches and run the command "
+            "again, or delete "
             f"batches/{name}.* in the run to ask, and pay, its requests again"
         )
 
@@ -375,7 +376,7 @@ class Batches:
         self._settle(name, keys, failures)
 
     def _settle(self, name: str, keys: list[str], failures: Mapping[str, Exception]) -> None:
-        """A batch has ended: who waits looks for an answer, and asks again if there is none."""
+        """Wake the requests of an ended batch: they look for a response, or are sent again."""
         for key in keys:
             if self._sent.get(key) == name:
                 del self._sent[key]
@@ -416,7 +417,7 @@ class Batches:
         return reading
 
     async def _call(self, request: Request) -> Any:
-        """What the server answers to a request of the API itself, tried again while it is busy.
+        """Call the batch API and return the response; try again while the server is busy.
 
         Raises:
             EngineError: it does not; that is no failure of the requests in a batch.

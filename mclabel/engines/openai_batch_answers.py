@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reading:
-    """What the files of a batch that has ended bring, apart from answers."""
+    """Findings in the files of an ended batch, apart from answers."""
 
     failures: dict[str, Exception] = field(default_factory=dict)
     """Errors of requests that stay."""
@@ -35,32 +35,32 @@ class Reading:
     num_rows: int = 0
     """Rows of requests."""
     faults: list[str] = field(default_factory=list)
-    """What is wrong with the files."""
+    """Faults of the files."""
     may_pass: bool = True
     """Whether that may be better the next time."""
 
 
 class Answers:
-    """What one server answered in batches."""
+    """Answers of one server to requests in batches."""
 
     def __init__(self, endpoints: Endpoints, url: str, retry_s: float) -> None:
         """Begin without any.
 
         Args:
-            endpoints: of the one server.
+            endpoints: endpoints of the single server.
             url: its address, for messages.
             retry_s: seconds in which a request is tried again while the server is busy.
         """
         self._endpoints, self._url, self._retry_s = endpoints, url, retry_s
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         self._places: dict[str, tuple[int, int]] = {}
-        """Where in the file the answers to requests stand: first byte and their number."""
+        """Places of answers in the file, by request: first byte and number of bytes."""
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
     def get(self, key: str) -> bytes:
-        """The body of an answer, as JSON."""
+        """Return the body of an answer, as JSON."""
         start, size = self._places[key]
         return os.pread(self._file.fileno(), size, start)
 
@@ -76,7 +76,7 @@ class Answers:
         """Read the files that a batch names now.
 
         Args:
-            batch: that has ended.
+            batch: a batch that has ended.
             keys: requests whose rows count.
         """
         reading = Reading()
@@ -105,8 +105,8 @@ class Answers:
         async for row in calls.rows(client, file_id):
             key = None if row is None else row.get("custom_id")
             if row is None or not isinstance(key, str):
-                said = "a line is no row of a batch" if row is None else error_words(row)
-                fault = fault or self._endpoints.shown(said)
+                words = "a line is no row of a batch" if row is None else error_words(row)
+                fault = fault or self._endpoints.shown(words)
                 continue
             num_rows += 1
             if key not in keys or key in self:

@@ -1,15 +1,8 @@
-"""Calls of the Batch API of OpenAI-compatible servers: files, batches, and rows of answers.
+"""Calls of the Batch API of OpenAI-compatible servers: files, batches, and rows of responses.
 
-Names and fields are those of openai-python's `types.Batch` and of the rows that OpenAI's guide
-shows; `vllm run-batch` reads and writes the same rows. Any field of an answer may lack or be
-anything.
-
-Requests that were not sent yet, and what was sent, are kept for after a kill:
-
-    batches/NAME.asked.json    the file on the server and the ids of its requests; before the batch
-    batches/NAME.batch.json    the id that the server gave the batch
-
-Names sort by time, so of several batches that hold a request the last one counts.
+Names and fields are those of openai-python's `types.Batch` and of the rows in OpenAI's guide, which
+`vllm run-batch` shares; any field of a response may be missing or malformed. `Records` keeps what
+was sent in the run.
 """
 
 from __future__ import annotations
@@ -45,13 +38,13 @@ _PAGE = 100
 
 
 def request_row(request_id: str, address: str, body: Mapping[str, Any]) -> bytes:
-    """The line of a batch's file that holds a request."""
+    """Return the line of a batch's file that holds a request."""
     row = {"custom_id": request_id, "method": "POST", "url": address, "body": body}
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
 async def upload(client: AsyncOpenAI, name: str, file: IO[bytes]) -> str:
-    """Id of a file that now is on the server, too."""
+    """Upload a file and return its id on the server."""
     file.seek(0)
     raw = await client.files.with_raw_response.create(
         file=(name, file, "application/jsonl"), purpose="batch"
@@ -60,14 +53,14 @@ async def upload(client: AsyncOpenAI, name: str, file: IO[bytes]) -> str:
 
 
 def creating(name: str, file_id: str, address: str) -> Callable[[AsyncOpenAI], Awaitable[str]]:
-    """A call that makes a batch of a file and returns its id.
+    """Return a call that makes a batch of a file and returns its id.
 
     When it is made again, as its answer was lost, it looks first whether the batch is there.
 
     Args:
-        name: of the batch with us, which goes into its metadata.
-        file_id: of its file on the server.
-        address: that its requests name.
+        name: our name for the batch, which goes into its metadata.
+        file_id: the server's id of its file.
+        address: address that its requests name.
     """
     tried = False
 
@@ -89,13 +82,13 @@ def creating(name: str, file_id: str, address: str) -> Callable[[AsyncOpenAI], A
 
 
 async def retrieve(client: AsyncOpenAI, batch_id: str) -> dict[str, Any]:
-    """A batch as it is now."""
+    """Return a batch as it is now."""
     raw = await client.batches.with_raw_response.retrieve(batch_id)
     return json_object(raw.http_response.content, "/batches")
 
 
 async def listed(client: AsyncOpenAI, after: str | None, limit: int) -> list[dict[str, Any]]:
-    """A page of the server's batches."""
+    """Return a page of the server's batches."""
     page: Any = {} if after is None else {"after": after}
     raw = await client.batches.with_raw_response.list(limit=limit, **page)
     answer = json_object(raw.http_response.content, "/batches")
@@ -103,21 +96,21 @@ async def listed(client: AsyncOpenAI, after: str | None, limit: int) -> list[dic
     if (
         "data" not in answer
         or not isinstance(batches, list)
-        or not all(isinstance(one, dict) for one in batches)
+        or not all(isinstance(batch, dict) for batch in batches)
     ):
         raise BadAnswer("policy.engine: /batches does not return a list of batches")
     return batches
 
 
 async def find(client: AsyncOpenAI, name: str, file_id: str) -> str | None:
-    """Id of the batch that was made under a name, or of a file; None if there is none."""
+    """Return the id of the batch with this name, or of a file; None if there is none."""
     after = None
     while batches := await listed(client, after, _PAGE):
-        for one in batches:
-            marks = one.get("metadata")
+        for batch in batches:
+            marks = batch.get("metadata")
             named = isinstance(marks, dict) and marks.get(MARK) == name
-            if named or one.get("input_file_id") == file_id:
-                return _text(one, "id", "/batches")
+            if named or batch.get("input_file_id") == file_id:
+                return _text(batch, "id", "/batches")
         last = _text(batches[-1], "id", "/batches")
         if last == after:
             return None  # a server without pages
@@ -158,10 +151,10 @@ def num_completed(batch: Mapping[str, Any]) -> int:
 
 
 def why(batch: Mapping[str, Any]) -> str:
-    """What a server says of a batch that has failed."""
+    """Return the server's message about a failed batch."""
     errors = batch.get("errors")
-    found = errors.get("data") if isinstance(errors, dict) else errors
-    return json.dumps(found) if found else "it gives no reason"
+    details = errors.get("data") if isinstance(errors, dict) else errors
+    return json.dumps(details) if details else "it gives no reason"
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -173,12 +166,11 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _lost_connection() -> type[Exception]:
-    """What the client raises while a body is read: it wraps that of other calls alone."""
+    """Return the errors that the client raises unwrapped while a body is read."""
     import openai
 
     package = sys.modules[openai.Timeout.__module__.partition(".")[0]]  # httpx, or httpx2
-    error: type[Exception] = package.HTTPError
-    return error
+    return package.HTTPError  # type: ignore[no-any-return]
 
 
 def _text(row: Mapping[str, Any], field: str, path: str) -> str:
@@ -194,7 +186,7 @@ ASKED, BATCH = ".asked.json", ".batch.json"
 
 
 def new_name() -> str:
-    """A name for a batch, behind all earlier ones."""
+    """Return a name for a batch that sorts after all earlier ones."""
     return f"{time.time_ns():020d}-{secrets.token_hex(6)}"
 
 
@@ -205,7 +197,7 @@ class Gathered:
         """Begin with none."""
         self.file = tempfile.TemporaryFile()  # noqa: SIM115 (its owner closes it)
         self.lines: dict[str, tuple[int, int]] = {}
-        """Where the line of each request stands: its first byte, and their number."""
+        """Place of each request's line: first byte and number of bytes."""
         self.num_bytes = 0
 
     def add(self, key: str, line: bytes) -> None:
@@ -215,7 +207,7 @@ class Gathered:
         self.num_bytes += len(line)
 
     def without(self, keys: set[str]) -> Gathered:
-        """The same requests but for some."""
+        """Return the same requests without some of them."""
         others = Gathered()
         self.file.flush()
         for key, (start, size) in self.lines.items():
@@ -226,7 +218,13 @@ class Gathered:
 
 
 class Records:
-    """The batches of a run, as all its processes have written them down."""
+    """The batches of a run, as all its processes have recorded them.
+
+        batches/NAME.asked.json    the server's file and the ids of its requests; before the batch
+        batches/NAME.batch.json    the id that the server gave the batch
+
+    Names sort by time, so of several batches that hold a request the last one counts.
+    """
 
     def __init__(self, keep: Keep) -> None:
         """Begin without knowing any.
@@ -243,16 +241,16 @@ class Records:
         Raises:
             EngineError: a record is damaged.
         """
-        found: dict[str, str] = {}
+        contents: dict[str, str] = {}
         for path in await asyncio.to_thread(self._keep.names, FOLDER):
             name = path.removeprefix(f"{FOLDER}/").removesuffix(ASKED)
             if path.endswith(ASKED) and name not in self._known:
                 self._known.add(name)
-                found |= dict.fromkeys((await self.asked(name))[1], name)
-        return found
+                contents |= dict.fromkeys((await self.asked(name))[1], name)
+        return contents
 
     async def asked(self, name: str) -> tuple[str, list[str]]:
-        """A batch's file on the server, and the ids of its requests."""
+        """Return a batch's file on the server, and the ids of its requests."""
         record = await self._read(name + ASKED)
         file, requests = record.get("file"), record.get("requests")
         if not isinstance(file, str) or not isinstance(requests, list):
@@ -260,9 +258,9 @@ class Records:
         return file, requests
 
     async def batch_id(self, name: str) -> str | None:
-        """What the server calls a batch; None where it is not known whether it was made."""
-        found = (await self._read(name + BATCH)).get("id")
-        return found if isinstance(found, str) else None
+        """Return the server's id of a batch; None if it is unknown whether it was made."""
+        server_id = (await self._read(name + BATCH)).get("id")
+        return server_id if isinstance(server_id, str) else None
 
     async def note_asked(self, name: str, file: str, requests: Sequence[str]) -> None:
         """Write down what a batch that is to be made holds."""
@@ -283,14 +281,14 @@ class Records:
         await asyncio.to_thread(self._keep.create, f"{FOLDER}/{name}", data)
 
     async def _read(self, name: str) -> dict[str, Any]:
-        content = await asyncio.to_thread(self._keep.read, f"{FOLDER}/{name}")
+        raw = await asyncio.to_thread(self._keep.read, f"{FOLDER}/{name}")
         try:
-            found = json.loads(content or b"{}")
+            content = json.loads(raw or b"{}")
         except ValueError as error:
             raise _damaged(name) from error
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise _damaged(name)
-        return found
+        return content
 
 
 def _damaged(name: str) -> EngineError:

@@ -30,7 +30,7 @@ class PrefixCache:
         """Hold no prefix.
 
         Args:
-            model: that computes them, loaded with `ATTENTION`.
+            model: the model that computes them, loaded with `ATTENTION`.
             pools: memory of the model's keys and values.
             max_bytes: keys and values kept of prefixes that no live rollout uses.
         """
@@ -48,16 +48,16 @@ class PrefixCache:
         """A computed prefix that begins with `ids`.
 
         Args:
-            ids: of a rollout's context, without the last.
+            ids: token ids of a rollout's context, without the last one.
             waiting: contexts of rollouts that will come soon.
             used: prefixes of live rollouts, which are kept.
         """
-        found = self._prefixes.get(ids)
-        if found is None:
+        cached = self._prefixes.get(ids)
+        if cached is None:
             best, common = None, 0
             for prefix in self._prefixes.values():
                 if prefix.ids[: len(ids)] == ids:
-                    found = prefix
+                    cached = prefix
                     break
                 shared = _common(prefix.ids, ids) if prefix.ids[:1] == ids[:1] else 0
                 if shared > common:
@@ -66,12 +66,12 @@ class PrefixCache:
                 longest = max(
                     (w[:-1] for w in waiting if w[: len(ids)] == ids), key=len, default=ids
                 )
-                found = self._prefill(longest, best, common)
+                cached = self._prefill(longest, best, common)
             if len(self._prefixes) > 1:
                 self._evict(used)
-        self._prefixes.pop(found.ids, None)
-        self._prefixes[found.ids] = found
-        return found
+        self._prefixes.pop(cached.ids, None)
+        self._prefixes[cached.ids] = cached
+        return cached
 
     def clear(self) -> None:
         """Forget all prefixes."""
@@ -110,7 +110,7 @@ class PrefixCache:
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Length of the common beginning."""
+    """Return the length of the common beginning."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -129,7 +129,7 @@ class Held:
     """Prompt and prefix, of which all but the last lie in `prefix`."""
     prefix: Prefix
     content: Tensor
-    """Of the chunks, as `Pools.chunks_out` gives them."""
+    """Content of the chunks, as `Pools.chunks_out` returns it."""
 
     @property
     def num_chunks(self) -> int:
@@ -149,20 +149,20 @@ class HeldRollouts:
         """Hold none.
 
         Args:
-            pools: where rollouts compute.
-            max_bytes: of all that is held.
+            pools: pools in which rollouts compute.
+            max_bytes: maximum bytes of all held prefixes.
         """
         self._pools, self._max_bytes = pools, max_bytes
         self._num_bytes = 0
         self._by_ids: OrderedDict[tuple[int, ...], Held] = OrderedDict()
-        """By prompt, prefix and sampled ids, without the last one, which is not computed."""
+        """Held rollouts by prompt, prefix and sampled ids but the last, which is not computed."""
 
     def put(self, row: Row, prefix: Prefix, chunks: Sequence[int]) -> None:
         """Keep what was computed for a rollout.
 
         Args:
-            row: that has sampled one more token than the chunks hold.
-            prefix: that lies in its block.
+            row: a row that has sampled one more token than the chunks hold.
+            prefix: the prefix in the row's block.
             chunks: its own.
         """
         ids = (*row.context, *row.sampled[:-1])
@@ -182,7 +182,7 @@ class HeldRollouts:
         self._num_bytes = 0
 
     def get(self, context: tuple[int, ...]) -> Held | None:
-        """What was computed for all but the last id of a context, if it is held."""
+        """Return the held rollout with all but the last id of a context; None if there is none."""
         if (held := self._by_ids.get(context[:-1])) is not None:
             self._by_ids.move_to_end(context[:-1])
         return held

@@ -1,11 +1,8 @@
-"""The one way in which a model, a tokenizer or a configuration is loaded.
+"""Loads models, tokenizers and configurations from folders that may come from anybody.
 
-A folder may come from anybody. Python code that lies in it runs only where the user has set
-`trust_remote_code` for this very model, never because somebody answers a question at a terminal:
-transformers asks one wherever the argument is left out, so here it is always given. Attention
-kernels that a configuration names on the hub are compiled code, and need the same permission.
-Weights are read from safetensors alone, since a pickle is a program. Whatever else is wrong with
-the files becomes one message.
+Their Python code, and attention kernels that they name on the hub, run only where the user has set
+`trust_remote_code` for this model. transformers asks at a terminal where the argument is left out,
+so it is always given. Weights are read from safetensors alone, since a pickle is a program.
 """
 
 from __future__ import annotations
@@ -39,13 +36,13 @@ _MAX_REASON = 400
 def load_model_config(
     model: str, *, trust_remote_code: bool, revision: str | None = None, key: str = POLICY
 ) -> PreTrainedConfig:
-    """A model's configuration.
+    """Load a model's configuration.
 
     Args:
         model: folder or Hugging Face name.
         trust_remote_code: run Python code that comes with it.
         revision: commit or tag of a Hugging Face model.
-        key: of the setting that names the model, for messages.
+        key: key of the setting that names the model, for messages.
 
     Raises:
         EngineError: it cannot be had, or read, or needs code that is not to be run.
@@ -70,12 +67,12 @@ def load_model_config(
 def load_tokenizer(
     model: str, *, trust_remote_code: bool, revision: str | None = None, key: str = POLICY
 ) -> Tokenizer:
-    """A model's tokenizer; arguments and errors as of `load_model_config`."""
+    """Load a model's tokenizer; for arguments and errors see `load_model_config`."""
     from transformers import AutoTokenizer
 
     folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
     with _clear_faults(
-        folder, named(model, key), key, what="its tokenizer ", trusted=trust_remote_code
+        folder, named(model, key), key, part="its tokenizer ", trusted=trust_remote_code
     ):
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
@@ -83,13 +80,13 @@ def load_tokenizer(
     return tokenizer
 
 
-def load_generation_config(folder: str, *, key: str = POLICY) -> GenerationConfig | None:
-    """How a model wants to be sampled; None if its folder holds no such file."""
+def load_generation_config(folder: str) -> GenerationConfig | None:
+    """Load a model's sampling defaults; None if its folder holds no such file."""
     from transformers import GenerationConfig
 
     if not (Path(folder) / "generation_config.json").is_file():
         return None
-    with _clear_faults(folder, named(folder, key), key, what="its generation_config.json "):
+    with _clear_faults(folder, named(folder, POLICY), POLICY, part="its generation_config.json "):
         return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
@@ -103,14 +100,14 @@ def load_model(
     fresh: tuple[str, ...] = (),
     **arguments: Any,
 ) -> PreTrainedModel:
-    """A model with its weights.
+    """Load a model with its weights.
 
     Args:
         kind: a class of transformers with `from_pretrained`.
         model: folder or Hugging Face name.
         trust_remote_code: run Python code that comes with it.
         revision: commit or tag of a Hugging Face model.
-        key: of the setting that names the model, for messages.
+        key: key of the setting that names the model, for messages.
         fresh: names, or beginnings of names, of weights that need not be in its files.
         arguments: further ones of `from_pretrained`.
 
@@ -134,13 +131,14 @@ def load_model(
             allow_all_kernels=trust_remote_code,
             **arguments,
         )
-    if missing := sorted(one for one in about["missing_keys"] if not one.startswith(fresh)):
+    if missing := sorted(
+        weight for weight in about["missing_keys"] if not weight.startswith(fresh)
+    ):
         raise EngineError(
             f"{name}: its files lack {len(missing)} weights that its configuration asks for, "
             f"{missing[0]} first. Download or save the whole model again"
         )
-    network: PreTrainedModel = loaded
-    return network
+    return loaded  # type: ignore[no-any-return]
 
 
 def check_finite(model: PreTrainedModel, name: str) -> None:
@@ -198,7 +196,7 @@ def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
+    """Load the tensors of a safetensors file.
 
     Raises:
         EngineError: there is no such file, or it is damaged.
@@ -214,7 +212,7 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
 
     Args:
         weights: by name.
-        folder: that is there.
+        folder: path of an existing folder.
     """
     from safetensors.torch import save_file
 
@@ -227,7 +225,7 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def load_state(path: Path) -> Any:
-    """What `torch.save` wrote of a run's own: tensors, numbers, lists and dicts, never code.
+    """Load a run's own `torch.save` file: tensors, numbers, lists and dicts, never code.
 
     Raises:
         EngineError: there is no such file, or it is damaged.
@@ -246,7 +244,7 @@ def load_state(path: Path) -> Any:
 
 
 def _opened(path: Path) -> list[int]:
-    """The numbers of elements of a file's tensors."""
+    """Return the numbers of elements of a file's tensors."""
     from math import prod
 
     from safetensors import SafetensorError, safe_open
@@ -262,15 +260,15 @@ def _opened(path: Path) -> list[int]:
         ) from error
 
 
-def configured_parameters(model: str, *, revision: str | None, key: str = POLICY) -> int:
-    """Number of parameters that a causal language model has by its configuration.
+def configured_parameters(model: str, *, revision: str | None) -> int:
+    """Count a causal language model's parameters by its configuration.
 
     Raises:
-        EngineError: as `load_model_config`.
+        EngineError: see `load_model_config`.
     """
     from transformers import AutoModelForCausalLM
 
-    config = load_model_config(model, trust_remote_code=False, revision=revision, key=key)
+    config = load_model_config(model, trust_remote_code=False, revision=revision)
     return _num_parameters(AutoModelForCausalLM, config)
 
 
@@ -305,7 +303,7 @@ def _check_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str
 
 @contextmanager
 def _clear_faults(
-    folder: str, name: str, key: str, *, what: str = "", trusted: bool = False
+    folder: str, name: str, key: str, *, part: str = "", trusted: bool = False
 ) -> Iterator[None]:
     """Turn what the libraries raise about a folder's files into one message."""
     try:
@@ -319,14 +317,14 @@ def _clear_faults(
                 _permission(key),
             ) from error
         raise EngineError(
-            f"{name}: {what}cannot be loaded: {reason(error)}. Its files are damaged, or the "
+            f"{name}: {part}cannot be loaded: {reason(error)}. Its files are damaged, or the "
             "installed transformers does not support this kind of model. Download or save the "
             "whole model again"
         ) from error
 
 
 def _own_code(folder: Path) -> str | None:
-    """What a folder's files want to have run, None if nothing."""
+    """Return the code that a folder's files name to be run; None if there is none."""
     for name in (CONFIG, "tokenizer_config.json"):
         try:
             content = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -361,7 +359,7 @@ def code_allowed_by(option: str) -> Iterator[None]:
     """Name the option that lets a model's code run in the error that refuses it.
 
     Args:
-        option: as given on the command line; empty where the verb has none.
+        option: the option on the command line; empty where the verb has none.
     """
     try:
         yield
@@ -371,6 +369,6 @@ def code_allowed_by(option: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """An error of a library in one short line: its type, and what it says."""
+    """Return a library's error in one short line: its type and its text."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:_MAX_REASON]}" if text else type(error).__name__

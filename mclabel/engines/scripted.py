@@ -1,9 +1,8 @@
-r"""A policy whose step values are known exactly, for tests and simulations of the machinery.
+"""A policy whose step values are known exactly, for tests and simulations of the machinery.
 
-It writes `num_steps` lines, each one of three words: `sound` leaves the chance of a right
-answer as it is, `shaky` halves it, `wrong` ends it. The last line boxes the right answer with
-the chance that is left. The right answer is read from the problem text, `... [answer 42]`;
-token ids are Unicode code points, so prefixes of texts are prefixes of ids.
+It writes `num_steps` lines with one of three words: `sound` keeps the chance of a right answer,
+`shaky` halves it, `wrong` ends it. The last line boxes the right answer, read from `[answer 42]` in
+the problem, with the remaining chance. Token ids are Unicode code points.
 """
 
 from __future__ import annotations
@@ -79,9 +78,6 @@ class ScriptedEngine(Engine):
         """More than a token has, which is one character."""
         return 4
 
-    async def start(self) -> None:
-        """Do nothing: there is nothing to load."""
-
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         """Code points of the problem and a line end."""
         return self.encode(problem + "\n")
@@ -91,7 +87,7 @@ class ScriptedEngine(Engine):
         return tuple(map(ord, text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of code points."""
+        """Return the text of code points."""
         return "".join(map(chr, ids))
 
     async def sample(
@@ -104,7 +100,7 @@ class ScriptedEngine(Engine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """The lines that are left, and the answer."""
+        """Return the remaining lines and the answer."""
         rng = random.Random(seed if self.settings.repeatable else secrets.randbits(64))
         problem = self.decode(prompt)
         self._num_live += 1
@@ -132,7 +128,7 @@ class ScriptedEngine(Engine):
             room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
             cut = len(text) > room
             text = text[:room]
-        ends = [text.index(one) + len(one) for one in stop if one in text]
+        ends = [text.index(stop_text) + len(stop_text) for stop_text in stop if stop_text in text]
         if ends:
             text, cut = text[: min(ends)], False
         self._num_tokens += len(text)
@@ -144,11 +140,11 @@ class ScriptedEngine(Engine):
         )
 
     def stats(self) -> EngineStats:
-        """Characters sampled, and completions under way."""
+        """Return the characters sampled, and the completions under way."""
         return EngineStats(num_live=self._num_live, num_sampled_tokens=self._num_tokens)
 
     def value(self, prefix: str) -> float:
-        """The true value of a solution that begins with `prefix`, whole lines of it."""
+        """Return the true value of a solution that begins with `prefix`, whole lines of it."""
         lines = prefix.count("\n")
         mean = sum(chance * factor for chance, factor in WORDS.values())
         return _chance(prefix) * mean ** (self.settings.num_steps - lines)

@@ -105,7 +105,7 @@ class ServedEngine(Engine):
     @property
     @abstractmethod
     def api(self) -> str:
-        """What is asked: `completions` or `chat`."""
+        """API to ask: `completions` or `chat`."""
 
     @abstractmethod
     async def look(self, endpoints: Endpoints) -> None:
@@ -152,10 +152,10 @@ class ServedEngine(Engine):
         priority: int,
         seed: int,
     ) -> Completion:
-        """What the servers answer to a request, directly or in a batch.
+        """Send a request, directly or in a batch, and return the response.
 
         Args:
-            body: of the request.
+            body: body of the request.
             read: the completion in an answer.
             home: requests with one number go to one endpoint, while it lives.
             priority: lower is asked first.
@@ -187,14 +187,14 @@ class ServedEngine(Engine):
             finally:
                 self._num_live -= 1
 
-    def note_gaps(self, found: ServerAnswer) -> None:
+    def note_gaps(self, answer: ServerAnswer) -> None:
         """Say once what an answer leaves open, and how it is read."""
         gaps = []
-        if found.num_sampled is None and found.ids is None:
+        if answer.num_sampled is None and answer.ids is None:
             gaps.append("answers have no usage.completion_tokens: their tokens are unknown")
-        if not found.has_known_end:
+        if not answer.has_known_end:
             gaps.append(
-                f"answers have finish_reason={str(found.finish_reason)[:MAX_WORD]!r}, which is no "
+                f"answers have finish_reason={str(answer.finish_reason)[:MAX_WORD]!r}, which is no "
                 "known word: they count as whole unless they have all tokens that were allowed"
             )
         for gap in gaps:
@@ -202,15 +202,15 @@ class ServedEngine(Engine):
                 self._gaps.add(gap)
                 logger.warning("policy.engine: %s", gap)
 
-    def count(self, found: ServerAnswer, num_sampled: int | None) -> None:
+    def count(self, answer: ServerAnswer, num_sampled: int | None) -> None:
         """Count the tokens of an answer, as far as they are known."""
         self._num_sampled += num_sampled or 0
-        self._num_prompt += (found.num_read or 0) - (found.num_cached or 0)
-        if found.num_cached is not None:
-            self._num_cached = (self._num_cached or 0) + found.num_cached
+        self._num_prompt += (answer.num_read or 0) - (answer.num_cached or 0)
+        if answer.num_cached is not None:
+            self._num_cached = (self._num_cached or 0) + answer.num_cached
 
     def stats(self) -> EngineStats:
-        """A snapshot of the requests."""
+        """Return a snapshot of the requests."""
         settings = self.settings
         return EngineStats(
             num_live=self._num_live,

@@ -59,11 +59,11 @@ class EngineSettings(ComponentSettings):
     """Name of the engine: a built-in one, one of another package, or `module:Class`."""
 
     def identity(self) -> dict[str, Any]:
-        """The fields that change what is sampled, where they differ from their first defaults."""
+        """Return the fields that change what is sampled and differ from their first defaults."""
         return Settings.identity(self)
 
     def semantic(self) -> dict[str, Any]:
-        """As `identity`: a field that only one engine has must not make engines differ."""
+        """See `identity`: a field that only one engine has must not make engines differ."""
         return self.identity()
 
     @property
@@ -114,10 +114,10 @@ _ENGINE = Chosen("engines", default="hf")
 
 
 def _default_engine() -> EngineSettings:
-    """Settings of the default engine, found by its name: every engine's class needs this module."""
-    found = _ENGINE.settings({})
-    assert isinstance(found, EngineSettings)
-    return found
+    """Find the default engine's settings by name: every engine's class needs this module."""
+    engine = _ENGINE.settings({})
+    assert isinstance(engine, EngineSettings)
+    return engine
 
 
 class PolicySettings(Settings):
@@ -193,7 +193,7 @@ class PolicySettings(Settings):
     def examples(self) -> tuple[tuple[str, str], ...]:
         """Worked examples as pairs of problem and solution; those of a file are read before."""
         assert not isinstance(self.few_shot, str), "the file of examples is not read yet"
-        return tuple((one.problem, one.solution) for one in self.few_shot)
+        return tuple((example.problem, example.solution) for example in self.few_shot)
 
     def room(
         self,

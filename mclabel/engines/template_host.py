@@ -1,9 +1,8 @@
 """The process that renders chat templates: programs that come with a model, and may be hostile.
 
-Run as `python -m mclabel.engines.template_host MEMORY`, by `chat`. The sandbox of transformers
-keeps a template from Python's objects, but not from a loop of 10**10 rounds or a string of 10**10
-characters: here it has a limit on CPU time and on memory, and no way to files, processes or the
-network. One JSON line in, one out; the process ends when its input closes.
+`chat` runs it as `python -m mclabel.engines.template_host MEMORY`; it answers each JSON line with
+one. transformers' sandbox hides Python's objects; this process adds limits on CPU time and memory,
+against endless loops and huge strings, and refuses files, processes and the network.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ _REFUSED = (
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: a template that has left its sandbox still finds no way out."""
+    """Refuse as an audit hook: a template that has left its sandbox still finds no way out."""
     if event.startswith(_REFUSED) or (event == "open" and _is_for_writing(*arguments[1:3])):
         raise PermissionError(f"a chat template does no {event}")
 

@@ -56,7 +56,7 @@ class PolicyText:
                 the tokenizer's chat template.
             system: system message of the chat, if any.
             few_shot: worked examples (problem, solution) that come before the problem.
-            variables: what the chat template may read by name.
+            variables: variables that the chat template may read.
         """
         self._tokenizer, self._template = tokenizer, template
         self._control = ControlTokens(tokenizer)
@@ -82,12 +82,12 @@ class PolicyText:
         Args:
             model: folder or Hugging Face name.
             revision: commit or tag of a Hugging Face model.
-            template: as of the class.
-            system: as of the class.
-            few_shot: as of the class.
-            variables: as of the class.
+            template: see the class.
+            system: see the class.
+            few_shot: see the class.
+            variables: see the class.
             trust_remote_code: run Python code that comes with the model.
-            key: of the setting that names the model, for messages.
+            key: key of the setting that names the model, for messages.
 
         Raises:
             EngineError: `model` has none, or its chat template cannot render the prompt.
@@ -115,7 +115,7 @@ class PolicyText:
 
     @property
     def name(self) -> str:
-        """What kind of tokenizer it is."""
+        """Class name of the tokenizer."""
         return type(self._tokenizer).__name__
 
     @cached_property
@@ -124,18 +124,18 @@ class PolicyText:
         return max(MIN_TOKEN_CHARS, *map(len, self._tokenizer.get_vocab()))
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Ids of the whole prompt of a problem, in whose text no control token is one."""
+        """Tokenise the whole prompt of a problem; its text is read without control tokens."""
         fenced = self._control.fence(problem)
         if not self.is_chat:
             return tuple(self._control.encode_prompt(self._plain(fenced)))
         return tuple(self._control.encode(self._rendered(self.messages(fenced), ask=True)))
 
     def chat_ids(self, turns: Sequence[tuple[str, str]], problem: str) -> tuple[int, ...]:
-        """Ids of a chat that stops behind its last question, without the mark of an answer.
+        """Tokenise a chat that stops behind its last question, without the mark of an answer.
 
         Args:
-            turns: what was asked and what was answered, in order.
-            problem: what is asked now.
+            turns: earlier questions and answers, in order.
+            problem: the question to ask now.
         """
         fence = self._control.fence
         fenced = [(fence(asked), fence(answered)) for asked, answered in turns]
@@ -147,11 +147,11 @@ class PolicyText:
     def messages(
         self, problem: str, earlier: Sequence[tuple[str, str]] = ()
     ) -> list[dict[str, str]]:
-        """The prompt as a chat, up to the message that the policy is to write."""
+        """Return the prompt as a chat, up to the message that the policy is to write."""
         return chat_messages(problem, system=self._system, turns=(*self._few_shot, *earlier))
 
     def marked(self, ids: Sequence[int]) -> str:
-        """The text of ids for a reader, with ⟦…⟧ around each control token."""
+        """Return the text of ids for a reader, with ⟦…⟧ around each control token."""
         return self._control.marked(ids, self.decode)
 
     @property
@@ -170,15 +170,15 @@ class PolicyText:
         if self._template is not None:
             return self._template.replace("{problem}", problem)
         shown = [self._system] if self._system else []
-        shown += [f"{one}\n{solution}" for one, solution in self._few_shot]
+        shown += [f"{problem_text}\n{solution}" for problem_text, solution in self._few_shot]
         return "\n\n".join([*shown, f"{problem}\n"])
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text in which nothing is a control token."""
+        """Tokenise a text without reading control tokens."""
         return tuple(self._control.encode_plain(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens included."""
+        """Return the text of ids, special tokens included."""
         return cast(
             str,
             self._tokenizer.decode(
@@ -192,7 +192,7 @@ class PolicyText:
         return cast(str | None, getattr(self._tokenizer, "step_token", None))
 
     def token_id(self, token: str) -> int | None:
-        """Id of a text that is one token of the vocabulary, None if it is not."""
+        """Return the id of a text that is one token of the vocabulary, None if it is not."""
         return self._tokenizer.get_vocab().get(token)
 
     def reads(self, token: int) -> bool:
@@ -203,12 +203,12 @@ class PolicyText:
         return token in self._read_ids or self.decode([token]) in self._template_text
 
     def is_one_token(self, token: str) -> bool:
-        """Whether a text is one token of the vocabulary, and that token means this text."""
+        """Return whether a text is one token of the vocabulary which means this text."""
         identity = self.token_id(token)
         return identity is not None and self.decode([identity]).strip() == token.strip()
 
     def unused_tokens(self, ends: Collection[int] = ()) -> list[str]:
-        """The special tokens that have no meaning yet, as far as `reads` can see.
+        """Return the special tokens without a meaning yet, as far as `reads` can see.
 
         Args:
             ends: ids that the model's configuration names, which have one, too.
@@ -239,7 +239,7 @@ class PolicyText:
 
     @property
     def num_tokens(self) -> int:
-        """Of the vocabulary, added ones included."""
+        """Number of tokens in the vocabulary, added ones included."""
         return len(self._tokenizer)
 
     def save(self, folder: Path) -> None:
@@ -249,8 +249,8 @@ class PolicyText:
     def end_ids(self, *configured: int | Sequence[int] | None) -> frozenset[int]:
         """The end tokens: the tokenizer's, the chat's, and those of the model's configurations."""
         ids: set[int] = set()
-        for one in (self._tokenizer.eos_token_id, self._turn_end(), *configured):
-            ids |= set() if one is None else {one} if isinstance(one, int) else set(one)
+        for end_id in (self._tokenizer.eos_token_id, self._turn_end(), *configured):
+            ids |= set() if end_id is None else {end_id} if isinstance(end_id, int) else set(end_id)
         return frozenset(ids)
 
     def _turn_end(self) -> int | None:
@@ -286,13 +286,13 @@ def check_model(
     Args:
         model: folder or Hugging Face name; downloaded if it is not there.
         revision: commit or tag of a Hugging Face model.
-        template: as of `PolicyText`.
-        system: as of `PolicyText`.
-        few_shot: as of `PolicyText`.
-        variables: as of `PolicyText`.
+        template: see `PolicyText`.
+        system: see `PolicyText`.
+        few_shot: see `PolicyText`.
+        variables: see `PolicyText`.
         trust_remote_code: run Python code that comes with the model.
         weights: look at its files of weights, too.
-        key: of the setting that names the model, for messages.
+        key: key of the setting that names the model, for messages.
 
     Raises:
         EngineError: its configuration, tokenizer, chat template or files of weights are no good.
@@ -314,7 +314,7 @@ def check_model(
 
 
 def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:
-    """The end tokens of a model that is not loaded in this process."""
+    """Return the end tokens of a model that is not loaded in this process."""
     config = load_model_config(folder, trust_remote_code=trust_remote_code)
     configured = [getattr(config.get_text_config(), "eos_token_id", None)]
     if (generation := load_generation_config(folder)) is not None:
@@ -323,7 +323,7 @@ def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> 
 
 
 def model_max_context(folder: str, *, trust_remote_code: bool) -> float:
-    """Tokens that a model was made for, infinite if its configuration has no bound."""
+    """Return a model's context length in tokens, infinite if its configuration has none."""
     config = load_model_config(folder, trust_remote_code=trust_remote_code)
     return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
 
@@ -335,12 +335,12 @@ def ended_ids(
     own_stop: Sequence[str],
     decode: Callable[[Sequence[int]], str],
 ) -> tuple[tuple[int, ...], bool]:
-    """Ids of a completion that ended by itself, as every engine gives them.
+    """Return the ids of a completion that ended by itself, as every engine gives them.
 
     An end token is left out. The token that completes a stop text is kept, and none after it.
 
     Args:
-        ids: as the server gave them.
+        ids: token ids in the server's response.
         end_ids: tokens that end every completion.
         stop: texts that end every completion.
         own_stop: texts that end this one.
@@ -355,8 +355,8 @@ def ended_ids(
     while any(text in decode(ids[:-1]) for text in (*stop, *own_stop)):
         ids, by_token = ids[:-1], False
     text = decode(ids)
-    at_stop = not by_token and not any(one in text for one in stop)
-    return ids, at_stop and any(one in text for one in own_stop)
+    at_stop = not by_token and not any(stop_text in text for stop_text in stop)
+    return ids, at_stop and any(stop_text in text for stop_text in own_stop)
 
 
 class StopTexts:
@@ -373,12 +373,12 @@ class StopTexts:
         """Whether a token has the last character of a text, or is part of a character."""
 
     def ends(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
-        """Whether the last token completed one of the stop texts."""
+        """Return whether the last token completed one of the stop texts."""
         return any(self._completes(ids, text) for text in stop)
 
     def ids_with(self, character: str, *, num_ids: int) -> list[int]:
-        """All tokens whose text has a character, of those below `num_ids`."""
-        return [one for one in range(num_ids) if character in self._decode([one])]
+        """Return all tokens below `num_ids` whose text has a character."""
+        return [token_id for token_id in range(num_ids) if character in self._decode([token_id])]
 
     def _completes(self, ids: Sequence[int], text: str) -> bool:
         key = text[-1], ids[-1]

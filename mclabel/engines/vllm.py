@@ -153,7 +153,7 @@ class VllmEngine(ModelEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """One completion of a prompt and the solution's first ids; see `Policy`."""
+        """Sample one completion of a prompt and the solution's first ids; see `Policy`."""
         room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if room < 1:
             return NO_ROOM
@@ -181,11 +181,11 @@ class VllmEngine(ModelEngine):
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         choice = await self._generated([*prompt, *prefix], params, priority=0)
-        found = choice.logprobs[0]
-        return tuple(found[token].logprob for token in tokens)
+        by_token = choice.logprobs[0]
+        return tuple(by_token[token].logprob for token in tokens)
 
     async def _generated(self, ids: list[int], params: Any, *, priority: int) -> Any:
-        """The completion that vLLM gives of a context."""
+        """Return vLLM's completion of a context."""
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
@@ -223,7 +223,7 @@ class VllmEngine(ModelEngine):
         await self._engine.reset_prefix_cache()
 
     def stats(self) -> EngineStats:
-        """A snapshot of vLLM's counters."""
+        """Return a snapshot of vLLM's counters."""
         return self._log.stats(self._num_unfinished)
 
     async def close(self) -> None:
@@ -242,7 +242,9 @@ class VllmEngine(ModelEngine):
         from vllm.sampling_params import RequestOutputKind
 
         policy = self.policy
-        stop_ids = [one for text in stop if len(text) == 1 for one in self._ids_with(text)]
+        stop_ids = [
+            token_id for text in stop if len(text) == 1 for token_id in self._ids_with(text)
+        ]
         texts = [*policy.stop, *(text for text in stop if len(text) > 1)]
         return VllmSamplingParams(
             temperature=policy.temperature,
@@ -259,12 +261,12 @@ class VllmEngine(ModelEngine):
         )
 
     def _ids_with(self, character: str) -> list[int]:
-        """All tokens that complete a stop text of one character: vLLM sees them by their ids."""
-        if (found := self._by_character.get(character)) is None:
+        """Return all tokens that complete a stop text of one character; vLLM takes their ids."""
+        if (ids := self._by_character.get(character)) is None:
             num_ids = self.text.num_tokens
-            found = StopTexts(self.decode).ids_with(character, num_ids=num_ids)
-            self._by_character[character] = found
-        return found
+            ids = StopTexts(self.decode).ids_with(character, num_ids=num_ids)
+            self._by_character[character] = ids
+        return ids
 
     def _completion(
         self, ids: tuple[int, ...], finish_reason: str, stop: Sequence[str]
@@ -332,7 +334,7 @@ class VllmEngine(ModelEngine):
         self._max_context = self._engine.model_config.max_model_len
 
     def _arguments(self) -> dict[str, Any]:
-        """Arguments of vLLM's `AsyncEngineArgs`."""
+        """Return the arguments of vLLM's `AsyncEngineArgs`."""
         settings = self.settings
         on_cpu = settings.device == "cpu"
         kv_cache_gib = settings.kv_cache_gib

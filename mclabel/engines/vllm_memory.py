@@ -1,9 +1,8 @@
-"""What an engine keeps in /dev/shm, recorded so that the next engine frees it after a kill.
+"""Records an engine's shared memory in /dev/shm, so that the next engine frees it after a kill.
 
-The processes of vLLM share memory whose owner removes it when it ends, and new weights pass through
-a file there. A process that is killed removes nothing: both would stay until the machine restarts.
-So every engine has a folder beside them, which it locks for as long as it lives. The folder lists
-the engine's shared memory and holds its files. A folder without a lock is of an engine that died.
+vLLM's processes share memory, and new weights pass through a file there; a killed process removes
+neither. So every engine locks a folder beside them, which lists its shared memory and holds its
+files. A folder without a lock belongs to an engine that died.
 """
 
 from __future__ import annotations
@@ -92,9 +91,9 @@ class EngineMemory:
             self._lock = -1
 
     def _note(self) -> None:
-        if self.folder is not None and (found := shared_memory()):
+        if self.folder is not None and (paths := shared_memory()):
             unnamed = self.folder / f".{_SEGMENTS}"
-            unnamed.write_text("".join(f"{path.name}\n" for path in sorted(found)))
+            unnamed.write_text("".join(f"{path.name}\n" for path in sorted(paths)))
             unnamed.rename(self.folder / _SEGMENTS)
 
 
@@ -138,7 +137,7 @@ def _free(folder: Path) -> None:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """The shared memory that a record names, as far as it is there."""
+    """Return the shared memory that a record names, as far as it is there."""
     listed = folder / _SEGMENTS
     names = listed.read_text().splitlines() if listed.is_file() else []
     paths = [folder.parent / name for name in names if _SEGMENT.fullmatch(name)]

@@ -1,13 +1,8 @@
-"""How vLLM is started and watched: what has to hold before it loads a model, and what it reports.
+"""Starts vLLM and watches it, for the engine in `vllm`.
 
-Its build, the GPUs, the memory and its arguments are checked before. What its child processes print
-is passed on, and the last of it kept: an engine that computes in processes of its own dies there,
-its caller learns only that it did, and the reason stands in what the child printed.
-
-What it reports after every step is kept for `Policy.stats`. vLLM hands its loggers the scheduler's
-state (running, waiting, use of the KV cache) and what the step did. Ours takes the place of vLLM's
-Prometheus logger, which records several latencies of every live completion in every step; the job's
-metrics go to Ray.
+The build, the GPUs, the memory and the arguments are checked before the start. The output of child
+processes is passed on and its end kept, as it holds the reason when an engine dies. `EngineLog`
+collects the counters that vLLM reports after every step, for `Policy.stats`.
 """
 
 from __future__ import annotations
@@ -78,8 +73,8 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
         EngineError: vLLM is not installed, or its build is for another device, or there are too
             few GPUs.
     """
-    found = importlib.util.find_spec("vllm")
-    if found is None or found.origin is None:  # a folder of that name is no package
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:  # a folder of that name is no package
         raise EngineError(f"policy.engine=vllm: vLLM is not installed. {INSTALL}")
     quiet = {"VLLM_NO_USAGE_STATS": "1", _LOG_LEVEL: _QUIET}
     if device == "cpu":
@@ -116,10 +111,10 @@ def check_memory(model: str, folder: Path, *, share: float, num_gpus: int) -> No
     """Refuse weights that are larger than the GPUs.
 
     Args:
-        model: as the configuration names it.
-        folder: that holds its weights.
-        share: of a GPU's memory that vLLM takes.
-        num_gpus: that hold the weights together.
+        model: name of the model in the configuration.
+        folder: folder with its weights.
+        share: share of each GPU's memory that vLLM takes, in (0, 1].
+        num_gpus: number of GPUs that hold the weights together.
 
     Raises:
         EngineError: they do not fit.
@@ -140,19 +135,19 @@ def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
     """VLLM's configuration of an engine.
 
     Args:
-        model: as the configuration names it.
-        folder: of the model.
-        arguments: of vLLM's `AsyncEngineArgs`.
+        model: name of the model in the configuration.
+        folder: folder of the model.
+        arguments: arguments of vLLM's `AsyncEngineArgs`.
 
     Raises:
         EngineError: vLLM has no such argument, or refuses the model or a value.
     """
     from vllm.engine.arg_utils import AsyncEngineArgs
 
-    known = [field.name for field in fields(AsyncEngineArgs)]
+    names = [field.name for field in fields(AsyncEngineArgs)]
     for name in arguments:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise EngineError(f"policy.engine.engine_args.{name}: vLLM has no such argument{hint}")
     try:
@@ -164,7 +159,7 @@ def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
 
 
 class StartLog:
-    """What vLLM logs while it starts, from which the stages of that are noted.
+    """Log of vLLM while it starts, from which the stages are recorded.
 
     Its processes log in more detail than a user has asked for: that detail is not passed on.
     """
@@ -197,7 +192,7 @@ class StartLog:
             self._config.log_level = level
 
     def is_shown(self, line: str) -> bool:
-        """Whether a line that a process prints is passed on; notes the stage that it names."""
+        """Note the stage that a process's line names, and return whether to pass the line on."""
         for stage, words in _STAGES.items():
             if words.search(line):
                 note_stage(stage)
@@ -205,11 +200,11 @@ class StartLog:
 
 
 def _why(error: Exception) -> str:
-    """The text of an error, without the whole configuration that pydantic prints after it."""
+    """Return an error's text without the whole configuration that pydantic appends."""
     from pydantic import ValidationError
 
-    found = error.errors() if isinstance(error, ValidationError) else []
-    return ("; ".join(one["msg"] for one in found) or str(error))[:MAX_REASON]
+    faults = error.errors() if isinstance(error, ValidationError) else []
+    return ("; ".join(fault["msg"] for fault in faults) or str(error))[:MAX_REASON]
 
 
 MAX_KEPT = 64 * 2**10  # bytes
@@ -278,8 +273,8 @@ class OutputTail:
     @property
     def reason(self) -> str | None:
         """The first error that a child's output names, as children that wait fail after it."""
-        found = _REASON.search(self._tail.decode(errors="replace"))
-        return found[1][:MAX_REASON] if found else None
+        match = _REASON.search(self._tail.decode(errors="replace"))
+        return match[1][:MAX_REASON] if match else None
 
     def _copy(self, reader: int, out: int) -> None:
         with os.fdopen(reader, "rb", buffering=0) as file, os.fdopen(out, "wb", buffering=0) as to:
@@ -299,7 +294,7 @@ class OutputTail:
 
 
 def _beside(stream: TextIO, number: int, saved: int) -> TextIO:
-    """A stream to the file that `saved` stands for, if a stream writes to that of a number.
+    """Open the file behind `saved` if a stream writes to the file of a number.
 
     It stays open for whoever has taken it over.
     """
@@ -313,7 +308,11 @@ def _beside(stream: TextIO, number: int, saved: int) -> TextIO:
 
 
 class EngineLog:
-    """Counters of one engine, from its loading on."""
+    """Counters of one engine, from its loading on.
+
+    Its logger replaces vLLM's Prometheus logger, which records several latencies of every live
+    completion in every step; the job's own metrics go to Ray.
+    """
 
     def __init__(self, *, max_live: int) -> None:
         """Begin with counters at zero.
@@ -327,7 +326,7 @@ class EngineLog:
         self._kv_usage = 0.0
 
     def logger(self) -> type:
-        """What to give `AsyncLLM` as one of its `stat_loggers`."""
+        """Return one of the `stat_loggers` for `AsyncLLM`."""
         from vllm.v1.metrics.loggers import PrometheusStatLogger
 
         log = self
@@ -349,10 +348,10 @@ class EngineLog:
                 """Log nothing."""
 
             def record_admission_rejection(self, reason: str) -> None:
-                """Nothing is turned away: no limit is set."""
+                """Do nothing: without a limit nothing is turned away."""
 
             def record_sleep_state(self, sleep: int = 0, level: int = 0) -> None:
-                """The engine never sleeps."""
+                """Do nothing: the engine never sleeps."""
 
         return Logger
 
@@ -368,7 +367,7 @@ class EngineLog:
             self._num_cached += iteration.prompt_token_stats.cached_tokens
 
     def stats(self, num_unfinished: int) -> EngineStats:
-        """A snapshot.
+        """Return a snapshot.
 
         Args:
             num_unfinished: completions asked for and not delivered. The engine reports after its

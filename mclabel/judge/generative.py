@@ -39,7 +39,7 @@ from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import first_below, scorer_fingerprint
 from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
-from mclabel.run.desk import together
+from mclabel.run.desk import gather_or_cancel
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import ScorerSettings
@@ -232,7 +232,7 @@ class GenerativePRM:
             return found
 
         with settings_of(POLICY):
-            return await together(*map(one_of, asked))
+            return await gather_or_cancel(*map(one_of, asked))
 
     async def _verified(self, one: AskedSolution) -> StepEstimates | UnscoredError:
         """Ask for chains until they agree, or as many as may be."""
@@ -246,7 +246,7 @@ class GenerativePRM:
             is_retry = votes.retry
             numbers = unknown if is_retry else range(len(chains), len(chains) + count)
             budget = settings.policy.max_tokens * (RETRY_BUDGET if is_retry else 1)
-            found = await together(
+            found = await gather_or_cancel(
                 *(
                     self._verifier.chain(one.problem, one.steps, number=n, max_tokens=budget)
                     for n in numbers

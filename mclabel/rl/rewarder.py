@@ -43,7 +43,7 @@ from mclabel.rl.credits import (
     whole,
 )
 from mclabel.rl.groups import outcome_reward
-from mclabel.run.desk import Desk, together
+from mclabel.run.desk import Desk, gather_or_cancel
 from mclabel.serving.requests import Asked, Limits
 
 
@@ -132,14 +132,14 @@ class Rewarder:
             await self._scorer.close()
 
     async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
-        texts = await together(*map(self._read, items))
+        texts = await gather_or_cancel(*map(self._read, items))
         readable = [
             (i, one, texts[i][0])
             for i, one in enumerate(items)
             if one is not None and texts[i][1] is None
         ]
-        both: Any = await together(
-            together(*(self._scored(one, ends) for _, one, ends in readable)),
+        both: Any = await gather_or_cancel(
+            gather_or_cancel(*(self._scored(one, ends) for _, one, ends in readable)),
             self._graded([one for _, one, _ in readable]),
         )
         scored, outcomes = both

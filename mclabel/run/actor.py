@@ -25,20 +25,20 @@ from mclabel.core.stop import end_at_once, kill_children, shared_memory
 from mclabel.engines.loading import current_stage
 from mclabel.run.ray_cluster import Place
 from mclabel.run.running import Ended, Lease, RunningBlocks
-from mclabel.run.worker import Worker, WorkerProgress
+from mclabel.run.worker import Worker, WorkerProgress, repeat
 
 T = TypeVar("T")
 
 PROGRESS_S = 0.5
-"""After which an exchange ends, whether a block has ended or not."""
+"""Seconds after which an exchange ends, whether a block has ended or not."""
 MAX_CALLS = 6
-"""Calls at a time: an exchange, and those that end the engine; the others may wait."""
+"""Concurrent calls: an exchange, and those that end the engine; the others may wait."""
 DRAIN_FLUSH_S = 5.0
-"""Between two flushes of the journals while the node is about to go."""
+"""Seconds between two flushes of the journals while the node is about to be removed."""
 LAST_ANSWER_S = 2.0
-"""For the reason of a dead engine to reach the driver before the process ends."""
+"""Seconds for the reason of a dead engine to reach the driver before the process ends."""
 CLOSE_S = 8.0
-"""For an engine to end by itself once its work has stopped."""
+"""Seconds for an engine to end by itself once its work has stopped."""
 
 
 class NotLoaded(Exception):
@@ -47,7 +47,7 @@ class NotLoaded(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What an actor reports to its driver, a few times a second."""
+    """Report of an actor to its driver, made a few times a second."""
 
     progress: WorkerProgress
     ended: Sequence[Ended]
@@ -76,7 +76,7 @@ class WorkerActor:
         signal.signal(signal.SIGTERM, self._terminate)
 
     def node(self) -> str:
-        """Id of the node that the actor has found room on."""
+        """Return the id of the node on which the actor was placed."""
         if self._dying:  # it does not answer any more
             time.sleep(2 * LAST_ANSWER_S)
         return str(ray.get_runtime_context().get_node_id())
@@ -85,15 +85,17 @@ class WorkerActor:
         """Load the engine; not in `__init__`, where a failure would restart without end.
 
         Args:
-            number: of this load, by the driver's count. Exchanges of an earlier one, which may
-                still be running, are refused.
+            number: number of this load, by the driver's count. Exchanges of an earlier load,
+                which may still be running, are refused.
         """
         if self._worker is None:
-            self._worker = self._wait(_started(self._make_worker()))
+            worker = self._make_worker()
+            self._wait(worker.start())
+            self._worker = worker
         self._running, self._load_number = RunningBlocks(self._worker), number
 
     def stage(self) -> str | None:
-        """What the engine does while it loads, and for how long; None if it does not load."""
+        """Return what the loading engine does, and for how long; None if it does not load."""
         return current_stage()
 
     def exchange(self, number: int, leases: Sequence[Lease]) -> Exchange:
@@ -102,12 +104,11 @@ class WorkerActor:
         A dead engine ends the process: it does not come back.
 
         Args:
-            number: of the load that the leases are for.
-            leases: to begin with.
+            number: number of the load that the leases were made for.
+            leases: blocks to begin.
         """
-        if self._worker is None or self._running is None or self._dying:
-            raise NotLoaded
-        if number != self._load_number:
+        is_stale = number != self._load_number
+        if self._worker is None or self._running is None or self._dying or is_stale:
             raise NotLoaded
         try:
             return self._wait(_exchange(self._worker, self._running, leases))
@@ -128,16 +129,17 @@ class WorkerActor:
             self._wait(_ended(self._worker))
 
     def abandon(self) -> None:
-        """The engine has stopped: write the journals, and end the process and all it started."""
+        """Write the journals of a stopped engine, and end the process and its children."""
         if self._worker is not None:
             self._worker.flush()
         end_at_once(1)
 
     def drain(self) -> None:
-        """The node is about to go: write the journals now, and often from now on."""
-        if self._worker is not None and not self._worker.draining:
-            self._worker.draining = True
-            asyncio.run_coroutine_threadsafe(_flush_often(self._worker), self._loop)
+        """Write the journals now, and often from now on, as the node will be removed."""
+        if (worker := self._worker) is not None and not worker.draining:
+            worker.draining = True
+            for flush in (worker.flush_beside(), repeat(DRAIN_FLUSH_S, worker.flush_beside)):
+                asyncio.run_coroutine_threadsafe(flush, self._loop)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         if self._worker is not None:
@@ -151,13 +153,8 @@ class WorkerActor:
 # Not methods: one coroutine among them would make it an async actor.
 
 
-async def _started(worker: Worker) -> Worker:
-    await worker.start()
-    return worker
-
-
 async def _ended(worker: Worker) -> None:
-    """Nothing of the engine is left, not even if it does not end by itself in time."""
+    """Stop the blocks and end the engine; what does not end in time is killed."""
     memory = shared_memory()
     try:
         await worker.stop()
@@ -177,18 +174,10 @@ async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lea
     return Exchange(progress=await worker.progress(), ended=ended, failed=failure is not None)
 
 
-async def _flush_often(worker: Worker) -> None:
-    while True:
-        await worker.flush_beside()
-        await asyncio.sleep(DRAIN_FLUSH_S)
-
-
 def make_actor(make_worker: Callable[[], Worker], place: Place) -> Any:
     """Start an actor. Its calls are never retried by Ray: the driver leases blocks anew."""
-    remote = ray.remote(WorkerActor).options(
-        **place.options,
-        max_restarts=-1,
-        max_task_retries=0,
-        max_concurrency=MAX_CALLS,
+    return (
+        ray.remote(WorkerActor)
+        .options(**place.options, max_restarts=-1, max_task_retries=0, max_concurrency=MAX_CALLS)
+        .remote(make_worker)
     )
-    return remote.remote(make_worker)

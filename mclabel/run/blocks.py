@@ -1,12 +1,8 @@
-"""Cuts a job's items into blocks, once: what the run's plan has stays, what is new is added.
+"""Cuts a job's items into blocks, and compares the input with the plan of an earlier run.
 
-A block's id is a hash of its items and of how they are run. Which items make which block is
-committed (`mclabel.run.shards.plan`) before anything is leased. When a job is run again, its
-input is compared with the plan: items that were added get blocks of their own, so a grown input
-costs only what is new, in whatever order it comes; items that changed or are gone are refused, or
-superseded where the user accepts that.
-
-No item is kept in memory; it is read when its block is leased.
+The plan (`mclabel.run.shards.plan`) is committed before anything is leased. A later input may add
+items, which get blocks of their own; changed and missing items are refused, or superseded where the
+user accepts that. An item is read when its block is leased, never kept.
 """
 
 from __future__ import annotations
@@ -14,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,12 +19,12 @@ from numpy.typing import NDArray
 
 from mclabel.core.errors import DataError, ShardError
 from mclabel.run.plan_index import (
+    CHUNK,
     MAX_NAMED,
     Comparison,
     InputChanges,
     PlanIndex,
     id_hashes,
-    in_chunks,
     item_digests,
     planned_ids,
 )
@@ -38,6 +35,7 @@ from mclabel.run.shards.plan import (
     block_id,
     blocks_of,
     commit_part,
+    in_chunks,
     read_parts,
 )
 from mclabel.run.shards.store import Store
@@ -54,7 +52,7 @@ class SteadyItems:
         """Count them.
 
         Args:
-            items: of the input.
+            items: the input's items.
             word: for an item.
         """
         self._items, self._word, self._count = items, word, len(items)
@@ -63,7 +61,7 @@ class SteadyItems:
         return self._count
 
     def __iter__(self) -> Iterator[Item]:
-        """From the first.
+        """Yield the items from the first.
 
         Raises:
             DataError: there are more or fewer than there were at first.
@@ -76,12 +74,12 @@ class SteadyItems:
             yield item
         if count != self._count:
             now = f"now {count:,}" if count < self._count else "now more"
-            raise DataError(_changed(f"there were {self._count:,} {self._word}s at first, {now}"))
+            raise _unsteady(f"there were {self._count:,} {self._word}s at first, {now}")
 
 
-def _changed(what: str) -> str:
-    return (
-        f"{what}: the input has changed while it was read. Run the same command again when "
+def _unsteady(place: str) -> DataError:
+    return DataError(
+        f"{place}: the input has changed while it was read. Run the same command again when "
         "nothing writes to it"
     )
 
@@ -100,33 +98,29 @@ class JobBlocks:
         """Pair an input with its plan; use `plan_blocks`.
 
         Args:
-            items: of the input.
-            outputs: of the task.
-            plan: of the run.
-            places: of each item of the input in the plan, in the order of the input.
-            changes: that the plan has taken up.
+            items: the input's items.
+            outputs: the task's outputs.
+            plan: the run's plan.
+            places: place in the plan of each item of the input, in the input's order.
+            changes: changes of the input that the plan has taken up.
         """
         self._items, self._outputs, self._plan = items, outputs, plan
         numbers, counts = np.unique(plan.blocks[places], return_counts=True)
         self._counts = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
         self.num_items = len(places)
+        self.num_plan_parts = plan.num_parts
         self.changes = changes
-
-    @property
-    def num_plan_parts(self) -> int:
-        """Parts of the run's plan."""
-        return self._plan.num_parts
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """Id of each block and the number of its items, in the order of the plan."""
+        """Yield the id of each block and the number of its items, in the order of the plan."""
         for number, count in self._counts.items():
             yield self._plan.names[number], count
 
     def blocks(self, wanted: Callable[[str], bool] = lambda block_id: True) -> Iterator[Block]:
-        """The blocks, each as soon as all of its items are read.
+        """Yield the blocks, each as soon as all of its items are read.
 
         Args:
             wanted: whether to give a block, by its id.
@@ -136,31 +130,25 @@ class JobBlocks:
         """
         plan = self._plan
         chosen = {n: count for n, count in self._counts.items() if wanted(plan.names[n])}
-        parts: dict[int, tuple[list[int], list[Item]]] = {}
-        for chunk in in_chunks(self._items):
+        word = self._outputs.words.item
+        # Items of blocks that are not complete yet, each with its position in the plan.
+        parts: dict[int, list[tuple[int, Item]]] = {}
+        for chunk in in_chunks(self._items, CHUNK):
             places = plan.find(id_hashes(item.id for item in chunk))
             if len(unknown := np.flatnonzero(places < 0)):
-                raise self._unsteady(chunk[unknown[0]])
+                raise _unsteady(f"{word} {chunk[unknown[0]].id[:60]!r}")
             orders = plan.order[places]
             for number, start, end in _runs(plan.blocks[places]):
                 if number not in chosen:
                     continue
-                part = parts.setdefault(number, ([], []))
-                part[0].extend(orders[start:end].tolist())
-                part[1].extend(chunk[start:end])
-                if len(part[0]) == chosen[number]:
-                    yield self._block(number, *parts.pop(number))
-        if parts:
-            raise self._unsteady(next(iter(parts.values()))[1][0])
-
-    def _block(self, number: int, orders: list[int], items: list[Item]) -> Block:
-        in_order = sorted(range(len(orders)), key=orders.__getitem__)
-        return Block(
-            id=self._plan.names[number], items=tuple(items[i] for i in in_order), priority=number
-        )
-
-    def _unsteady(self, item: Item) -> DataError:
-        return DataError(_changed(f"{self._outputs.words.item} {item.id[:60]!r}"))
+                part = parts.setdefault(number, [])
+                part.extend(zip(orders[start:end].tolist(), chunk[start:end], strict=True))
+                if len(part) == chosen[number]:
+                    in_order = sorted(parts.pop(number), key=itemgetter(0))
+                    items = tuple(item for _, item in in_order)
+                    yield Block(id=plan.names[number], items=items, priority=number)
+        for part in parts.values():
+            raise _unsteady(f"{word} {part[0][1].id[:60]!r}")
 
 
 def plan_blocks(
@@ -173,13 +161,13 @@ def plan_blocks(
     accept_changes: bool = False,
     commit: bool = True,
 ) -> JobBlocks:
-    """The blocks of a job, as the plan of its run has them once what is new was added.
+    """Return the blocks of a job, by the plan of its run with what is new added.
 
     Args:
-        store: of the run; None plans as for a new one.
-        items: of the whole input, with distinct ids.
-        outputs: of the task.
-        identity: of the configuration.
+        store: the run's store; None plans as for a new run.
+        items: the whole input, with distinct ids.
+        outputs: the task's outputs.
+        identity: identity of the configuration.
         block_items: items in a new block.
         accept_changes: run items anew that have changed, and supersede those that are gone.
         commit: whether to write the plan; else it is as if it were written.
@@ -230,7 +218,7 @@ def _new_parts(
     how: bytes,
     block_items: int,
 ) -> Iterator[pa.Table]:
-    """Parts to add to a plan: first what they supersede, then new blocks in the input's order."""
+    """Yield parts to add to a plan: what they supersede, then new blocks in the input's order."""
     superseded = np.concatenate([compared.gone, compared.places[compared.is_changed]])
     changed = [
         item.id for item, is_changed in zip(items, compared.is_changed, strict=True) if is_changed
@@ -267,7 +255,7 @@ def _new_parts(
 
 
 def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Runs of neighbours of one block: the number of the block, where a run starts and ends."""
+    """Yield runs of neighbours in one block: the block's number, start and end of the run."""
     starts = np.flatnonzero(np.diff(blocks, prepend=-1))
     ends = [*starts[1:].tolist(), len(blocks)]
     return zip(blocks[starts].tolist(), starts.tolist(), ends, strict=True)
@@ -291,20 +279,20 @@ def _refusal(
     """Name the items that have changed or are gone.
 
     Args:
-        store: of the run.
-        outputs: of the task.
-        changes: of the input.
-        gone: what to show of the first items that are gone.
+        store: the run's store.
+        outputs: the task's outputs.
+        changes: changes of the input.
+        gone: text to show for each of the first missing items.
     """
     words = outputs.words
-    lines = [
-        f"  {count:,} {what}: {_listed(names, count)}"
-        for count, what, names in (
-            (changes.num_changed, f"changed ({words.content})", changes.changed),
-            (changes.num_gone, "no longer there", gone),
-        )
-        if count
-    ]
+    lines = []
+    for count, state, names in (
+        (changes.num_changed, f"changed ({words.content})", changes.changed),
+        (changes.num_gone, "no longer there", gone),
+    ):
+        if count:
+            shown = ", ".join(" ".join(name.split())[:200] for name in names)
+            lines.append(f"  {count:,} {state}: {shown}" + (", …" if count > len(names) else ""))
     return ShardError(
         f"{store.location}: was begun with other {words.items}:\n" + "\n".join(lines) + "\n"
         f"Restore them, choose another out=…, or pass --accept-changes: changed {words.items} are "
@@ -320,13 +308,13 @@ def _shown_gone(
     compared: Comparison,
     gone: Mapping[str, str],
 ) -> list[str]:
-    """What to show of items that are gone: where their text is on record its beginning, and
+    """Return what to show of missing items: the beginning of a text that is on record, and
     whether a new item has the same one, as where ids are hashes of text and gold.
 
     Args:
-        store: of the run.
-        outputs: of the task.
-        items: of the input.
+        store: the run's store.
+        outputs: the task's outputs.
+        items: the input's items.
         compared: the input with the plan.
         gone: block of each item, by id.
     """
@@ -340,8 +328,3 @@ def _shown_gone(
         note = f"; {outputs.words.same_text}" if text in again else ""
         shown.append(name if text is None else f"{name} ({text[:40]}…{note})")
     return shown
-
-
-def _listed(names: Sequence[str], count: int) -> str:
-    shown = ", ".join(" ".join(name.split())[:200] for name in names)
-    return shown + (", …" if count > len(names) else "")

@@ -1,9 +1,7 @@
-"""What a job has spent over all its runs, and when that is enough.
+"""Records what a job has spent over all its runs, and tells when a limit is reached.
 
-    spent.json      tokens, hours and speed of the job so far, replaced now and then
-
-A run begins with what the runs before it have spent. A kill loses what was counted since the file
-was last replaced.
+`spent.json` in the output holds tokens, hours and speed, and is replaced now and then. A run begins
+with the sums of earlier runs; a kill loses what was counted since the last write.
 """
 
 from __future__ import annotations
@@ -14,15 +12,15 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from math import log2
 
-from mclabel.core.settings import Amount, Count, read_record
-from mclabel.run.shards.digest import read_object, with_digest
-from mclabel.run.shards.manifest import run_id
-from mclabel.run.shards.store import Store, damaged
+from mclabel.core.settings import Amount, Count
+from mclabel.run.shards.digest import with_digest
+from mclabel.run.shards.manifest import read_record_file, run_id
+from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
 
 FILE = "spent.json"
 LOCAL_S, REMOTE_S = 5.0, 60.0
-"""Between two writes."""
+"""Seconds between two writes, into a folder and into an object store."""
 _SPACING_S = 1.0
 _FULL = 0.5
 """Share of the most live requests at any time from which on engines count as busy."""
@@ -52,13 +50,13 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a whole job may spend; None is no limit."""
+    """Limits of a whole job; None is no limit."""
 
     max_tokens: int | None = None
     max_hours: float | None = None
 
     def reached(self, spent: Spent) -> str | None:
-        """The limit that is reached, as a user writes it; None if none is."""
+        """Return the limit that is reached, as a user writes it; None if none is."""
         if self.max_tokens is not None and spent.num_tokens >= self.max_tokens:
             return f"budget.max_tokens={self.max_tokens}"
         if self.max_hours is not None and spent.hours >= self.max_hours:
@@ -73,7 +71,7 @@ class Ledger:
         """Read what the runs before this one have spent.
 
         Args:
-            store: of the job's output.
+            store: the store of the job's output.
             started: clock reading at the start of the run, in seconds.
 
         Raises:
@@ -93,7 +91,7 @@ class Ledger:
         """Record a state; what is spent by then.
 
         Args:
-            state: as of `now`.
+            state: the job's state at the time `now`.
             now: clock reading in seconds.
         """
         before = self._before
@@ -137,20 +135,9 @@ class Ledger:
 
 
 def read_spent(store: Store) -> Spent:
-    """What a job has spent so far.
+    """Return what a job has spent so far.
 
     Raises:
         DamagedFile: the file is there, and mclabel has not written it.
     """
-    raw = store.read(FILE)
-    if raw is None:
-        return Spent()
-    try:
-        content, check = read_object(raw)
-        content.pop("run", None)
-        spent = read_record(Spent, content)
-    except ValueError as error:
-        raise damaged(store, FILE, f"not what mclabel wrote ({error})") from error
-    if check != "sound":
-        raise damaged(store, FILE)
-    return spent
+    return read_record_file(store, FILE, Spent, ignore=("run",)) or Spent()

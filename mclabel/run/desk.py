@@ -33,7 +33,7 @@ class Desk:
         self._busy = False
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` returns or raises."""
+        """Run `work` in the thread and return its result."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[T] = loop.create_future()
         self._due.append((turn, partial(work, *args, **kwargs)))
@@ -48,7 +48,7 @@ class Desk:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the thread: do what is due, for a turn."""
+        """Run due functions in the thread until the turn is over."""
         done: list[tuple[asyncio.Future[Any], Any, Exception | None]] = []
         end = time.monotonic() + TURN_S
         while time.monotonic() < end:
@@ -98,14 +98,14 @@ class LoopLag:
             self._worst_s = max(self._worst_s, time.monotonic() - due)
 
     def take(self) -> float:
-        """The longest delay since the last call, in seconds."""
+        """Return the longest delay since the last call, in seconds."""
         worst, self._worst_s = self._worst_s, 0.0
         return worst
 
 
-async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """What several give. If one fails, or nobody waits any more, the others end."""
-    tasks = [asyncio.create_task(one) for one in works]
+async def gather_or_cancel(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """Run the coroutines concurrently; if one fails or the caller is cancelled, cancel the rest."""
+    tasks = [asyncio.create_task(work) for work in works]
     try:
         return await asyncio.gather(*tasks)
     finally:

@@ -48,13 +48,13 @@ class LocalFleet:
 
         Args:
             make_worker: called for every load of the engine.
-            num_gpus: that the engine takes.
+            num_gpus: GPUs that the engine takes.
             stall_s: seconds of silence under which the engine is never suspected to have stopped.
         """
         self._make_worker, self._num_gpus, self._stall_s = make_worker, num_gpus, stall_s
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Reports of all blocks; an engine that dies is loaded again."""
+        """Yield the reports of all blocks; an engine that dies is loaded again."""
         self._engine_s, self._num_failures = 0.0, 0
         with asyncio.Runner() as runner:
             while not book.finished and not book.closed:
@@ -124,7 +124,7 @@ async def _loaded(worker: Worker, book: LeaseBook, show: Callable[[], None]) -> 
 
     Args:
         worker: not started.
-        book: of the blocks.
+        book: the book of leases.
         show: called while it loads.
     """
     loading = asyncio.create_task(worker.start())
@@ -204,14 +204,14 @@ class RayFleet:
         Args:
             make_worker: called in each actor.
             ray: the cluster, and how many engines run there.
-            resources: that an engine takes.
+            resources: CPUs and GPUs that each engine takes.
         """
         self._make_worker, self._ray, self._resources = make_worker, ray, resources
         self.stall_s, self.min_engines = ray.stall_s, ray.min_engines
         self.num_gpus = resources.total_gpus
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Reports of all blocks; engines that die are replaced."""
+        """Yield the reports of all blocks; engines that die are replaced."""
         if book.closed:
             return
         connect(self._ray.address)
@@ -230,13 +230,13 @@ class RayFleet:
         return make_actor(self._make_worker, place), place
 
     def num_wanted(self) -> int:
-        """How many actors there should be now."""
+        """Return how many actors there should be now."""
         if self._ray.max_engines is not None:
             return self._ray.max_engines
         return max(self.min_engines, self._room())
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
-        """Whether work may begin, as far as room goes.
+        """Return whether enough engines have room for work to begin.
 
         Args:
             num_up: actors that have found room.
@@ -262,5 +262,5 @@ class RayFleet:
         return False
 
     def _room(self) -> int:
-        """Engines that fit the nodes that are there, were they empty."""
+        """Return how many engines would fit the nodes if these were empty."""
         return self._resources.room(node_resources())

@@ -1,12 +1,8 @@
-"""What a job will cost, from the size of its items and blocks of it that are done.
+"""Forecasts the cost of a job from the sizes of its items and the costs of finished blocks.
 
-A block's cost is taken to be a base for each item, an amount for each character of their texts and
-one for the squares of their lengths: lengths are known of every item without an engine, and
-where costs vary a lot they vary with length. The three are fitted by weighted least squares, none
-negative, and the fit is scaled to what was seen in all (a ratio estimator, Cochran 1977, chapter
-6). The pilot is stratified by length, so that long blocks are in it in proportion. Intervals:
-bootstrap over blocks, widened to Student's t, for what the fit takes of few blocks, and for the
-luck of those that are left, where they are few.
+A block's cost is modelled as a base per item, an amount per character and one per squared length,
+fitted by weighted least squares without negative terms and scaled to the observed total (a ratio
+estimator, Cochran 1977, chapter 6).
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ class CostModel:
         self._terms += _terms(size, cost)
 
     def predict(self, size: Size) -> float | None:
-        """Expected cost of items of this size; None before any block."""
+        """Return the expected cost of items of this size; None before any block."""
         return _predicted(self._terms, _row(size)) if self._terms.any() else None
 
 
@@ -50,9 +46,9 @@ class Remainder:
         """Begin with nothing done.
 
         Args:
-            num_items: to be done by this run.
-            size: of all items of the job, of which these are a share like any other; None where
-                it is not known.
+            num_items: number of items that this run has to do.
+            size: size of all items of the job, of which these are a share like any other; None if
+                unknown.
         """
         self._num_items, self._size = num_items, size
         self._committed, self._model = Size(), CostModel()
@@ -67,7 +63,7 @@ class Remainder:
     def left(
         self, *, num_done: int, num_open: int, done_tokens: int, open_tokens: int
     ) -> float | None:
-        """Expected tokens; None before the first item is done.
+        """Return the expected tokens; None before the first item is done.
 
         Of items that were begun together, those that end first cost little: their mean is too
         low, while all tokens over the items that have ended (which would be right were costs
@@ -79,8 +75,8 @@ class Remainder:
         Args:
             num_done: items done by this run, those of running blocks included.
             num_open: items that are begun and not done.
-            done_tokens: that the items that are done have cost.
-            open_tokens: that the running blocks have cost so far.
+            done_tokens: tokens that the finished items have cost.
+            open_tokens: tokens that the running blocks have cost so far.
         """
         if not num_done:
             return None
@@ -114,7 +110,7 @@ def _row(size: Size) -> Floats:
 
 
 def _terms(size: Size, cost: float) -> Floats:
-    """What a block adds to the normal equations of the fit, and to the sums it is scaled to."""
+    """Return a block's part of the fit's normal equations, and of the sums it is scaled to."""
     row = _row(size)
     weighted = row / size.num_items
     return np.concatenate([np.outer(weighted, row).ravel(), weighted * cost, row, [cost]])
@@ -152,15 +148,18 @@ class Interval:
         return Interval(expected=expected, low=low, high=high)
 
 
-def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) -> Interval:
-    """Cost of items that are not done, from blocks that are.
+def predict(seen: Sequence[tuple[Size, float]], remaining: Size, *, seed: int = 0) -> Interval:
+    """Forecast the cost of unfinished items from finished blocks, with its interval.
+
+    The interval is a bootstrap over blocks. It is widened to Student's t, for the coefficients that
+    are fitted to few blocks, and for the chance variation of few remaining items.
 
     Args:
         seen: size and cost of each block, at least one.
-        left: size of what is left.
-        seed: of the bootstrap.
+        remaining: size of what is left.
+        seed: seed of the bootstrap.
     """
-    count, row = len(seen), _row(left)
+    count, row = len(seen), _row(remaining)
     terms = np.stack([_terms(size, cost) for size, cost in seen])
     expected = _predicted(terms.sum(0), row)
     if count == 1:
@@ -173,7 +172,7 @@ def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) ->
     wider = float(stdtrit(count - 1, 1 - tail) / ndtri(1 - tail))
     wider *= (count / max(1, count - NUM_COEFFICIENTS)) ** 0.5
     num_seen = sum(size.num_items for size, _ in seen)
-    wider *= (1 + num_seen / max(1, left.num_items)) ** 0.5
+    wider *= (1 + num_seen / max(1, remaining.num_items)) ** 0.5
     return Interval(
         expected=expected,
         low=max(0.0, expected - wider * (expected - float(low))),
@@ -182,12 +181,12 @@ def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) ->
 
 
 def pilot_blocks(sizes: Sequence[Size], count: int, *, seed: int) -> frozenset[int]:
-    """Numbers of the blocks of a pilot: one of each of so many parts of all, from short to long.
+    """Choose a pilot stratified by length, so that long blocks are in it in proportion.
 
     Args:
-        sizes: of all blocks of the job.
+        sizes: size of each block of the job.
         count: blocks of the pilot, at most all.
-        seed: of which ones.
+        seed: seed of the choice within each part.
     """
     order = sorted(range(len(sizes)), key=lambda number: sizes[number].num_chars)
     count, rng = min(count, len(order)), random.Random(seed)
@@ -208,7 +207,7 @@ class Size:
 
     @classmethod
     def of_lengths(cls, lengths: Iterable[int]) -> Size:
-        """The size of items.
+        """Return the size of items.
 
         Args:
             lengths: characters of each item's text.

@@ -1,17 +1,8 @@
-"""The driver of a job: resumes, leases blocks out, keeps to the budget, reports.
+"""The driver of a job: resumes it, leases blocks, keeps to the budget and reports.
 
-Rerunning a job resumes it: blocks whose output exists are done, the others are run, and what was
-done of them before is taken from their journals. An output belongs to one configuration, which
-`run.json` holds, and to the items of its plan (`blocks`).
-
-Every driver keeps a sign of life in its output, so that others know of it.
-
-    drivers/ID.json    process, node and start of a driver, written again every `BEAT_S`
-
-Two drivers on one output do no harm: each block is committed once, whoever is first. But they do
-the work twice, so the second one warns, and while another is at work none removes what looks left
-behind. The signs decide nothing else. A driver that was killed leaves its sign: it is known to be
-dead at once on the same node, after `STALE_S` elsewhere, by the store's own clock.
+Blocks whose output exists are done; the others are run, with the work in their journals. Every
+driver keeps a sign of life in `drivers/ID.json`, so that a second driver on the same output warns.
+Each block is committed once, so two drivers do no harm but the same work twice.
 """
 
 from __future__ import annotations
@@ -77,17 +68,17 @@ def run_job(
     reaching a limit of the budget no more blocks are begun, those that are running leave journals.
 
     Args:
-        blocks: of the whole job.
-        outputs: of the task that the fleet runs.
-        fleet: where the blocks run.
-        store: of the output, which was claimed for the job's configuration.
+        blocks: all blocks of the job.
+        outputs: outputs of the task that the fleet runs.
+        fleet: workers that run the blocks.
+        store: the output's store, which was claimed for the job's configuration.
         on_state: called often with the state of the job.
-        limits: of the budget, over all runs of the job.
+        limits: limits of the budget, over all runs of the job.
         should_stop: asked often; once it is true no block is begun, and those that are running
             leave their journals.
         only: ids of the blocks to run; None runs all.
-        size: of all items, for the forecast; None makes none.
-        rejects: what of the input is no item.
+        size: size of all items, for the forecast; None makes no forecast.
+        rejects: returns the rows of the input that are no items.
         prepare: called before the fleet is given work; not at all where none is left.
 
     Raises:
@@ -117,12 +108,12 @@ def run_job(
             num_rejected = write_rejects(store, chain(rejects(), outputs.set_aside(store)))
         num_left = report.num_blocks_left
         if not num_left:
-            there = (SPENT, REJECTS, PROGRESS_FILE)
+            single_files = (SPENT, REJECTS, PROGRESS_FILE)
             write_finished(
                 store,
                 num_blocks=len(blocks),
                 num_plan_parts=blocks.num_plan_parts,
-                files=tuple(name for name in there if store.read(name) is not None),
+                files=tuple(name for name in single_files if store.read(name) is not None),
             )
     finally:  # last, so that no log says that all is done before the record does
         log.close(num_blocks_left=num_left)
@@ -238,13 +229,19 @@ STALE_S = 70.0
 
 
 class DriverSign:
-    """The sign of this driver, kept while the context lasts."""
+    """The sign of this driver in the output, kept while the context lasts.
+
+    It holds the driver's process, node and start, and is written again every `BEAT_S`. While
+    another driver is alive, none removes leftovers; the signs decide nothing else. A killed driver
+    leaves its sign: it counts as dead at once on the same node, elsewhere after `STALE_S` by the
+    store's clock.
+    """
 
     def __init__(self, store: Store) -> None:
         """Prepare a sign, which is written when the context begins.
 
         Args:
-            store: of the output.
+            store: the output's store.
         """
         self._store = store
         self._beats = Store(store.location, retry_s=BEAT_S / 2)  # the next beat is another try
@@ -273,19 +270,19 @@ class DriverSign:
             self._store.delete(self._name)
 
     def others(self) -> list[str]:
-        """Other drivers that are alive, in words; the signs of dead ones are removed."""
+        """Remove the signs of dead drivers, and describe the other drivers that are alive."""
         self._store.replace(self._name, io.BytesIO(self._content))
         times = self._store.times(FOLDER)
         now = times.get(self._name)
         signs = []
-        for name in sorted(times):
-            content = self._store.read(name) if name != self._name else None
+        for name in sorted(times.keys() - {self._name}):
+            content = self._store.read(name)
             if content is None or now is None:
                 continue
-            if now - times[name] > timedelta(seconds=STALE_S) or self._is_dead(content):
+            if now - times[name] > timedelta(seconds=STALE_S) or _is_dead(content):
                 self._store.delete(name)
             else:
-                signs.append(_words(content))
+                signs.append(_describe(content))
         return signs
 
     def warn(self) -> None:
@@ -298,21 +295,6 @@ class DriverSign:
                 "; ".join(others),
             )
 
-    def _is_dead(self, content: bytes) -> bool:
-        """Whether a driver of this node is gone."""
-        try:
-            sign, check = read_object(content)
-            if check != "sound":
-                return False  # nobody knows whose it is: its age decides
-            if sign["node"] != platform.node():
-                return False
-            os.kill(int(sign["process"]), 0)
-        except (ProcessLookupError, ValueError, KeyError, TypeError, OverflowError):
-            return True
-        except PermissionError:
-            return False
-        return False
-
     def _live(self) -> None:
         while not self._over.wait(BEAT_S):
             try:
@@ -321,8 +303,22 @@ class DriverSign:
                 logger.info("the sign of this driver could not be written: %s", error)
 
 
-def _words(content: bytes) -> str:
-    """Which process a sign is of; a sign that cannot be read says only that there is one."""
+def _is_dead(content: bytes) -> bool:
+    """Return whether a driver of this node is gone."""
+    try:
+        sign, check = read_object(content)
+        if check != "sound" or sign["node"] != platform.node():
+            return False  # its owner is unknown or cannot be seen from here: its age decides
+        os.kill(int(sign["process"]), 0)
+    except (ProcessLookupError, ValueError, KeyError, TypeError, OverflowError):
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _describe(content: bytes) -> str:
+    """Describe the process of a sign; a sign that cannot be read tells only that there is one."""
     try:
         sign, _ = read_object(content)
         words = f"process {sign['process']} on {sign['node']}, since {sign['since']}"

@@ -29,7 +29,7 @@ class Run:
     location: str
     """Folder or object store URL."""
     name: str
-    """As much of the path as distinguishes the runs."""
+    """Shortest end of the path that distinguishes the runs."""
 
     @cached_property
     def store(self) -> Store:
@@ -38,7 +38,7 @@ class Run:
 
 
 def find_runs(places: Sequence[str]) -> list[Run]:
-    """The runs at these places, in order; a folder that holds runs stands for them.
+    """Return the runs at these places, in order; a folder that holds runs stands for them.
 
     Args:
         places: outputs of `mclabel label`, `eval best-of-n`, `train`, `rl` or `quickstart`.
@@ -46,23 +46,23 @@ def find_runs(places: Sequence[str]) -> list[Run]:
     Raises:
         ShardError: a place is missing, or no run.
     """
-    found: dict[str, RunKind] = {}
+    kinds: dict[str, RunKind] = {}
     for place in places:
         for location, kind in _runs_at(place):
-            found.setdefault(location, kind)
-    names = _short_names(list(found))
+            kinds.setdefault(location, kind)
+    names = _short_names(list(kinds))
     return [
-        Run(kind=kind, location=location, name=names[location]) for location, kind in found.items()
+        Run(kind=kind, location=location, name=names[location]) for location, kind in kinds.items()
     ]
 
 
 def is_finished_prm(run: Run) -> bool:
-    """Whether a run is a training whose PRM can be loaded."""
+    """Return whether a run is a training whose PRM can be loaded."""
     return run.kind == "prm" and (Path(run.location) / "model" / "prm.json").is_file()
 
 
 def run_identity(run: Run) -> str:
-    """What a run is known by wherever its folder lies: the id in its manifest.
+    """Return what a run is known by wherever its folder lies: the id in its manifest.
 
     Without one that mclabel could have written, the folder.
     """
@@ -74,7 +74,7 @@ def run_identity(run: Run) -> str:
 
 
 def read_json(store: Store, name: str) -> dict[str, Any] | None:
-    """A JSON object beside the shards, None if there is none.
+    """Return a JSON object beside the shards, None if there is none.
 
     Raises:
         DamagedFile: it is no JSON object, or not the one that was written.
@@ -92,7 +92,7 @@ def read_json(store: Store, name: str) -> dict[str, Any] | None:
 
 
 def is_code(config: Mapping[str, Any]) -> bool:
-    """Whether the steps of a run are statements of code, by its configuration, flat or not."""
+    """Return whether a run's steps are statements of code, by its flat or nested configuration."""
     return flat(config).get("split.by") in ("code", "function")
 
 
@@ -101,10 +101,10 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
         return [(place.rstrip("/"), "labels")]
     folder = Path(place)
     if not folder.is_dir():
-        what = "is a file, must be a folder" if folder.exists() else "no such folder"
-        raise ShardError(f"{place}: {what}. Give the `out` of a job, e.g. runs/quickstart")
+        fault = "is a file, must be a folder" if folder.exists() else "no such folder"
+        raise ShardError(f"{place}: {fault}. Give the `out` of a job, e.g. runs/quickstart")
     kind = _kind(folder)
-    if kind == "labels" and _holds_rows(folder):
+    if kind == "labels" and holds_opinions(Store(place)):  # which reports and viewers do not show
         raise no_labels(Store(place))
     if kind is not None:
         return [(str(folder), kind)]
@@ -113,7 +113,7 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
         for child in sorted(folder.iterdir())
         if child.is_dir()
         and (kind := _kind(child)) is not None
-        and not (kind == "labels" and _holds_rows(child))
+        and not (kind == "labels" and holds_opinions(Store(str(child))))
     ]
     if not inside:
         raise ShardError(
@@ -122,7 +122,7 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
             "`mclabel eval best-of-n`, `mclabel train`, `mclabel rl` or `mclabel quickstart`"
         )
     order: dict[RunKind, int] = {"labels": 0, "best_of_n": 1, "prm": 2, "rl": 3}
-    return sorted(inside, key=lambda one: order[one[1]])
+    return sorted(inside, key=lambda run: order[run[1]])
 
 
 def _kind(folder: Path) -> RunKind | None:
@@ -135,13 +135,8 @@ def _kind(folder: Path) -> RunKind | None:
     return "prm" if (folder / TRAINING).is_file() else None
 
 
-def _holds_rows(folder: Path) -> bool:
-    """Whether a run holds opinions, which neither the report nor the viewer shows."""
-    return holds_opinions(Store(str(folder)))
-
-
 def _short_names(locations: Sequence[str]) -> dict[str, str]:
-    """As many last parts of each path as no other path ends in."""
+    """Return as many last parts of each path as no other path ends in."""
     parts = {location: Path(location).absolute().parts for location in locations}
     if any("://" in location for location in locations):
         parts = {location: tuple(location.split("/")) for location in locations}

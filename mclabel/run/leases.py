@@ -1,14 +1,8 @@
-"""The lease book of a job: which worker runs which block, and what is left.
+"""The lease book of a job: which worker runs which block, and which blocks remain.
 
-Blocks are taken from a stream as workers want them; the book keeps only those that are running or
-were released, so a job of any length costs it the same. Those under which engines die again and
-again are leased alone, until it is known which of their items kills (`suspects`).
-
-Blocks run in a fleet: in this process or in Ray actors (`fleets`). A fleet takes a book of blocks
-and gives back reports, each block's exactly once. It leases every worker as many blocks at a time
-as keep its engine full, two at least: then the next block's items are there to work on while the
-last ones of a block finish. A block whose worker died goes to another, which replays what the first
-has journaled, and the commit rule keeps a late attempt from writing twice.
+Blocks are taken from a stream on demand, so a job of any length costs the same memory. A fleet
+(`fleets`) runs the leases and returns one report per block. A block whose worker died goes to
+another worker, which replays its journal; the commit rule keeps a late attempt from writing twice.
 """
 
 from __future__ import annotations
@@ -25,14 +19,14 @@ from mclabel.run.task import ANY_WORDS, Block, RunnerState, TaskWords
 from mclabel.run.worker import BlockReport, WorkerProgress
 
 MIN_LEASES, MAX_LEASES = 2, 64
-"""Blocks a worker runs at a time."""
+"""Concurrent blocks of a worker: with two, the next block's items run while the last ones end."""
 MAX_SET_ASIDE_IN_A_ROW = 3
 """Items that kill engines, with nothing done between: then the engines are at fault."""
 LOGS = "With Ray, the engine's log is in its folder on the engine's node (session_latest/logs)"
 
 
 def num_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0) -> int:
-    """How many blocks to lease a worker that runs some.
+    """Return how many more blocks to lease a worker.
 
     Enough for as many requests to wait as are worked on. A task that asks for little at a time
     needs many blocks for that; the engine works on the earliest ones first. And, where blocks end
@@ -40,7 +34,7 @@ def num_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0
 
     Args:
         num_running: blocks that it runs.
-        engine: as last seen.
+        engine: the engine's state when it was last asked.
         num_ended: blocks that have ended since it was asked before.
     """
     pace = min(2 * num_ended, MAX_LEASES) - num_running
@@ -48,7 +42,7 @@ def num_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0
 
 
 def _num_short(num_running: int, engine: RunnerState) -> int:
-    """Blocks that the engine's demand is short of."""
+    """Return how many more blocks would meet the engine's demand."""
     demand, wanted = engine.num_live + engine.num_waiting, 2 * engine.max_live
     if num_running < MIN_LEASES:
         return MIN_LEASES - num_running
@@ -73,10 +67,10 @@ class LeaseBook:
         """Open a book of blocks, none of which is leased yet.
 
         Args:
-            blocks: to be done, with distinct ids.
-            num_blocks: how many those are, about.
+            blocks: blocks to run, with distinct ids.
+            num_blocks: approximate number of the blocks.
             journaled: ids of blocks that earlier runs have left journals of.
-            words: of the task.
+            words: names that messages use for the task's items.
         """
         self._blocks = iter(blocks)
         self._num_left = num_blocks
@@ -111,10 +105,6 @@ class LeaseBook:
         waiting = len(self._released) + len(self._due_alone)
         return self._num_left + waiting + len(self._running)
 
-    def num_running(self, worker: Hashable) -> int:
-        """Blocks that a worker runs."""
-        return self._num_running[worker]
-
     def close(self) -> None:
         """Lease no more blocks. From a signal's handler."""
         self.closed = True
@@ -125,9 +115,9 @@ class LeaseBook:
         """Lease a worker what keeps its engine full, or one block that is to be alone on it.
 
         Args:
-            worker: that is to have them.
-            engine: of the worker, as last seen.
-            num_workers: that are ready; the last blocks are shared among them.
+            worker: the worker that asks.
+            engine: state of the worker's engine when it was last asked.
+            num_workers: number of workers that are ready; they share the last blocks.
             num_ended: blocks that have ended on the worker since it was asked before.
         """
         if self.closed or worker in self._examining:
@@ -166,8 +156,8 @@ class LeaseBook:
         """Record that a worker died under a block: it is leased anew, before all others.
 
         Args:
-            worker: that ran it.
-            block_id: of the block.
+            worker: the worker that ran the block.
+            block_id: id of the block.
             reason: why the worker died.
             counts: False where the block cannot have been the cause.
 
@@ -232,7 +222,7 @@ class FleetProgress:
     num_starting: int = 0
     """Engines that wait for room, or load."""
     stage: str | None = None
-    """What an engine that loads does now, and for how long; None if none is known to load."""
+    """Current stage of an engine that loads, and its seconds; None if none is known to load."""
     num_failures: int = 0
     """Engines lost so far."""
     num_silent: int = 0
@@ -248,7 +238,7 @@ class Fleet(Protocol):
     """Runs blocks on one or more workers."""
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Reports of all blocks, in the order they finish; until the book is closed.
+        """Yield the reports of all blocks, in the order they finish; until the book is closed.
 
         Raises:
             EngineError: engines cannot be loaded, or die whatever they are given.

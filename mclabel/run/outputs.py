@@ -1,10 +1,7 @@
-"""Where jobs write: what a place holds already, checked before hours of work are spent on it.
+"""Checks, before any work, that a job can write its output and that no other output is there.
 
-A folder that a job needs may be there as a file, or may not be writable. Found at the end, that
-costs the work; found at the start, nothing.
-
-The output of one job in that of another would leave neither whole: a labelling run does not notice
-a training's files, and the other way round.
+A file in place of a folder, or a folder without permission, would otherwise cost hours of work. The
+output of one job inside another's would leave neither whole.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ def check_places(out: str, kind: Kind, *, key: str = "out=") -> None:
 
     Args:
         out: folder, which may be missing; of a run, also a URL, of which nothing is checked.
-        kind: of what is to be written.
-        key: how the user has given it, for messages.
+        kind: kind of output to write.
+        key: the user's key for it, for messages.
 
     Raises:
         ShardError: names everything that stands in the way.
@@ -55,13 +52,12 @@ def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str
         raise ShardError("\n".join(faults) + ". Move that away, or choose another out=…")
 
 
-def output_folder(place: str, key: str, *, make: bool = True) -> Path:
-    """A local folder for results.
+def output_folder(place: str, key: str) -> Path:
+    """Return a local folder for results. Make it if it is missing.
 
     Args:
-        place: what the user has given.
+        place: path that the user gave.
         key: how, for messages: `-o` or `out=`.
-        make: make it if it is missing; else only see that it could be made.
 
     Raises:
         ConfigError: it is a URL or a file, or nothing can be written there.
@@ -69,15 +65,15 @@ def output_folder(place: str, key: str, *, make: bool = True) -> Path:
     folder = _local(place, key, "folder")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{key}{place}: is a file, must be a folder")
-    _try_to_write(folder, place, key, make=make)
+    _try_to_write(folder, place, key, make=True)
     return folder
 
 
 def output_file(place: str, key: str) -> Path:
-    """A local file for results, which may be there. Its folder is made if it is missing.
+    """Return a local file for results, which may exist. Make its folder if it is missing.
 
     Args:
-        place: what the user has given.
+        place: path that the user gave.
         key: how, for messages.
 
     Raises:
@@ -114,9 +110,9 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _local(place: str, key: str, what: str) -> Path:
+def _local(place: str, key: str, noun: str) -> Path:
     if not place or "://" in place:
-        raise ConfigError(f"{key}{place or repr(place)}: must be a local {what}: give its path")
+        raise ConfigError(f"{key}{place or repr(place)}: must be a local {noun}: give its path")
     return Path(place)
 
 
@@ -144,8 +140,8 @@ _DEPTH = 3
 class Kind:
     """A kind of output."""
 
-    what: str
-    """For messages."""
+    noun: str
+    """Noun phrase for messages."""
     marks: tuple[str, ...]
     """Patterns of names; one that is there says that a folder is of this kind."""
     manifest: str | None = None
@@ -162,7 +158,7 @@ class Kind:
 
 
 RUN = Kind(
-    what="a run of labels, opinions or a search",
+    noun="a run of labels, opinions or a search",
     marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
            "trees/*.parquet", "merged/labels/*.parquet"),
     manifest="run.json",
@@ -172,55 +168,55 @@ RUN = Kind(
     files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),
 )  # fmt: skip
 TRAINING = Kind(
-    what="a training of `mclabel train`",
+    noun="a training of `mclabel train`",
     marks=("train.json",),
     manifest="train.json",
     folders=("checkpoints", "model", "model.partial", "tensorboard", "ray"),
     files=("log.jsonl", "finished.json"),
 )
 REINFORCED = Kind(
-    what="a training of `mclabel rl`",
+    noun="a training of `mclabel rl`",
     marks=("rl.json",),
     manifest="rl.json",
     folders=("checkpoints", "measured", "model", "model.partial", "tensorboard"),
     files=("log.jsonl", "finished.json"),
 )
 BEST_OF_N = Kind(
-    what="an evaluation of `mclabel eval best-of-n`",
+    noun="an evaluation of `mclabel eval best-of-n`",
     marks=("best_of_n.json", "samples/run.json"),
     folders=("samples", "scores"),
     files=("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json"),
 )
 SEARCH_EVAL = Kind(
-    what="a comparison of `mclabel eval search`",
+    noun="a comparison of `mclabel eval search`",
     marks=("search.json", "best_of_n/run.json", "oracle/*/run.json"),
     folders=("oracle",),
     files=("search.json", "search.png", "search.svg", "provenance.json"),
 )
 QUICKSTART = Kind(
-    what="the results of `mclabel quickstart`",
+    noun="the results of `mclabel quickstart`",
     marks=("summary.json", "labels/run.json"),
     folders=("labels", "best-of-n", "prm", "orm", "exact"),
     files=("labels.png", "summary.json", "report.html"),
 )
 EXPORT = Kind(
-    what="data of `mclabel export`",
+    noun="data of `mclabel export`",
     marks=("data.jsonl", "data.json", "data.parquet", "labels-*.parquet", "rollouts-*.parquet"),
 )
 FIGURES = Kind(
-    what="figures of `mclabel eval labels` or `eval processbench`",
+    noun="figures of `mclabel eval labels` or `eval processbench`",
     marks=("labels.json", "processbench.json"),
 )
 ANNOTATIONS = Kind(
-    what="annotations of `mclabel annotate`",
+    noun="annotations of `mclabel annotate`",
     marks=("annotations.json", "events.jsonl"),
     manifest="annotations.json",
     files=("items.jsonl", "events.jsonl"),
 )
 _THEIRS = (
-    Kind(what="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
-    Kind(what="a data set", marks=("dataset_info.json", "dataset_dict.json")),
-    Kind(what="a git repository", marks=(".git",)),
+    Kind(noun="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
+    Kind(noun="a data set", marks=("dataset_info.json", "dataset_dict.json")),
+    Kind(noun="a git repository", marks=(".git",)),
 )
 KINDS = (
     *(RUN, TRAINING, REINFORCED, BEST_OF_N, SEARCH_EVAL),
@@ -238,8 +234,8 @@ def check_free(out: str, kind: Kind, key: str = "out=") -> None:
     Args:
         out: folder, which may be missing. Of a URL nothing is asked: only runs are written to
             one, and their manifests are compared.
-        kind: of what is to be written there.
-        key: how the user has given it, for messages.
+        kind: kind of output to write there.
+        key: the user's key for it, for messages.
 
     Raises:
         ShardError: says what is there.
@@ -250,8 +246,8 @@ def check_free(out: str, kind: Kind, key: str = "out=") -> None:
     for other in (*KINDS, *_THEIRS):
         if other is not kind and (mark := _mark_of(root, other)) is not None:
             raise ShardError(
-                f"{key}{out}: holds {other.what} ({mark}), and this command would write "
-                f"{kind.what} into it. Give another folder"
+                f"{key}{out}: holds {other.noun} ({mark}), and this command would write "
+                f"{kind.noun} into it. Give another folder"
             )
     _check_outside(root, out, key)
 
@@ -267,13 +263,13 @@ def _check_known(root: Path, out: str, kind: Kind, key: str) -> None:
     foreign = sorted(
         path.name
         for path in root.iterdir()
-        if path.name not in own and not any(fnmatch(path.name, one) for one in _BESIDE)
+        if path.name not in own and not any(fnmatch(path.name, pattern) for pattern in _BESIDE)
     )
     if foreign:
         shown = ", ".join(foreign[:_MAX_NAMED])
         more = f" and {len(foreign) - _MAX_NAMED:,} more" if len(foreign) > _MAX_NAMED else ""
         raise ShardError(
-            f"{key}{out}: holds {shown}{more}, and this command would write {kind.what} among "
+            f"{key}{out}: holds {shown}{more}, and this command would write {kind.noun} among "
             f"them. Give a new folder, such as {Path(out) / 'run'}"
         )
 
@@ -282,8 +278,8 @@ def check_file_free(path: Path, key: str) -> None:
     """Refuse to write a file over one of a run or a training, or into its folders.
 
     Args:
-        path: of the file, which may be there.
-        key: how the user has given it, for messages.
+        path: path of the file, which may exist.
+        key: the user's key for it, for messages.
 
     Raises:
         ShardError: says of which output it is.
@@ -291,17 +287,17 @@ def check_file_free(path: Path, key: str) -> None:
     for kind in _WITH_FOLDERS:
         there = (path.parent / str(kind.manifest)).is_file()
         if there and path.name in (kind.manifest, *kind.files):
-            raise ShardError(f"{key}{path}: belongs to {kind.what}. Give another file")
+            raise ShardError(f"{key}{path}: belongs to {kind.noun}. Give another file")
     _check_outside(path, str(path), key)
 
 
 def _mark_of(root: Path, kind: Kind) -> str | None:
-    """The first file by which a folder is of a kind."""
+    """Return the first file that shows that a folder is of a kind."""
     if not root.is_dir():
         return None
     for pattern in kind.marks:
-        if (found := next(root.glob(pattern), None)) is not None:
-            return str(found.relative_to(root))
+        if (path := next(root.glob(pattern), None)) is not None:
+            return str(path.relative_to(root))
     return None
 
 
@@ -313,5 +309,5 @@ def _check_outside(path: Path, given: str, key: str) -> None:
             inside = whole.relative_to(above).parts[0] in kind.folders
             if inside and (above / str(kind.manifest)).is_file():
                 raise ShardError(
-                    f"{key}{given}: is part of {kind.what} in {above}. Give a place outside of it"
+                    f"{key}{given}: is part of {kind.noun} in {above}. Give a place outside of it"
                 )

@@ -1,9 +1,8 @@
-"""Parquet files, those that others wrote read in little memory.
+"""Reads Parquet files that others wrote in little memory.
 
-A small file can unfold to any size: compressed runs, or one long text that a dictionary holds once
-and a million rows name. What a file will unfold to is known before anything is decompressed, from
-its footer; texts are read as dictionaries, which do not multiply them; and rows are made a few at a
-time, by their bytes.
+A small file can unfold to any size, by compressed runs or by one long text that a million rows
+name. The footer tells the size before anything is decompressed, texts are read as dictionaries, and
+rows are made a few at a time, by their bytes.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _ITEM = 56
 
 
 def row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
-    """Rows in their order, a few at a time; None stands for one of more than `MAX_ROW` bytes.
+    """Yield the rows in order, a few at a time, and None for a row over `MAX_ROW` bytes.
 
     Args:
         source: path or content of a Parquet file.
-        num_bytes: of the file.
+        num_bytes: size of the file.
 
     Raises:
         ValueError: the file unfolds to too much; gives the size and the remedy.
@@ -62,7 +61,7 @@ def row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
 
 
 def top_columns(source: Any) -> list[str]:
-    """Names of a file's columns, in order.
+    """Return the names of a file's columns, in order.
 
     Args:
         source: path or content of a Parquet file.
@@ -74,11 +73,11 @@ def top_columns(source: Any) -> list[str]:
 
 
 def unfolds_too_far(metadata: pq.FileMetaData, num_bytes: int) -> str | None:
-    """What a file would unfold to, if that is absurd.
+    """Return why a file would unfold to an absurd size; None if it would not.
 
     Args:
         metadata: its footer.
-        num_bytes: of the file.
+        num_bytes: size of the file.
     """
     groups = [_unfolded(metadata, number) for number in range(metadata.num_row_groups)]
     if _is_bomb(sum(groups), num_bytes):
@@ -96,7 +95,7 @@ def unfolds_too_far(metadata: pq.FileMetaData, num_bytes: int) -> str | None:
 
 
 def table_too_large(source: pa.Buffer, metadata: pq.FileMetaData) -> str | None:
-    """What a file would unfold to that is to be read as a table, if that is absurd.
+    """Return why a file would be an absurdly large table; None if it would not.
 
     A table of ours may be of any size, but not for being written in next to nothing.
 
@@ -125,7 +124,7 @@ def table_too_large(source: pa.Buffer, metadata: pq.FileMetaData) -> str | None:
 
 
 def whole_table(file: pq.ParquetFile) -> pa.Table:
-    """All rows of a file that was opened on bytes in memory.
+    """Return all rows of a file that was opened on bytes in memory.
 
     Read in the caller's thread alone. A thread of Arrow's pool may still hold the bytes when the
     table has been returned, and needs Python to let go of them; if Python is ending then, the
@@ -140,7 +139,7 @@ def _is_bomb(unfolded: int, num_bytes: int) -> bool:
 
 
 def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Bytes of each row as Python objects, about; texts in a dictionary are counted in full."""
+    """Return the approximate bytes of each row as Python objects, texts in full."""
     sizes = np.zeros(len(batch), dtype=np.int64)
     for column in batch.columns:
         sizes += _sizes(column)
@@ -167,14 +166,14 @@ def _sizes(array: pa.Array) -> NDArray[np.int64]:
 
 
 def _sums(array: Any, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sums over the items of each list."""
+    """Return the sums over the items of each list."""
     until = np.concatenate([[0], np.cumsum(sizes)])
     offsets = array.offsets.to_numpy()
     return np.asarray(until[offsets[1:]] - until[offsets[:-1]] + _ITEM, dtype=np.int64)
 
 
 def _unfolded(metadata: pq.FileMetaData, number: int) -> int:
-    """Bytes of a row group, uncompressed; of lists at least what their items take."""
+    """Return the uncompressed bytes of a row group; for lists at least what their items take."""
     group, total = metadata.row_group(number), 0
     for index in range(metadata.num_columns):
         column = group.column(index)
@@ -197,7 +196,7 @@ def _batches(file: pq.ParquetFile, source: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _streamed(source: Any, dictionaries: list[str]) -> pq.ParquetFile:
-    """The file, whose column chunks are not read ahead; some columns as dictionaries."""
+    """Open the file without reading column chunks ahead, some columns as dictionaries."""
     return pq.ParquetFile(
         source, read_dictionary=dictionaries, pre_buffer=False, buffer_size=_BUFFER
     )
@@ -209,12 +208,12 @@ def _texts(metadata: pq.FileMetaData) -> list[str]:
 
 
 def _multiplied(source: Any, metadata: pq.FileMetaData, number: int, *, least: int) -> int:
-    """Bytes that the texts of a row group may take at worst, where dictionaries multiply them.
+    """Return the most bytes that the texts of a row group take without their dictionaries.
 
     Args:
         source: path or content of the file.
         metadata: its footer.
-        number: of the row group.
+        number: index of the row group.
         least: bytes of a column under which it is not looked at.
     """
     group = metadata.row_group(number)
@@ -240,7 +239,7 @@ def _multiplied(source: Any, metadata: pq.FileMetaData, number: int, *, least: i
 
 
 def _longest(array: Any) -> int:
-    """Bytes of the longest text in the dictionaries of an array."""
+    """Return the bytes of the longest text in the dictionaries of an array."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return int(pc.max(pc.binary_length(array.dictionary)).as_py() or 0)
@@ -254,7 +253,7 @@ def _longest(array: Any) -> int:
 
 
 def _pieces(batch: pa.RecordBatch, begin: int, end: int) -> Iterator[list[Any]]:
-    """The rows as Python objects; one by one where one of them cannot be decoded."""
+    """Yield the rows as Python objects; one by one where one of them cannot be decoded."""
     if begin == end:
         return
     piece = batch.slice(begin, end - begin)

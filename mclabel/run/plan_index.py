@@ -6,9 +6,8 @@ Of each item 28 bytes are kept: hashes of its id and contents, and the number of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mclabel.run.shards.plan import CONTENT_BYTES, META_BYTES, read_parts
+from mclabel.run.shards.plan import CONTENT_BYTES, META_BYTES, in_chunks, read_parts
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Item, Items
 
@@ -61,7 +60,7 @@ class PlanIndex:
 
     @classmethod
     def of(cls, parts: Iterable[pa.Table]) -> Self:
-        """The plan that some parts make."""
+        """Build the index from the parts of a plan."""
         plan = cls()
         columns: list[tuple[NDArray[Any], ...]] = []
         for part in parts:
@@ -77,16 +76,18 @@ class PlanIndex:
         return plan
 
     def find(self, ids: Hashes) -> NDArray[np.int64]:
-        """Places of items by the hashes of their ids; -1 where there is none."""
+        """Return the places of items by the hashes of their ids; -1 where there is none."""
         if not len(self.ids):
             return np.full(len(ids), -1, np.int64)
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.where(self.ids[places] == ids, places, -1)
 
     def places(self, items: Items) -> NDArray[np.int64]:
-        """Places of the items of a whole input; -1 where there is none."""
-        chunks = [self.find(id_hashes(item.id for item in chunk)) for chunk in in_chunks(items)]
-        return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+        """Return the places of the items of a whole input; -1 where there is none."""
+        places = [
+            self.find(id_hashes(item.id for item in chunk)) for chunk in in_chunks(items, CHUNK)
+        ]
+        return np.concatenate(places) if places else np.empty(0, np.int64)
 
     def _columns(self, part: pa.Table) -> tuple[NDArray[Any], ...]:
         superseded = part.column("superseded").to_numpy()
@@ -106,18 +107,18 @@ class Comparison:
     """An input beside a plan."""
 
     places: NDArray[np.int64]
-    """Of each item of the input in the plan; -1 for a new one."""
+    """Place in the plan of each item of the input; -1 for a new one."""
     is_new: NDArray[np.bool_]
-    """Of each item of the input: without a block yet."""
+    """Whether each item of the input has no block yet."""
     is_changed: NDArray[np.bool_]
     gone: NDArray[np.int64]
     """Places of items of the plan that the input lacks, in the order of the plan."""
-    num_other_meta: int
-    first_changed: tuple[str, ...]
+    changes: InputChanges
+    """The differences in numbers."""
 
     @classmethod
     def of(cls, items: Items, plan: PlanIndex) -> Self:
-        """Compare a whole input with a plan."""
+        """Build the index from the parts of a plan."""
         if not plan.num_parts:
             count = len(items)
             return cls(
@@ -125,12 +126,11 @@ class Comparison:
                 is_new=np.ones(count, bool),
                 is_changed=np.zeros(count, bool),
                 gone=np.empty(0, np.int64),
-                num_other_meta=0,
-                first_changed=(),
+                changes=InputChanges(num_added=count),
             )
         places_of, changed_of, other_of = [], [], []
         first: list[str] = []
-        for chunk in in_chunks(items):
+        for chunk in in_chunks(items, CHUNK):
             places = plan.find(id_hashes(item.id for item in chunk))
             digests = [item_digests(item) for item in chunk]
             content = _numbers([content for content, _ in digests])
@@ -150,48 +150,35 @@ class Comparison:
             is_new=is_new,
             is_changed=is_changed,
             gone=gone[np.argsort(plan.order[gone])],
-            num_other_meta=int((is_other & ~is_new & ~is_changed).sum()),
-            first_changed=tuple(first),
-        )
-
-    @property
-    def changes(self) -> InputChanges:
-        """How they differ, in numbers."""
-        return InputChanges(
-            num_added=int(self.is_new.sum()),
-            num_changed=int(self.is_changed.sum()),
-            num_gone=len(self.gone),
-            num_other_meta=self.num_other_meta,
-            changed=self.first_changed,
+            changes=InputChanges(
+                num_added=int(is_new.sum()),
+                num_changed=int(is_changed.sum()),
+                num_gone=len(gone),
+                num_other_meta=int((is_other & ~is_new & ~is_changed).sum()),
+                changed=tuple(first),
+            ),
         )
 
 
 def planned_ids(store: Store, hashes: Hashes) -> list[str]:
-    """Ids of items of a run's plan by their hashes, in the order of the hashes."""
+    """Return the ids of items of a run's plan by their hashes, in the order of the hashes."""
     names: dict[int, str] = {}
     for part in read_parts(store):
-        found = id_hashes(part.column("item_id").to_pylist())
-        at = np.flatnonzero(np.isin(found, hashes))
-        texts = pc.take(part.column("item_id"), pa.array(at)).to_pylist()
-        names.update(zip(found[at].tolist(), texts, strict=True))
+        part_hashes = id_hashes(part.column("item_id").to_pylist())
+        rows = np.flatnonzero(np.isin(part_hashes, hashes))
+        ids = pc.take(part.column("item_id"), pa.array(rows)).to_pylist()
+        names.update(zip(part_hashes[rows].tolist(), ids, strict=True))
     return [names[key] for key in hashes.tolist()]
 
 
 def item_digests(item: Item) -> tuple[bytes, bytes]:
-    """Digests of an item's content, and of its extras."""
+    """Return the digests of an item's content, and of its extras."""
     return _digest(item.content(), CONTENT_BYTES), _digest(item.extras(), META_BYTES)
 
 
 def id_hashes(ids: Iterable[str]) -> Hashes:
-    """Hashes of items' ids, by Python's keyed SipHash: they hold within this process alone."""
+    """Hash items' ids by Python's keyed SipHash: the hashes hold in this process alone."""
     return np.fromiter(map(hash, ids), np.int64).view(np.uint64)
-
-
-def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Items, some thousands at a time."""
-    stream = iter(items)
-    while chunk := list(islice(stream, CHUNK)):
-        yield chunk
 
 
 def _digest(texts: Iterable[str], size: int) -> bytes:
@@ -204,7 +191,7 @@ def _digest(texts: Iterable[str], size: int) -> bytes:
 
 
 def _numbers(digests: Sequence[bytes]) -> Hashes:
-    """The first eight bytes of each digest."""
+    """Return the first eight bytes of each digest."""
     return np.frombuffer(b"".join(digest[:8] for digest in digests), ">u8").astype(np.uint64)
 
 

@@ -29,7 +29,7 @@ class ProgressLog:
         """Begin a log, or go on with one that is there.
 
         Args:
-            store: of the run's output.
+            store: the store of the run's output.
         """
         self._store = store
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
@@ -68,10 +68,10 @@ class ProgressLog:
 
 
 def job_starts(store: Store) -> list[dict[str, Any]]:
-    """The last line of every start of a job; none if the run has no log.
+    """Return the last line of every start of a job; none if the run has no log.
 
     Args:
-        store: of the run's output.
+        store: the store of the run's output.
     """
     read = list(log_lines(store.read(PROGRESS_FILE) or b""))
     lines = [line for line in read if line is not None]
@@ -100,14 +100,10 @@ class _RayMetrics:
         self._counters: dict[str, Any] = {}
         self._gauges: dict[str, Any] = {}
         for name in row:
-            metric = (Counter if name in totals else Gauge)(
-                f"mclabel_{name}", description=_described(name), tag_keys=("run",)
-            )
-            metric.set_default_tags(tags)
-            if name in totals:
-                self._counters[name] = metric
-            else:
-                self._gauges[name] = metric
+            kind, metrics = (Counter, self._counters) if name in totals else (Gauge, self._gauges)
+            description = "mclabel: " + name.removeprefix("num_").replace("_", " ")
+            metrics[name] = kind(f"mclabel_{name}", description=description, tag_keys=("run",))
+            metrics[name].set_default_tags(tags)
         self._counted = dict.fromkeys(self._counters, 0.0)
 
     def record(self, row: Mapping[str, Any]) -> None:
@@ -118,10 +114,6 @@ class _RayMetrics:
             if (more := (row[name] or 0) - self._counted[name]) > 0:
                 counter.inc(more)
                 self._counted[name] = row[name]
-
-
-def _described(name: str) -> str:
-    return "mclabel: " + name.removeprefix("num_").replace("_", " ")
 
 
 def _connected() -> bool:
@@ -162,10 +154,10 @@ class Meter:
         self._engine_s = 0.0
 
     def update(self, state: JobState, now: float) -> JobRates:
-        """The rates at a state.
+        """Return the rates at a state.
 
         Args:
-            state: as of `now`.
+            state: the job's state at the time `now`.
             now: clock reading in seconds.
         """
         if self._last is not None:
@@ -199,7 +191,7 @@ class Meter:
 
 
 def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str, Any]:
-    """One line of `progress.jsonl`; also what goes to Prometheus.
+    """Return one line of `progress.jsonl`, which also goes to Prometheus.
 
     Items go by the task's own name for them: `num_problems_done` of a labelling job.
     """
@@ -238,6 +230,6 @@ def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str
 
 
 def totals(state: JobState) -> frozenset[str]:
-    """Names in a progress row of figures that only rise."""
+    """Return the names in a progress row of figures that only rise."""
     generic = ("num_blocks_done", "num_tokens", "num_replayed", "num_failures", "gpu_hours")
     return frozenset((*generic, f"num_{state.words.items}_done", *state.counters))

@@ -50,7 +50,7 @@ def explained(address: str) -> Iterator[None]:
     """Say what to do where `ray.init` fails.
 
     Args:
-        address: that it is given.
+        address: the address that `ray.init` is given.
 
     Raises:
         EngineError: it failed.
@@ -98,7 +98,7 @@ def ask_for_tokens() -> None:
 
 
 def token_advice() -> str:
-    """What token this process has for a cluster, and what to do; never the token itself."""
+    """Describe this process's token for a cluster, and what to do; never show the token."""
     # Ray has no public way to ask; its own command `get-auth-token` reads the same.
     from ray._raylet import (  # type: ignore[attr-defined]
         AuthenticationMode,
@@ -128,23 +128,22 @@ def token_advice() -> str:
 
 
 def node_resources() -> list[Mapping[str, float]]:
-    """What each living node has."""
+    """Return what each living node has."""
     import ray
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def draining_nodes() -> Collection[str]:
-    """Ids of the nodes that Ray will take away."""
+    """Return the ids of the nodes that Ray will take away."""
     from ray._private.state import state  # as ray.train does: there is no public way
 
-    draining: Mapping[str, int] = state.get_draining_nodes()
-    return draining
+    return set(state.get_draining_nodes())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What one actor is given: options for it, and its placement group, if it needs one."""
+    """Resources of one actor: its options, and its placement group if it needs one."""
 
     options: Mapping[str, Any]
     group: Any = None

@@ -43,7 +43,7 @@ _Kind = Literal["node", "load", "stage", "exchange"]
 
 
 class Actors(Protocol):
-    """Where a run gets its actors from."""
+    """Source of a run's actors."""
 
     stall_s: float
     min_engines: int
@@ -53,10 +53,10 @@ class Actors(Protocol):
         """Ask the cluster for one more actor."""
 
     def num_wanted(self) -> int:
-        """How many actors there should be now."""
+        """Return how many actors there should be now."""
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
-        """Whether work may begin, as far as room goes."""
+        """Return whether enough engines have room for work to begin."""
 
 
 class RayRun:
@@ -67,7 +67,7 @@ class RayRun:
 
         Args:
             fleet: gives the actors.
-            book: of the blocks.
+            book: the book of leases.
             on_progress: called a few times a second.
         """
         self._fleet, self._book, self._on_progress = fleet, book, on_progress
@@ -81,7 +81,7 @@ class RayRun:
         self._ended = False
 
     def reports(self) -> Iterator[BlockReport]:
-        """Reports of all blocks, or of those that are done when the book is closed."""
+        """Yield the reports of all blocks, or of those that are done when the book is closed."""
         while not self._book.finished and not self._book.closed:
             self._look()
             with suppress(queue.Empty):
@@ -158,7 +158,7 @@ class RayRun:
             engine.loaded_at, engine.is_draining = time.monotonic(), False
             engine.stage = None
             engine.watch = Watch(stall_s=self._fleet.stall_s)
-            num_loaded = sum(one.loaded_at is not None for one in self._engines)
+            num_loaded = sum(actor.loaded_at is not None for actor in self._engines)
             self._begun = self._begun or num_loaded >= self._fleet.min_engines
             self._exchange(engine)
         return []
@@ -203,7 +203,7 @@ class RayRun:
         if self._begun and not failed and not is_draining and not engine.is_silent:
             state = last.runner if last is not None else RunnerState()
             num_ready = sum(
-                one.loaded_at is not None and not one.is_draining for one in self._engines
+                actor.loaded_at is not None and not actor.is_draining for actor in self._engines
             )
             leases = self._book.take(engine, state, num_workers=num_ready, num_ended=num_ended)
         engine.blocks += [lease.block.id for lease in leases]
@@ -221,14 +221,14 @@ class RayRun:
 
         from mclabel.run.actor import NotLoaded
 
-        known = user_error(error)
+        cause = user_error(error)
         restarted = isinstance(getattr(error, "cause", None), NotLoaded)
-        if isinstance(error, RayTaskError) and not restarted and not isinstance(known, EngineDied):
-            raise known or error from error  # the code failed, and would again
+        if isinstance(error, RayTaskError) and not restarted and not isinstance(cause, EngineDied):
+            raise cause or error from error  # the code failed, and would again
         preempted = isinstance(error, RayActorError) and error.preempted
         blameless = restarted or preempted or engine.is_draining
         who = _who_may_have() if isinstance(error, RayActorError) and not preempted else ""
-        why = engine.why or f"{who}{known or error}"
+        why = engine.why or f"{who}{cause or error}"
         self._down(engine)
         self._release(engine, why, counts=not blameless)
 
@@ -244,7 +244,8 @@ class RayRun:
         logger.warning("an engine was lost; its blocks go to others")
         self._num_failures += 1
         self._engine_s += time.monotonic() - engine.loaded_at
-        engine.forget_load()
+        engine.loaded_at = engine.progress = engine.node = None
+        engine.watch = engine.why = engine.stage = None
         engine.ask_again = True
 
     def _not_loaded(self, kind: _Kind, engine: EngineActor, error: Exception) -> None:
@@ -255,8 +256,8 @@ class RayRun:
         engine.ask_again = True
         if kind == "node" and isinstance(error, ActorUnavailableError):
             return  # it is being restarted
-        if isinstance(error, RayTaskError) and (known := user_error(error)):
-            raise known from error
+        if isinstance(error, RayTaskError) and (cause := user_error(error)):
+            raise cause from error
         self._failed_loads += 1
         if self._failed_loads >= MAX_FAILED_LOADS:
             hint = "" if isinstance(error, RayTaskError) else f"{_ENDED}{_who_may_have()}"
@@ -308,7 +309,7 @@ class RayRun:
 
 
 def _who_may_have() -> str:
-    """Names the components that may have ended a process of this job, if any may."""
+    """Name the components that may have ended a process of this job, if any may."""
     if not (names := outside_components()):
         return ""
     return f"It ran {', '.join(names)} from outside mclabel, which may have called os._exit. "
@@ -328,19 +329,19 @@ class EngineActor:
     actor: Any
     place: Place
     node: str | None = None
-    """Where it has found room."""
+    """Id of its node; None before it was placed."""
     loaded_at: float | None = None
-    """Since when it takes blocks; None while it waits, loads, or is down."""
+    """Clock reading when it was loaded; None while it waits, loads, or is down."""
     progress: WorkerProgress | None = None
     watch: Watch | None = None
-    """Since it was loaded."""
+    """Watch of its silence, from its loading on."""
     blocks: list[str] = field(default_factory=list)
     is_draining: bool = False
     """Whether its node is about to go. Blocks lost on it then do not count against their items."""
     ask_again: bool = False
-    """Whether to ask again where it has found room, as the last call was not answered."""
+    """Whether to ask for its node again, as the last call was not answered."""
     stage: str | None = None
-    """What it does while it loads, and for how long, by its last answer."""
+    """Its stage and seconds while it loads, by its last answer."""
     asking: bool = False
     """Whether it is being asked for its stage."""
     num_loads: int = 0
@@ -357,17 +358,13 @@ class EngineActor:
         """Whether it has given no sign of work for too long."""
         return self.watch is not None and self.watch.is_silent
 
-    def forget_load(self) -> None:
-        """Record that its process is gone, or no longer counted on."""
-        self.loaded_at = self.progress = self.node = self.watch = self.why = self.stage = None
-
     def watch_over(self, watch: Watch, now: float) -> bool:
         """Report a silence that is too long, then end the process, by harder and harder means.
 
         Once the process is gone, the exchange under way fails, and Ray starts the actor anew.
 
         Args:
-            watch: of the engine.
+            watch: the watch of this engine.
             now: clock reading in seconds.
 
         Returns:

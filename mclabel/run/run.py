@@ -57,7 +57,7 @@ class Run:
 
         Args:
             out: folder, which may be missing, or URL.
-            kind: of what is to be written there.
+            kind: kind of output to write there.
 
         Raises:
             ShardError: it holds something else, or cannot be written.
@@ -73,14 +73,13 @@ class Run:
 
     @property
     def store(self) -> Store | None:
-        """Where it lies; None where there is nothing yet."""
+        """The output's store; None where there is nothing yet."""
         return self._store
 
     @property
     def recorded(self) -> Mapping[str, Any]:
         """The configuration that it was claimed for; empty before."""
-        found: Mapping[str, Any] = {} if self._manifest is None else self._manifest["config"]
-        return found
+        return {} if self._manifest is None else self._manifest["config"]
 
     def check(
         self,
@@ -90,8 +89,8 @@ class Run:
         """Refuse an output of another configuration; else it is known as one of this.
 
         Args:
-            semantic: of the job.
-            may_change: of the keys that have changed, whether the output may take them over.
+            semantic: the job's semantic configuration.
+            may_change: returns whether the output may take over new values of the changed keys.
 
         Raises:
             ShardError: its manifest, its plan or its shards are of another one.
@@ -106,7 +105,7 @@ class Run:
         check_made_for(self._store, self._manifest, semantic)
 
     def stamp(self, **provenance: Any) -> dict[str, Any]:
-        """Metadata of every shard: the configuration, and what is kept beside it."""
+        """Return the metadata of every shard: the configuration, and what is kept beside it."""
         return {**provenance, **self._semantic.stamp()}
 
     def claim(self, provenance: Mapping[str, Any]) -> Store:
@@ -147,7 +146,7 @@ class Run:
         accept_changes: bool = False,
         commit: bool = False,
     ) -> JobBlocks:
-        """The blocks of a job, as they would be planned; see `plan_blocks`."""
+        """Return the blocks of a job, as they would be planned; see `plan_blocks`."""
         return plan_blocks(
             self._store,
             items,
@@ -160,30 +159,30 @@ class Run:
 
 
 class Inputs(Protocol):
-    """What a job reads."""
+    """The input of a job."""
 
     @property
     def items(self) -> Items:
-        """What is to be done."""
+        """The items to process."""
 
     @property
     def size(self) -> Size:
         """How much text all items have."""
 
     def rejects(self) -> Iterable[Reject]:
-        """What of the input cannot be used."""
+        """Return the rows of the input that cannot be used."""
 
 
 class JobConfig(Protocol):
-    """What every job's configuration has."""
+    """The part of a configuration that all jobs share."""
 
     @property
     def ray(self) -> RayConfig:
-        """Where it runs."""
+        """Cluster on which the engines run."""
 
     @property
     def budget(self) -> BudgetConfig:
-        """What it may cost."""
+        """Limits and prices."""
 
     @property
     def strict(self) -> bool:
@@ -208,11 +207,12 @@ def run_task(
     """Run a task on the items of an input: claim the output, plan it, and run what is missing.
 
     Args:
-        task: what is done with each item.
+        task: the work to do with each item.
         run: the output, which was checked for the job's configuration.
-        inputs: of the job.
-        config: of the job.
-        resources: that a worker takes; called only if there is work, as it may import torch.
+        inputs: the job's input.
+        config: the job's configuration.
+        resources: returns the needs of a worker; called only if there is work, as it may import
+            torch.
         block_items: items in a new block.
         journal_s: seconds between two writes of the journals.
         on_state: called often with the state of the job.
@@ -242,7 +242,7 @@ def run_task(
     report = run_job(
         blocks,
         task.outputs,
-        LateFleet(lambda: make_fleet(config.ray, resources(), worker)),
+        JobFleet(config.ray, resources, worker),
         store,
         on_state=on_state,
         limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
@@ -266,32 +266,27 @@ def _check_none_left_out(store: Store, outputs: Outputs) -> None:
         )
 
 
-def make_fleet(
-    ray: RayConfig, resources: EngineResources, make_worker: Callable[[], Worker]
-) -> Fleet:
-    """The workers of a job: one in this process, or as many as a cluster has room for.
-
-    Args:
-        ray: where they run.
-        resources: that each takes.
-        make_worker: called where each is to live.
-    """
-    if ray.address == "none":
-        return LocalFleet(make_worker, num_gpus=resources.total_gpus, stall_s=ray.stall_s)
-    return RayFleet(make_worker, ray, resources=resources)
-
-
 @dataclass(frozen=True)
-class LateFleet:
-    """A fleet that is made only when it is given work."""
+class JobFleet:
+    """The workers of a job: one in this process, or those of a cluster."""
 
-    make: Callable[[], Fleet]
+    ray: RayConfig
+    """Cluster on which the workers run."""
+    resources: Callable[[], EngineResources]
+    """Returns the needs of each worker; called only when there is work."""
+    make_worker: Callable[[], Worker]
+    """Called in the process of each worker."""
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Reports of all blocks; see `Fleet`."""
-        return self.make().run(book, on_progress)
+        """Yield reports of all blocks; see `Fleet`."""
+        ray, resources = self.ray, self.resources()
+        fleet: Fleet = RayFleet(self.make_worker, ray, resources=resources)
+        if ray.address == "none":
+            num_gpus = resources.total_gpus
+            fleet = LocalFleet(self.make_worker, num_gpus=num_gpus, stall_s=ray.stall_s)
+        return fleet.run(book, on_progress)
 
 
 def from_anywhere(place: str) -> str:
-    """A folder or file named from the root, so that workers find it; a URL as it is."""
+    """Return the absolute path of a folder or file, which workers find; a URL as it is."""
     return place if "://" in place else str(Path(place).absolute())

@@ -1,29 +1,7 @@
-"""The blocks that run on one worker: the same in an actor and in-process, and what becomes of those
-under which the engine dies or falls silent.
+"""The blocks that run on one worker, in an actor or in this process.
 
-Blocks run side by side. Those that have ended are reported together, after a moment in which others
-may end, so that blocks of a few milliseconds cost no message each.
-
-A block under which engines die is narrowed down to the item that kills them.
-An engine that dies takes all the blocks that it ran with it, and mostly none of them is to blame:
-a first loss changes nothing for a block. After a second one it is leased alone: nothing beside it
-on the engine. If the engine dies again, its items are tried one by one, each alone, on what the
-journals hold. An item that has killed two engines so is set aside, and the block is committed
-without it: the death of the whole block counts for the first of its items to kill one alone, so
-that a block with one such item costs four engines. What a trial does goes to the journals, so that
-nothing of it is done twice.
-
-Counts are the driver's memory: after a restart they begin anew. What was set aside stands in the
-metadata of the block's shard (`mclabel.run.shards.rejects`).
-
-An engine without a sign of life for too long has stopped.
-An engine stops without a word when its process is stopped, a kernel hangs, or a file system does
-not answer. Nothing but its silence shows it, and how long a silence is too long depends on the
-engine: a large model on a CPU needs seconds for a token. So an engine is measured by the longest
-pause that it has made itself within the last minutes. Loading is not measured, and an engine that
-has nothing to do is not silent.
-
-Signs of life are the counts that rise as an engine works (`RunnerState`).
+`RunningBlocks` runs them concurrently and reports those that have ended; `Suspect` finds the item
+under which engines die; `Watch` measures the silence of an engine.
 """
 
 from __future__ import annotations
@@ -38,16 +16,20 @@ from mclabel.run.task import Block, TaskWords
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
 GATHER_S = 0.05
-"""From the first block that ends to its report, while others are running."""
+"""Seconds from the first block that ends to its report, while others are running."""
 RAMP_S = 0.1
-"""From new leases to a report, at most: the engine may want as many again."""
+"""Maximum seconds from new leases to a report: the engine may need as many again."""
 
 Ended = tuple[str, BlockReport | None]
 """Id of a block of which all that was leased is done, and the report if it was committed."""
 
 
 class RunningBlocks:
-    """Runs what a worker is leased. Belongs to its event loop."""
+    """Runs the leases of a worker, on its event loop.
+
+    Blocks that have ended are reported together, after a moment in which others may end, so that
+    blocks of a few milliseconds cost no message each.
+    """
 
     def __init__(self, worker: Worker) -> None:
         """Begin without any block.
@@ -66,7 +48,7 @@ class RunningBlocks:
 
     @property
     def failure(self) -> BaseException | None:
-        """What a block has failed with, if any has; that the engine died, if it is no worse."""
+        """Error of a failed block, if any: that the engine died only if there is no other error."""
         errors = [error for task in self._tasks if (error := _error(task)) is not None]
         return next((e for e in errors if not isinstance(e, EngineDied)), next(iter(errors), None))
 
@@ -77,7 +59,7 @@ class RunningBlocks:
             self._tasks[asyncio.create_task(self._run(lease))] = lease.block.id
 
     async def ended(self, wait_s: float) -> list[Ended]:
-        """The blocks that have ended well since the last report, in the order of leases.
+        """Return the blocks that have ended well since the last report, in the order of leases.
 
         Args:
             wait_s: seconds to wait for the first one; with new leases less.
@@ -94,8 +76,12 @@ class RunningBlocks:
         return self.take_ended()
 
     def take_ended(self) -> list[Ended]:
-        """The blocks that have ended well by now and were not reported."""
-        ended = [task for task in self._tasks if _is_well(task)]
+        """Return the blocks that have ended well by now and were not reported."""
+        ended = [
+            task
+            for task in self._tasks
+            if task.done() and not task.cancelled() and task.exception() is None
+        ]
         return [(self._tasks.pop(task), task.result()) for task in ended]
 
     async def stop(self) -> None:
@@ -113,17 +99,13 @@ class RunningBlocks:
         )
 
 
-def _is_well(task: asyncio.Task[BlockReport | None]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is None
-
-
 def _error(task: asyncio.Task[BlockReport | None]) -> BaseException | None:
     error = task.exception() if task.done() and not task.cancelled() else None
     return user_error(error) or error
 
 
 def user_error(error: BaseException | None) -> MclabelError | None:
-    """The error with a message for the user inside an error of Ray or of a task group."""
+    """Return the error with a message for the user inside one of Ray or of a task group."""
     while error is not None:
         # Ray's own is of the same class as its cause, and its text is the whole traceback.
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
@@ -156,14 +138,25 @@ class Lease:
 
 
 class Suspect:
-    """A block that has lost its engine beside others too often."""
+    """A block that has lost its engine beside others too often.
+
+    An engine that dies takes all its blocks with it, and mostly none of them is to blame: a first
+    loss changes nothing for a block. After a second one the block is leased alone. If the engine
+    dies again, its items are tried one by one, each alone, on what the journals hold. An item that
+    has killed two engines is set aside, and the block is committed without it. The death of the
+    whole block counts for the first item that kills an engine alone, so a block with one such item
+    costs four engines. Trials write journals, so nothing is done twice.
+
+    Counts are in the driver's memory and begin anew after a restart. The metadata of the block's
+    shard records the items that were set aside (`mclabel.run.shards.rejects`).
+    """
 
     def __init__(self, block: Block, words: TaskWords) -> None:
         """Begin to examine a block.
 
         Args:
-            block: to be leased alone from now on.
-            words: of the task.
+            block: the block, which is leased alone from now on.
+            words: names that messages use for the task's items.
         """
         self._block, self._words = block, words
         self._set_aside: dict[str, RejectReason] = {}
@@ -173,7 +166,7 @@ class Suspect:
         """1 after a death of the whole block for which no item has been set aside yet."""
 
     def lease(self) -> Lease:
-        """What to run next, alone on its engine."""
+        """Return the next lease, which runs alone on its engine."""
         only = self._untried[0] if self._untried else None
         return Lease(block=self._block, replay=True, only=only, set_aside=dict(self._set_aside))
 
@@ -235,7 +228,14 @@ MAX_TICK_S = 2.0
 
 
 class Watch:
-    """Measures the silence of one engine, from its loading on."""
+    """Measures the silence of one engine, from its loading on.
+
+    An engine stops without an error when its process is stopped, a kernel hangs, or a file system
+    does not answer. Only its silence shows that, and the tolerable silence depends on the engine: a
+    large model on a CPU needs seconds for a token. So an engine is measured by its own longest
+    pause within the last minutes. An engine without requests is not silent. Signs of life are the
+    counts that rise as an engine works (`RunnerState`).
+    """
 
     def __init__(self, *, stall_s: float = STALL_S) -> None:
         """Begin to watch an engine that has just been loaded.
@@ -302,7 +302,7 @@ class Watch:
         return self._is_steady and self.silent_s >= PATIENCE * self.limit_s
 
     def report(self) -> str:
-        """A clause that describes the silence."""
+        """Return a clause that describes the silence."""
         longest = f"{self._pauses[0][1]:.1f} s" if self._pauses else "not known"
         return (
             f"produced no token and did not respond for {self.silent_s:.0f} s (its longest recent "

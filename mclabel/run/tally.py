@@ -32,7 +32,7 @@ class JobState:
     num_replayed: int = 0
     """Entries taken from journals of earlier attempts."""
     num_tokens: int = 0
-    """What the engines have done, in the task's unit of cost."""
+    """Cost of the engines' work so far, in the task's unit."""
     num_live: int = 0
     """Requests that the engines are working on."""
     num_waiting: int = 0
@@ -44,14 +44,14 @@ class JobState:
     num_starting: int = 0
     """Engines that wait for room, or load."""
     stage: str | None = None
-    """What an engine that loads does now, and for how long; None if none is known to load."""
+    """Current stage of an engine that loads, and its seconds; None if none is known to load."""
     num_failures: int = 0
     """Engines lost."""
     num_silent: int = 0
     """Engines that have given no sign of life for too long."""
     gpu_hours: float = 0.0
     num_tokens_left: float | None = None
-    """What is left to spend, as forecast from the blocks that are done; None before any is."""
+    """Forecast of the remaining tokens, from finished blocks; None before any is done."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
     """Sums of the task's own counters over all engines, by name; None if no engine reports one."""
     gauges: Mapping[str, float | None] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class JobState:
 
 @dataclass(frozen=True, kw_only=True)
 class JobReport:
-    """What one run of a job did."""
+    """Result of one run of a job."""
 
     num_blocks: int
     num_blocks_resumed: int
@@ -75,7 +75,7 @@ class JobReport:
     num_blocks_left: int = 0
     """Blocks that are not committed, where the run was stopped before all were."""
     num_tokens_left: float | None = None
-    """What these will cost, as forecast from the blocks of this run; None without any."""
+    """Forecast of the remaining tokens, from the blocks of this run; None without any."""
     stopped_by: str | None = None
     """The limit of the budget that was reached before all blocks were done."""
     num_rejected: int = 0
@@ -98,12 +98,12 @@ class Tally:
         """Begin a run.
 
         Args:
-            outputs: of the task.
-            num_blocks: of the job.
-            num_blocks_resumed: that are committed.
-            num_items: of the job, or of the part of it that is run now and what is committed.
-            num_items_resumed: that are committed.
-            size: of all items of the job, for the forecast; None makes none of them.
+            outputs: the task's outputs.
+            num_blocks: number of the job's blocks.
+            num_blocks_resumed: number of blocks that earlier runs have committed.
+            num_items: number of items to run now and of those that are committed.
+            num_items_resumed: number of items that earlier runs have committed.
+            size: size of all items of the job, for the forecast; None makes no forecast.
         """
         self._outputs = outputs
         self._remainder = Remainder(num_items=num_items - num_items_resumed, size=size)
@@ -123,7 +123,7 @@ class Tally:
         self._remainder.commit(report.size, report.num_tokens)
 
     def report(self) -> JobReport:
-        """What the run did."""
+        """Return what the run did."""
         return JobReport(
             num_blocks=self._num_blocks,
             num_blocks_resumed=self._num_blocks_resumed,
@@ -135,7 +135,7 @@ class Tally:
         )
 
     def state(self, fleet: FleetProgress) -> JobState:
-        """The job at a snapshot of its fleet."""
+        """Return the state of the job at a snapshot of its fleet."""
         self._workers |= {worker.worker: worker for worker in fleet.workers}
         every, now = self._workers.values(), fleet.workers
         self._loaded = now
@@ -182,10 +182,10 @@ class Tally:
 def _sums(
     start: Mapping[str, int | None], counters: Iterable[Mapping[str, int | None]]
 ) -> dict[str, int | None]:
-    """The sum of each counter over those that report it, and its start where none does."""
+    """Return the sum of each counter over those that report it, and its start where none does."""
     sums = dict(start)
-    for one in counters:
-        for name, count in one.items():
+    for worker_counters in counters:
+        for name, count in worker_counters.items():
             before = sums.get(name)
             sums[name] = before if count is None else (before or 0) + count
     return sums
@@ -194,10 +194,10 @@ def _sums(
 def _means(
     names: Iterable[str], gauges: Iterable[Mapping[str, float | None]]
 ) -> dict[str, float | None]:
-    """The mean of each gauge over those that report it; None where none does."""
+    """Return the mean of each gauge over those that report it; None where none does."""
     readings: dict[str, list[float]] = {name: [] for name in names}
-    for one in gauges:
-        for name, reading in one.items():
+    for worker_gauges in gauges:
+        for name, reading in worker_gauges.items():
             if reading is not None:
                 readings[name].append(reading)
-    return {name: sum(found) / len(found) if found else None for name, found in readings.items()}
+    return {name: sum(each) / len(each) if each else None for name, each in readings.items()}

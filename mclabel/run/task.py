@@ -1,14 +1,8 @@
-"""What a task is: something that a job does with each of its items, exactly once.
+"""The protocols of a task: work that a job does with each of its items, exactly once.
 
-A job cuts its items into blocks, gives them to workers, and commits each block when all of its
-items are done. What is done with an item is the task's own matter. A task has three parts:
-
-- `Task`: frozen and picklable. It is sent to every worker, where it makes a runner.
-- `Runner`: the task on one worker, with its engine or model loaded. Many items run on it side by
-  side on one event loop.
-- `Outputs`: what the finished blocks leave in the store. The driver asks it what is done.
-
-`mclabel.labeling.task` labels problems, `mclabel.judge.task` judges solutions.
+`Task` is frozen and picklable, and makes a `Runner` on every worker, on which many items run side
+by side. `Outputs` reads what finished blocks left in the store. `mclabel.labeling.task` labels
+problems, `mclabel.judge.task` judges solutions.
 """
 
 from __future__ import annotations
@@ -39,10 +33,10 @@ class Item(Protocol):
         """Length of the text from which the item's cost is forecast."""
 
     def content(self) -> Sequence[str]:
-        """The texts that the result depends on: an item in which they change is another one."""
+        """Return the texts that the result depends on: with other texts it is another item."""
 
     def extras(self) -> Sequence[str]:
-        """Texts that are carried along and may change without another result."""
+        """Return the texts that are carried along and may change without another result."""
 
 
 class Items(Protocol):
@@ -70,11 +64,11 @@ class Block:
 
 
 class Result(Protocol):
-    """What a runner gives for one item."""
+    """Result of a runner for one item."""
 
     @property
     def num_tokens(self) -> int:
-        """What the item has cost, what was taken from a journal included."""
+        """Cost of the item, including work taken from a journal."""
 
     @property
     def set_aside(self) -> RejectReason | None:
@@ -105,12 +99,12 @@ class FinishedBlock:
     set_aside: Mapping[str, RejectReason]
     """Items without a result, by id, those that were not run among them."""
     num_tokens: int
-    """What all results together have cost."""
+    """Cost of all results."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """What came of committing a block."""
+    """Outcome of committing a block."""
 
     won: bool
     """False: another attempt had committed the block before, and its result stands."""
@@ -175,14 +169,14 @@ class Runner(Protocol[ItemT_contra, ResultT_co]):
         """
 
     def state(self) -> RunnerState:
-        """What the runner does now; callable from any thread, also before `start`."""
+        """Return the runner's state; callable from any thread, also before `start`."""
 
     async def close(self) -> None:
         """Free the engine or model."""
 
 
 class Task(Protocol):
-    """What a job does with its items. Frozen and picklable."""
+    """Work that a job does with its items. Frozen and picklable."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -190,13 +184,13 @@ class Task(Protocol):
 
     @property
     def outputs(self) -> Outputs:
-        """What the finished blocks leave in a store."""
+        """Reader of the finished blocks in a store."""
 
     def runner(self, store: Store) -> Runner[Any, Any]:
-        """The task on the worker that calls this.
+        """Make the runner of the task on the worker that calls this.
 
         Args:
-            store: of the job's output.
+            store: the store of the job's output.
         """
 
     def read_entry(self, line: Line) -> JournalEntry:
@@ -216,13 +210,13 @@ class TaskWords:
     items: str
     """Several, such as `problems`."""
     content: str
-    """What of an item its result depends on, such as `text or gold`."""
+    """Parts of an item on which its result depends, such as `text or gold`."""
     done: str
-    """What is done with an item, such as `labelled`."""
+    """Past participle for the work on an item, such as `labelled`."""
     block_setting: str
     """The setting that says how many items a block has."""
     same_text: str = "its text is there under another id"
-    """What is said of an item that is gone while a new one begins with the same text."""
+    """Note on a missing item when a new one begins with the same text."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
     """The task's own counters by name (`num_…`), with what they are before any engine is loaded:
     0, or None for one that not every engine reports."""
@@ -244,7 +238,7 @@ ANY_WORDS = TaskWords(
 
 @dataclass(frozen=True, kw_only=True)
 class CommittedBlocks:
-    """What a store holds of a job."""
+    """Committed blocks of a job in a store."""
 
     blocks: Set[str]
     """Ids of the blocks that are done."""
@@ -253,14 +247,14 @@ class CommittedBlocks:
 
 
 class Outputs(Protocol):
-    """What a task's finished blocks leave in a store."""
+    """Reader of a task's finished blocks in a store."""
 
     @property
     def words(self) -> TaskWords:
         """How messages name the task's items."""
 
     def committed(self, store: Store) -> CommittedBlocks:
-        """Which blocks are done.
+        """Return the blocks that are done.
 
         Raises:
             DamagedFile: names outputs that are damaged, and the remedy.
@@ -270,10 +264,10 @@ class Outputs(Protocol):
         """Remove what attempts have left that did not win; called while none is under way."""
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
-        """The items that committed blocks have no result for, by id."""
+        """Yield the items that committed blocks have no result for, by id."""
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
-        """Texts of the items of some committed blocks, by id, for messages."""
+        """Return the texts of the items of some committed blocks, by id, for messages."""
 
     def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
-        """Figures that progress shows beside the counters, computed from their sums."""
+        """Return the figures that progress shows beside the counters, computed from their sums."""

@@ -1,11 +1,8 @@
-"""Marks that say which files of a training are whole: of each checkpoint, and of its end.
+"""Marks that record which files of a training are complete: of each checkpoint and at its end.
 
-    OUT/checkpoints/checkpoint-N/complete    the last file to be written into a checkpoint
-    OUT/finished.json                        written just before model/ is put in its place
-
-Each is a JSON object with its own digest, the `id` of the manifest (`train.json` or `rl.json`), and
-the SHA-256 of every file that it speaks for. So a file that was damaged, lost, or put there by
-somebody else is noticed before anything is trained on it.
+Each mark (`checkpoints/checkpoint-N/complete`, `finished.json`) is a JSON object with its digest,
+the `id` of the manifest and the SHA-256 of every file that it covers, so that damaged, lost or
+foreign files are noticed before anything is trained on them.
 """
 
 from __future__ import annotations
@@ -46,13 +43,13 @@ class Fault:
 
     name: str
     """Relative to the folder that was checked."""
-    what: str
+    text: str
 
 
 def step_of(folder: Path) -> int | None:
-    """The number of optimizer steps of a checkpoint, by its name; None of another folder."""
-    found = _STEP.fullmatch(folder.name)
-    return None if found is None else int(found[1])
+    """Return a checkpoint's number of optimizer steps, by its name; None for another folder."""
+    match = _STEP.fullmatch(folder.name)
+    return None if match is None else int(match[1])
 
 
 def mark_checkpoint(folder: Path) -> None:
@@ -71,21 +68,21 @@ def mark_checkpoint(folder: Path) -> None:
 
 
 def checkpoint_faults(folder: Path) -> Iterator[Fault]:
-    """What is wrong with a checkpoint that is marked as whole; every file of it is read."""
+    """Yield the faults of a checkpoint that is marked as whole; read every file of it."""
     files = yield from _faults(folder, COMPLETE, folder.parent.parent, step=step_of(folder))
     if files is not None:
         for path in _files(folder):
             if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
-                what = "is none of the files that were written with the others"
-                yield Fault(name=name, what=what)
+                fault = "is none of the files that were written with the others"
+                yield Fault(name=name, text=fault)
 
 
 def mark_finished(out: Path, model: Path) -> None:
     """Record what a training has come to, before its model is put in its place.
 
     Args:
-        out: of the training.
-        model: where the model lies now.
+        out: folder of the training's output.
+        model: folder in which the model lies now.
 
     Raises:
         OSError: no space, no permission.
@@ -102,7 +99,7 @@ def mark_finished(out: Path, model: Path) -> None:
 
 
 def finished_faults(out: Path) -> Iterator[Fault]:
-    """What is wrong with the files of a training whose model is there; every one is read."""
+    """Yield the faults of a training's files when its model is there; read every one."""
     yield from _faults(out, FINISHED, out)
 
 
@@ -115,11 +112,11 @@ def check_finished(out: Path) -> None:
     card = f"{MODEL}/{CARD}"
     for fault in finished_faults(out):
         if fault.name == FINISHED or (fault.name.startswith(f"{MODEL}/") and fault.name != card):
-            raise DataError(f"{out / fault.name}: {fault.what}. {model_remedy(out)}")
+            raise DataError(f"{out / fault.name}: {fault.text}. {model_remedy(out)}")
 
 
 def model_remedy(out: Path) -> str:
-    """What to do about a model that is not what its training wrote."""
+    """Tell what to do about a model that is not what its training wrote."""
     return (
         f"If {out / MODEL} was put there by this training, delete it and run the same command "
         "again: the last checkpoint is trained on. Else choose another out=…"
@@ -129,13 +126,13 @@ def model_remedy(out: Path) -> str:
 def _faults(
     root: Path, name: str, out: Path, *, step: int | None = None
 ) -> Generator[Fault, None, Mapping[str, str] | None]:
-    """What is wrong with a mark, and with the files that it speaks for.
+    """Yield the faults of a mark, and of the files that it lists.
 
     Args:
         root: folder of the mark.
-        name: of the mark.
-        out: of the training that it must be of.
-        step: that it must be of; None of the whole training's.
+        name: file name of the mark.
+        out: output folder of the training that the mark must belong to.
+        step: optimizer step that the mark must belong to; None for the whole training.
 
     Returns:
         The files and their digests; None where the mark cannot be read.
@@ -147,9 +144,9 @@ def _faults(
     run = _run_id(out)
     files: Mapping[str, str] = record["files"]
     if record.get("step") != step:
-        yield Fault(name=name, what=f"belongs to the checkpoint of step {record.get('step')}")
+        yield Fault(name=name, text=f"belongs to the checkpoint of step {record.get('step')}")
     elif None not in (run, record["run"]) and record["run"] != run:
-        yield Fault(name=name, what=f"belongs to another training than {' or '.join(CLAIMS)}")
+        yield Fault(name=name, text=f"belongs to another training than {' or '.join(CLAIMS)}")
     yield from _differing(root, files)
     return files
 
@@ -159,28 +156,28 @@ def _differing(root: Path, files: Mapping[str, str]) -> Iterator[Fault]:
         path = root / name
         check_plain(path, DataError)
         if not path.is_file():
-            yield Fault(name=name, what="missing")
+            yield Fault(name=name, text="missing")
         elif _digest(path) != digest:
-            yield Fault(name=name, what="damaged: its content has changed since it was written")
+            yield Fault(name=name, text="damaged: its content has changed since it was written")
 
 
 def _record(root: Path, name: str) -> dict[str, Any] | Fault:
-    """The content of a mark, or what is wrong with it."""
+    """Return the content of a mark, or its fault."""
     check_plain(root / name, DataError)
     if not (root / name).is_file():
-        return Fault(name=name, what="missing")
+        return Fault(name=name, text="missing")
     try:
         content, check = read_object((root / name).read_bytes())
         files = content["files"]
         inside = isinstance(files, dict) and not any(
-            {"", ".", ".."} & set(one.split("/")) for one in files
+            {"", ".", ".."} & set(path.split("/")) for path in files
         )
         if not inside or "run" not in content:
             raise ValueError("it must name files inside its folder, and a run")
     except (ValueError, KeyError) as error:
-        return Fault(name=name, what=f"damaged, or not what mclabel wrote ({error})")
+        return Fault(name=name, text=f"damaged, or not what mclabel wrote ({error})")
     if check != "sound":
-        return Fault(name=name, what="damaged: its content has changed since it was written")
+        return Fault(name=name, text="damaged: its content has changed since it was written")
     return content
 
 
@@ -190,7 +187,7 @@ def _write(folder: Path, name: str, content: Mapping[str, Any]) -> None:
 
 
 def _run_id(out: Path) -> str | None:
-    """The `id` of a training's manifest; None without a sound one."""
+    """Return the `id` of a training's manifest; None without a sound one."""
     for name in CLAIMS:
         if (out / name).is_file():
             try:
@@ -202,7 +199,7 @@ def _run_id(out: Path) -> str | None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files under a folder, less those that were not finished."""
+    """Return all files under a folder, less those that were not finished."""
     return sorted(
         path
         for path in folder.rglob("*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,14 +29,13 @@ JOURNAL_S = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class BlockReport:
-    """What one attempt at a block did."""
+    """Result of one attempt at a block."""
 
-    block_id: str
     committed: bool
     """False: another attempt had committed the block before."""
     num_items: int
     num_tokens: int
-    """What all items have cost, what was taken from a journal included."""
+    """Cost of all items, including work taken from a journal."""
     size: Size
     """How much text the items have."""
     counts: Mapping[str, int]
@@ -54,7 +53,7 @@ class WorkerProgress:
     num_open: int = 0
     """Items that are begun and not done."""
     num_done_tokens: int = 0
-    """What these items have cost, what was taken from journals included."""
+    """Cost of these items, including work taken from journals."""
     num_open_tokens: int = 0
     """What the blocks that are running have cost so far, those of their items included that are
     not done yet."""
@@ -74,7 +73,7 @@ class Worker:
         """Make a worker, whose engine `start` loads.
 
         Args:
-            task: to be done with every item.
+            task: the work to do with every item.
             out: location of the run's store.
             journal_s: seconds between two flushes of the journals.
         """
@@ -83,7 +82,7 @@ class Worker:
         self._runner: Runner[Any, Any] = task.runner(self._store)
         self._lag = LoopLag()
         self._journals: dict[str, BlockJournal] = {}
-        self._beside: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Task[Any]] = set()
         self._num_items = self._num_open = self._num_replayed = 0
         self._num_done_tokens = self._num_ended_tokens = self._num_replayed_tokens = 0
@@ -95,7 +94,7 @@ class Worker:
         with starting(self._store):
             await self._runner.start()
         create = asyncio.get_running_loop().create_task
-        self._beside = [
+        self._background = [
             create(self._lag.watch()),
             create(repeat(self._journal_s, self.flush_beside)),
         ]
@@ -110,16 +109,27 @@ class Worker:
         """Run the items of a block and commit it.
 
         Args:
-            block: to be run.
+            block: the block to run.
             replay: whether earlier attempts may have left journals.
             set_aside: items to leave out, by id.
         """
-        left_out = set_aside or {}
+        left_out = dict(set_aside or {})
         items = [item for item in block.items if item.id not in left_out]
         async with self._attempt(block, replay=replay) as attempt:
-            results = await _gather([self._run(item, attempt) for item in items])
-            finished = _finished(attempt, list(zip(items, results, strict=True)), left_out)
-            report = await _whole(asyncio.to_thread(self._commit, finished))
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._run(item, attempt)) for item in items]
+            results = [task.result() for task in tasks]
+            for item, result in zip(items, results, strict=True):
+                if result.set_aside is not None:
+                    left_out[item.id] = result.set_aside
+            finished = FinishedBlock(
+                block=block,
+                attempt=attempt.journal.attempt,
+                results=list(zip(items, results, strict=True)),
+                set_aside=left_out,
+                num_tokens=sum(result.num_tokens for result in results),
+            )
+            report = await _finish(asyncio.to_thread(self._commit, finished))
             self._num_ended_tokens += report.num_tokens
             if replay or attempt.journal.num_files:
                 await asyncio.to_thread(attempt.journal.delete)
@@ -142,7 +152,7 @@ class Worker:
     async def _attempt(
         self, block: Block, *, replay: bool, is_trial: bool = False
     ) -> AsyncIterator[Attempt]:
-        """An attempt at a block. Its journal is flushed if the attempt fails."""
+        """Run an attempt at a block. Its journal is flushed if the attempt fails."""
         name = uuid.uuid4().hex[:12]
         journal = BlockJournal(self._store, block.id, name, self._task.read_entry)
         attempt = Attempt(block=block, journal=journal, is_trial=is_trial)
@@ -177,17 +187,19 @@ class Worker:
             logger.warning("the journals could not be written; the blocks go on: %s", error)
 
     async def progress(self) -> WorkerProgress:
-        """What has been done so far."""
+        """Return what has been done so far."""
         state = self._runner.state()
         journals = self._journals.values()
-        replayed = self._num_replayed_tokens + sum(one.num_replayed_tokens for one in journals)
+        replayed = self._num_replayed_tokens + sum(
+            journal.num_replayed_tokens for journal in journals
+        )
         return WorkerProgress(
             worker=self._id,
             num_items=self._num_items,
             num_open=self._num_open,
             num_done_tokens=self._num_done_tokens,
             num_open_tokens=max(0, state.num_tokens + replayed - self._num_ended_tokens),
-            num_replayed=self._num_replayed + sum(one.num_replayed for one in journals),
+            num_replayed=self._num_replayed + sum(journal.num_replayed for journal in journals),
             loop_lag_s=self._lag.take(),
             draining=self.draining,
             runner=state,
@@ -195,7 +207,7 @@ class Worker:
 
     async def close(self) -> None:
         """Free the engine. Call `stop` before, where blocks are running."""
-        for task in self._beside:
+        for task in self._background:
             task.cancel()
         await self._runner.close()
 
@@ -214,7 +226,6 @@ class Worker:
             note_set_aside(self._store, finished.block.id)
         commit = self._runner.commit(finished)
         return BlockReport(
-            block_id=finished.block.id,
             committed=commit.won,
             num_items=len(finished.block.items),
             num_tokens=finished.num_tokens,
@@ -223,27 +234,12 @@ class Worker:
         )
 
 
-def _finished(
-    attempt: Attempt, results: Sequence[tuple[Any, Result]], left_out: Mapping[str, RejectReason]
-) -> FinishedBlock:
-    refused = {
-        item.id: result.set_aside for item, result in results if result.set_aside is not None
-    }
-    return FinishedBlock(
-        block=attempt.block,
-        attempt=attempt.journal.attempt,
-        results=results,
-        set_aside={**left_out, **refused},
-        num_tokens=sum(result.num_tokens for _, result in results),
-    )
-
-
 async def repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
     """Call a function again and again until cancelled.
 
     Args:
         seconds: between the end of one call and the next.
-        work: what it returns is awaited.
+        work: the function to call; an awaitable that it returns is awaited.
     """
     while True:
         await asyncio.sleep(seconds)
@@ -252,8 +248,8 @@ async def repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) -> 
             await due
 
 
-async def _whole(work: Awaitable[T]) -> T:
-    """What `work` gives: a cancellation meanwhile is dropped, as it has come too late."""
+async def _finish(work: Awaitable[T]) -> T:
+    """Return the result of `work`; a cancellation meanwhile is dropped, as it comes too late."""
     task = asyncio.ensure_future(work)
     while True:
         try:
@@ -261,10 +257,3 @@ async def _whole(work: Awaitable[T]) -> T:
         except asyncio.CancelledError:
             if task.cancelled():
                 raise
-
-
-async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Results in order; if one fails, the others are cancelled before it is raised."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in work]
-    return [task.result() for task in tasks]

@@ -95,7 +95,7 @@ def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
         mark.parent.mkdir(parents=True)
         mark.write_text("{}")
         said = refused(command, given, out)
-        assert f"{out}: holds {kind.what} ({kind.marks[0].replace('*', 'x')})" in said, kind.what
+        assert f"{out}: holds {kind.noun} ({kind.marks[0].replace('*', 'x')})" in said, kind.noun
         assert "Give another folder" in said
 
 
@@ -110,7 +110,7 @@ def test_no_verb_writes_into_a_folder_of_a_run_or_of_a_training(
         out = above / kind.folders[0] / "mine"
         out.mkdir(parents=True)
         (above / str(kind.manifest)).write_text("{}")
-        assert f"is part of {kind.what} in {above}" in refused(VERBS[verb][1], given, out)
+        assert f"is part of {kind.noun} in {above}" in refused(VERBS[verb][1], given, out)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ MAX_VALUES = 100_000
 
 
 def read_document(path: Path) -> Any:
-    """What a YAML file holds.
+    """Read a YAML file.
 
     Raises:
         OSError: it cannot be read.
@@ -34,7 +34,7 @@ def read_document(path: Path) -> Any:
 
 
 def parse_document(text: str) -> Any:
-    """What a YAML text holds.
+    """Parse a YAML text.
 
     Raises:
         ValueError: it is no YAML that can be used; says where and why.
@@ -56,7 +56,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self._open = 0
         self._measured: dict[int, tuple[int, int]] = {}
-        """By node: values in it, and how deep it is, aliases written out."""
+        """Number of values in a node and its depth, aliases written out, by node."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         start = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -84,10 +84,10 @@ class _Loader(yaml.SafeLoader):
 
     def _measure(self, node: yaml.Node) -> None:
         if isinstance(node, yaml.MappingNode):
-            inside = [one for pair in node.value for one in pair]
+            inside = [child for pair in node.value for child in pair]
         else:
             inside = node.value if isinstance(node, yaml.SequenceNode) else []
-        parts = [self._measured[id(one)] for one in inside]
+        parts = [self._measured[id(child)] for child in inside]
         self._measured[id(node)] = (
             1 + sum(num_values for num_values, _ in parts),
             1 + max((depth for _, depth in parts), default=0),

@@ -1,9 +1,7 @@
 """The reference of a configuration's keys, made from the settings' own declarations.
 
-What `mclabel label --keys` prints and `docs/keys.md` holds: no list of keys is kept by hand.
-
-`drop_unchosen` uses them: a file that holds `estimator: {kind: fixed, rollouts: 8}` can be run with
-`estimator.kind=outcome`, and settings that the new component does not have are dropped.
+`mclabel label --keys` and `docs/keys.md` print it. `drop_unchosen` drops settings of a file that
+the component chosen on the command line does not have.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ class Key:
     type: str
     """Type, choices and range, in words."""
     default: str | None
-    """As it would stand in YAML; None where a value is required."""
+    """Default in YAML; None where a value is required."""
     sentence: str
     """The field's own docstring."""
     is_operational: bool
@@ -48,7 +46,7 @@ class Key:
     """Names of the components (`kind`) that have this setting; none where it is of the job."""
 
     def text(self) -> str:
-        """The key as a terminal shows it: name, type and default, then what it means."""
+        """Format the key for a terminal: name, type and default, then its meaning."""
         default = "required" if self.default is None else f"default {self.default}"
         of = f" [kind={', '.join(self.components)}]" if self.components else ""
         head = f"{self.name}{of}: {self.type}; {default}"
@@ -63,12 +61,12 @@ class Key:
 def configuration_keys(
     kind: type[Settings], *, built_in: bool = False, more: Sequence[str] = ()
 ) -> list[Key]:
-    """Every key of a configuration, in the order of declaration, components' settings included.
+    """Return every key of a configuration, in the order of declaration.
 
     A setting that several components declare alike is one key.
 
     Args:
-        kind: of the configuration, such as `LabelConfig`.
+        kind: class of the configuration, such as `LabelConfig`.
         built_in: leave out the components that other packages add.
         more: names `module:Class` of components without an entry point, to be imported.
 
@@ -81,15 +79,18 @@ def configuration_keys(
     for key in _keys(kind, _Place(built_in=built_in, more=tuple(more))):
         same = (key.name, key.type, str(key.default), key.sentence)
         before = merged.get(same)
-        merged[same] = key if before is None else _joined(before, key)
+        if before is not None:
+            components = tuple(dict.fromkeys(before.components + key.components))
+            key = replace(before, components=components)
+        merged[same] = key
     return list(merged.values())
 
 
 def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
-    """Keys whose name, component or sentence holds a word.
+    """Return the keys whose name, component or sentence holds a word.
 
     Args:
-        keys: to search.
+        keys: keys to search.
         word: in upper or lower case; empty finds all.
 
     Raises:
@@ -99,8 +100,8 @@ def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
     by_name = [
         key for key in keys if lower in key.name.lower() or lower in map(str.lower, key.components)
     ]
-    found = by_name or [key for key in keys if lower in key.sentence.lower()]
-    if not found:
+    matching = by_name or [key for key in keys if lower in key.sentence.lower()]
+    if not matching:
         names = {name: None for key in keys for name in (key.name, key.name.split(".")[-1])}
         near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""
@@ -108,16 +109,12 @@ def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
             f"--keys {word}: no key contains this word; {meant}--keys without a "
             "word prints all keys"
         )
-    return found
-
-
-def _joined(first: Key, second: Key) -> Key:
-    return replace(first, components=tuple(dict.fromkeys(first.components + second.components)))
+    return matching
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where settings stand in a configuration."""
+    """Position of settings in a configuration."""
 
     parent: str = ""
     """Dotted path to them, with a dot at its end."""
@@ -128,7 +125,7 @@ class _Place:
 
 
 def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) -> Iterator[Key]:
-    """Keys of settings; `outer` holds them as they are by default in those that nest them."""
+    """Yield the keys of settings; `outer` holds their defaults in settings that nest them."""
     for name, info in kind.model_fields.items():
         path = place.parent + name
         operational = place.is_operational or OPERATIONAL in info.metadata
@@ -158,28 +155,28 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
 
 
 def _dataclass_keys(kind: type, place: _Place) -> Iterator[Key]:
-    """Keys of settings that are a plain dataclass, whose fields all have defaults."""
+    """Yield the keys of settings in a plain dataclass, whose fields all have defaults."""
     types, sentences = get_type_hints(kind, include_extras=True), _docstrings(kind)
-    for one in fields(kind):
+    for field in fields(kind):
         yield Key(
-            name=place.parent + one.name,
-            type=type_in_words(types[one.name]),
-            default=_plain(one.default),
-            sentence=sentences.get(one.name, ""),
+            name=place.parent + field.name,
+            type=type_in_words(types[field.name]),
+            default=_plain(field.default),
+            sentence=sentences.get(field.name, ""),
             is_operational=place.is_operational,
             components=place.components,
         )
 
 
 def _docstrings(kind: type) -> dict[str, str]:
-    """The texts under a class's fields."""
+    """Return the texts under a class's fields."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(node, ast.ClassDef)
     return {
-        one.target.id: _one_line(text.value.value)
-        for one, text in pairwise(node.body)
-        if isinstance(one, ast.AnnAssign)
-        and isinstance(one.target, ast.Name)
+        assignment.target.id: _one_line(text.value.value)
+        for assignment, text in pairwise(node.body)
+        if isinstance(assignment, ast.AnnAssign)
+        and isinstance(assignment.target, ast.Name)
         and isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
         and isinstance(text.value.value, str)
@@ -209,7 +206,7 @@ def _chosen_keys(
 
 
 def _sentence(kind: type[Settings], name: str) -> str:
-    """A field's docstring; where a class narrows a field without one, that of the class above."""
+    """Return a field's docstring, or that of the base class where it is narrowed without one."""
     infos = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
     written = (_one_line(info.description) for info in infos if info is not None)
     return next(filter(None, written), "")
@@ -230,24 +227,28 @@ def _one_line(text: str | None) -> str:
 
 
 def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """A type as an ordinary reader writes it, with its range.
+    """Return a type as an ordinary reader writes it, with its range.
 
     Args:
-        annotation: of a field, also nested.
+        annotation: type of a field, also nested.
         metadata: pydantic's constraints beside it.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return type_in_words(arguments[0], (*metadata, *arguments[1:]))
     if origin in (Union, types.UnionType):
-        inner = [type_in_words(one, metadata) for one in arguments if one is not type(None)]
+        inner = [
+            type_in_words(argument, metadata)
+            for argument in arguments
+            if argument is not type(None)
+        ]
         nullable = ["null"] if type(None) in arguments else []
         return " or ".join([*dict.fromkeys(inner), *nullable])
     if origin is Literal:
-        return " | ".join(str(one) for one in arguments)
+        return " | ".join(str(argument) for argument in arguments)
     limits = _limits(metadata)
     if origin is tuple and arguments[-1:] != (Ellipsis,):
-        return f"list of {len(arguments)}: {', '.join(type_in_words(one) for one in arguments)}"
+        return f"list of {len(arguments)}: {', '.join(map(type_in_words, arguments))}"
     if origin in (list, tuple) and arguments:
         return f"list of {type_in_words(arguments[0])}{limits}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -258,26 +259,26 @@ def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
 
 
 def _limits(metadata: Sequence[Any]) -> str:
-    found = []
+    limits = []
     for mark in metadata:
         match mark:
             case Ge(ge=limit):
-                found.append(f">= {limit}")
+                limits.append(f">= {limit}")
             case Gt(gt=limit):
-                found.append(f"> {limit}")
+                limits.append(f"> {limit}")
             case Le(le=limit):
-                found.append(f"<= {limit}")
+                limits.append(f"<= {limit}")
             case Lt(lt=limit):
-                found.append(f"< {limit}")
+                limits.append(f"< {limit}")
             case AtMost(limit=limit):
-                found.append(f"<= {limit}")
+                limits.append(f"<= {limit}")
             case MinLen(min_length=limit) if limit:
-                found.append(f"at least {limit}")
+                limits.append(f"at least {limit}")
             case MaxLen(max_length=limit):
-                found.append(f"at most {limit}")
+                limits.append(f"at most {limit}")
             case Len(min_length=least, max_length=most):
-                found += [f"at least {least}"] * bool(least) + [f"at most {most}"] * bool(most)
-    return f" {', '.join(found)}" if found else ""
+                limits += [f"at least {least}"] * bool(least) + [f"at most {most}"] * bool(most)
+    return f" {', '.join(limits)}" if limits else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,8 +306,8 @@ def drop_unchosen(
     it as a fault.
 
     Args:
-        kind: of the configuration, or of settings in it.
-        file: as the file has it.
+        kind: class of the configuration, or of settings in it.
+        file: content of the file.
         content: the same after the overrides; changed in place.
         given: dotted keys of the overrides, which are kept whatever they say.
         parent: dotted path to the settings, with a dot at its end.
@@ -337,10 +338,13 @@ def _dropped(
         has = settings_class(chosen.component_kind, new).model_fields
     except ConfigError:
         return  # there is no such component, which checking names
+    kept = tuple(f"{key}." for key in given)
     keys = [
         key
         for key in before
-        if key in had and key not in has and not _is_given(f"{path}.{key}", given)
+        if key in had
+        and key not in has
+        and not any(given_key.startswith(f"{path}.{key}.") for given_key in kept)
     ]
     for key in keys:
         del now[key]
@@ -349,12 +353,8 @@ def _dropped(
 
 
 def _settings_of(component_kind: str, name: str, before: Mapping[str, Any]) -> Collection[str]:
-    """Names of a component's settings; of one that may not be imported, all that the file says."""
+    """Return a component's settings, or the file's keys if it may not be imported."""
     try:
         return settings_class(component_kind, name).model_fields
     except NotAllowed:
         return before.keys() - {"kind"}
-
-
-def _is_given(key: str, given: Collection[str]) -> bool:
-    return any(one == key or one.startswith(f"{key}.") for one in given)

@@ -51,7 +51,7 @@ def load_config(
     `overrides` or `allow` name is imported.
 
     Args:
-        kind: what to read.
+        kind: class of the configuration.
         path: YAML file; None for overrides alone.
         overrides: `dotted.key=value`, values in YAML. Where one chooses another component than
             the file, keys of the file that it does not have are left out; stderr names them
@@ -81,21 +81,24 @@ def load_content(
     remedy: str = "",
     source: str | None = "the recorded configuration",
 ) -> C:
-    """A configuration from what a document holds, or a run has recorded; see `load_config`.
+    """Check a configuration from a document or a record of a run; see `load_config`.
 
     Args:
-        kind: what the keys are of.
+        kind: class of the configuration.
         content: keys and values that nobody vouches for; overrides are put into it.
         overrides: `dotted.key=value`.
-        allow: as of `load_config`.
+        allow: see `load_config`.
         remedy: ends the message of an error.
-        source: where the document comes from, for messages; None says nothing of what is left
+        source: name of the document, for messages; None prints nothing about keys that are left
             out.
     """
     document = deepcopy(content)
     for override in _in_order(overrides):
         _apply(content, override)
-    given = {key: parse_document(raw) for key, _, raw in (one.partition("=") for one in overrides)}
+    given = {
+        key: parse_document(raw)
+        for key, _, raw in (key_value.partition("=") for key_value in overrides)
+    }
     with within({*allow, *_texts(list(given.values()))}):
         for unchosen in drop_unchosen(kind, document, content, given):
             if source is None:
@@ -111,7 +114,7 @@ def load_content(
         f"  {key}: {risk}, so a file alone must not set it to {_short(value)}. If you trust it, "
         f"pass {key}={json.dumps(value)} on the command line"
         for key, value, risk in harmful_values(checked)
-        if not any(f"{key}.".startswith(f"{one}.") for one in given)
+        if not any(f"{key}.".startswith(f"{key_value}.") for key_value in given)
     ]
     if refused:
         raise ConfigError("\n".join(["the configuration cannot be used:", *refused]))
@@ -119,15 +122,15 @@ def load_content(
 
 
 def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "") -> C:
-    """A configuration from its keys and values, checked as a whole.
+    """Check a configuration of keys and values as a whole, and return it.
 
     Args:
-        kind: what the keys are of.
+        kind: class of the configuration.
         content: values, settings, or nested keys and values.
         remedy: ends the message of an error.
 
     Raises:
-        ConfigError: as of `load_config`.
+        ConfigError: see `load_config`.
     """
     try:
         return kind.model_validate(content)
@@ -139,12 +142,12 @@ def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "")
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a value."""
+    """Yield the texts in a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from _texts(element)
 
 
 def _in_order(overrides: Sequence[str]) -> list[str]:
@@ -156,25 +159,25 @@ def _in_order(overrides: Sequence[str]) -> list[str]:
     for override in overrides:
         key, _, raw = override.partition("=")
         if raw.lstrip().startswith("{"):
-            kept = [one for one in kept if not one.startswith(f"{key}.")]
+            kept = [earlier for earlier in kept if not earlier.startswith(f"{key}.")]
         kept.append(override)
-    return sorted(kept, key=lambda one: one.partition("=")[0].count("."))
+    return sorted(kept, key=lambda earlier: earlier.partition("=")[0].count("."))
 
 
 def bundled_config(name: str) -> Path:
-    """A configuration that comes with the package, e.g. `label/quickstart.yaml`."""
+    """Return the path of a bundled configuration, e.g. `label/quickstart.yaml`."""
     return bundled_folder("configs") / name
 
 
 def bundled_folder(name: str) -> Path:
-    """The folder `configs` or `docs`: in the package where it is installed, else beside it."""
+    """Return the folder `configs` or `docs`: in the installed package, or beside it."""
     package = Path(__file__).parents[2]
     installed = package / name
     return installed if installed.is_dir() else package.parent / name
 
 
 def config_file(path: str | Path) -> Path:
-    """The file of a configuration: the one at `path`, or the bundled `configs/…` of that name."""
+    """Return the file at `path`, or the bundled configuration `configs/…` of that name."""
     path = Path(path)
     if not path.is_file() and path.parts[:1] == ("configs",):
         return bundled_config("/".join(path.parts[1:]))
@@ -255,7 +258,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
 
 
 def _place(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
-    """A key of a mapping, or the index of an element of a list (`completers.0.model=…`)."""
+    """Return a mapping's key, or the index of a list's element (`completers.0.model=…`)."""
     if isinstance(content, dict):
         return name
     indices = {str(index): index for index in range(len(content))}
@@ -268,40 +271,40 @@ def _place(content: dict[str, Any] | list[Any], name: str, override: str) -> Any
 
 
 def _short(value: Any) -> str:
-    """A value as messages show it."""
+    """Return a value as messages show it."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def _faults(
-    kind: type[Settings], found: ValidationError, parent: str = "", component: str = ""
+    kind: type[Settings], error: ValidationError, parent: str = "", component: str = ""
 ) -> Iterator[str]:
-    """One line for each error, those of nested components among them.
+    """Yield one line for each error, those of nested components among them.
 
     Args:
-        kind: of the settings that are wrong.
-        found: when they were checked.
+        kind: class of the settings that are wrong.
+        error: error of their validation.
         parent: dotted path to them, with a dot at its end.
         component: its kind, where they are those of a component.
     """
-    for path, errors in faults_by_field(kind, found):
+    for path, errors in faults_by_field(kind, error):
         if len(errors) > 1 and all(error["type"] in MUST for error in errors):
             if (fault := _without_space(path, errors[0], parent)) is not None:
                 yield fault
                 continue
             yield f"{_shown(kind, path, errors[0], parent)}: {must_text(errors)}"
             continue
-        for error in errors:
-            if error["type"] == NESTED_FAULTS:
-                nested, name = error["ctx"]["model"], error["ctx"]["name"]
+        for detail in errors:
+            if detail["type"] == NESTED_FAULTS:
+                nested, name = detail["ctx"]["model"], detail["ctx"]["name"]
                 below = f"{parent}{'.'.join(path)}."
-                yield from _faults(nested, error["ctx"]["cause"], below, name)
+                yield from _faults(nested, detail["ctx"]["cause"], below, name)
             else:
-                yield _fault(kind, path, error, parent, component)
+                yield _fault(kind, path, detail, parent, component)
 
 
 def _shown(kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str) -> str:
-    """A key, with its value if that cannot be a secret."""
+    """Return a key, with its value if that cannot be a secret."""
     key = parent + ".".join(path)
     return key if _sensitive(kind, path) else f"{key}={_short(error['input'])}"
 
@@ -323,13 +326,13 @@ def _fault(
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
     if error["type"] in UNKNOWN_KEY:
-        known = [parent + name for name in _known_keys(kind)]
+        known_keys = [parent + name for name in _known_keys(kind)]
         if component:
             near = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
             meant = f"; did you mean {parent}{near[0]}?" if near else "."
             there = ", ".join(name for name in kind.model_fields if name != "kind")
             return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
-        key_meant = _nearest(key, path[-1], known, kind, parent)
+        key_meant = _nearest(key, path[-1], known_keys, kind, parent)
         return f"{key}: unknown key" + (f"; did you mean {key_meant}?" if key_meant else "")
     if error["type"] in REQUIRED:
         return f"{key}: required. Set it in the file or pass {key}=…"
@@ -341,23 +344,23 @@ def _fault(
 
 
 def _nearest(
-    key: str, name: str, known: Sequence[str], kind: type[Settings], parent: str
+    key: str, name: str, known_keys: Sequence[str], kind: type[Settings], parent: str
 ) -> str | None:
-    """The key that is meant by an unknown one: first one that ends in its very name."""
+    """Return the known key nearest to an unknown one; one that ends in its name comes first."""
     from mclabel.core.config.keys import configuration_keys
 
-    deeper = [parent + one.name for one in configuration_keys(kind, built_in=True)]
-    same = [one for one in deeper if one.rpartition(".")[2] == name]
+    deeper = [parent + candidate.name for candidate in configuration_keys(kind, built_in=True)]
+    same = [candidate for candidate in deeper if candidate.rpartition(".")[2] == name]
     near = (
         difflib.get_close_matches(key, same, n=1, cutoff=0)
-        or difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        or difflib.get_close_matches(key, known_keys, n=1, cutoff=0.5)
+        or difflib.get_close_matches(name, known_keys, n=1, cutoff=0.5)
     )
     return near[0] if near else None
 
 
 def _without_space(path: Sequence[str], error: Mapping[str, Any], parent: str) -> str | None:
-    """What is wrong with {name:value}, which YAML reads as a key; None if this is no such error."""
+    """Return the fault of {name:value}, which YAML reads as a key; None for other errors."""
     if error["input"] is not None or ":" not in path[-1]:
         return None
     name, _, value = path[-1].partition(":")
@@ -369,7 +372,7 @@ def _without_space(path: Sequence[str], error: Mapping[str, Any], parent: str) -
 
 
 def _sensitive(kind: type[Settings], path: Sequence[str]) -> bool:
-    """Whether a value at this place could be a secret."""
+    """Return whether a value at this place could be a secret."""
     current: Any = kind
     for part in path:
         if not (isinstance(current, type) and issubclass(current, Settings)):

@@ -1,12 +1,8 @@
-"""Settings: each component declares its own, once, in the module that uses them.
+"""Base classes of settings, which each component declares once, in the module that uses them.
 
-A configuration nests them: `estimator: {kind: posterior, rollouts: 64}` holds the settings of the
-component that `kind` names, and a key of another component's is an error.
-
-A field is *semantic* if it changes what a label means, or *operational* (engines, paths, sizes:
-free to change when a run is resumed). The identity of a run is made of the semantic fields of the
-components that are chosen; a field at its default is left out, so that a later release may add
-fields without orphaning a run.
+A configuration nests them: `estimator: {kind: posterior, rollouts: 64}`. A field is *semantic* if
+it changes what a label means, else *operational*. A run's identity holds the semantic fields that
+are not at their defaults, so a later release may add fields without orphaning a run.
 """
 
 from __future__ import annotations
@@ -102,14 +98,14 @@ class Settings(BaseModel):
     def identity(self) -> dict[str, Any]:
         """The semantic fields that differ from their defaults, as JSON values."""
         return {
-            name: _recorded(info, found)
+            name: _recorded(info, content)
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
-            and not _is_default(info, found := _plain(getattr(self, name), whole=False))
+            and not _is_default(info, content := _plain(getattr(self, name), whole=False))
         }
 
     def semantic(self) -> dict[str, Any]:
-        """All semantic fields, also those at their defaults, as JSON values: for the record."""
+        """Return all semantic fields, also those at their defaults, as JSON values."""
         return {
             name: _recorded(info, _plain(getattr(self, name), whole=True))
             for name, info in type(self).model_fields.items()
@@ -117,7 +113,7 @@ class Settings(BaseModel):
         }
 
     def changed(self, **changes: Any) -> Self:
-        """A copy with other values, checked like any.
+        """Return a copy with other values, checked like any.
 
         Raises:
             ValidationError: a value is of the wrong type or range.
@@ -128,10 +124,10 @@ class Settings(BaseModel):
 def content_fields(
     settings: Settings, parents: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Where settings name files of which the content counts.
+    """Yield the fields that name files of which the content counts.
 
     Args:
-        settings: that may nest others.
+        settings: settings, which may nest others.
         parents: names of the fields that lead to them.
 
     Returns:
@@ -140,31 +136,31 @@ def content_fields(
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
         nested = dict(_nested(name, value))
-        for place, one in nested.items():
-            yield from content_fields(one, (*parents, *place))
+        for place, inner in nested.items():
+            yield from content_fields(inner, (*parents, *place))
         if not nested and CONTENT in info.metadata and value is not None:
             yield (*parents, name), value
 
 
 def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
-    """Settings in a field, alone, in a list or by key, each with the names that lead to it."""
+    """Yield the settings in a field, alone, in a list or by key, with the names to them."""
     if isinstance(value, Settings):
         yield (name,), value
     elif isinstance(value, list | tuple):
-        for number, one in enumerate(value):
-            if isinstance(one, Settings):
-                yield (name, str(number)), one
+        for number, inner in enumerate(value):
+            if isinstance(inner, Settings):
+                yield (name, str(number)), inner
     elif isinstance(value, Mapping):
-        for key, one in value.items():
-            if isinstance(one, Settings):
-                yield (name, key), one
+        for key, inner in value.items():
+            if isinstance(inner, Settings):
+                yield (name, key), inner
 
 
 def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Values that a document alone must not set.
+    """Yield the values that a document alone must not set.
 
     Args:
-        settings: that may nest others.
+        settings: settings, which may nest others.
         parent: dotted path to them, with a dot at its end.
 
     Returns:
@@ -172,18 +168,18 @@ def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, 
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
-        for place, one in _nested(name, value):
-            yield from harmful_values(one, f"{parent}{'.'.join(place)}.")
+        for place, inner in _nested(name, value):
+            yield from harmful_values(inner, f"{parent}{'.'.join(place)}.")
         for mark in info.metadata:
             if isinstance(mark, Harmless):
                 values = (
-                    {f"{name}.{key}": one for key, one in value.items()}
+                    {f"{name}.{key}": inner for key, inner in value.items()}
                     if isinstance(value, Mapping)
                     else {name: value}
                 )
-                for key, one in values.items():
-                    if not mark.is_harmless(one):
-                        yield f"{parent}{key}", one, mark.risk
+                for key, inner in values.items():
+                    if not mark.is_harmless(inner):
+                        yield f"{parent}{key}", inner, mark.risk
 
 
 class ComponentSettings(Settings):
@@ -199,7 +195,7 @@ class ComponentSettings(Settings):
     """Name of the component: a built-in one, one of another package, or `module:Class`."""
 
     def identity(self) -> dict[str, Any]:
-        """As of all settings; always with `kind`."""
+        """Return the fields of `Settings.identity`, always with `kind`."""
         return {"kind": self.kind, **super().identity()}
 
     @property
@@ -208,7 +204,7 @@ class ComponentSettings(Settings):
         return find_component(self.component_kind, self.kind)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Settings that are made in Python know their component by the class they stand in."""
+        """Set `kind` of settings made in Python, by the class in whose body theirs stands."""
         if not self.kind:
             owner = _Owner(type(self))
             object.__setattr__(self, "kind", component_name(self.component_kind, owner))
@@ -243,7 +239,7 @@ class Chosen:
         return core_schema.nullable_schema(chosen) if type(None) in get_args(source) else chosen
 
     def settings(self, value: Any) -> ComponentSettings:
-        """The checked settings of a component.
+        """Return the checked settings of a component.
 
         Raises:
             PydanticCustomError: there is no such component, or its settings are wrong; carries
@@ -285,7 +281,7 @@ class Chosen:
             ) from error
 
     def kind_of(self, content: Mapping[str, Any]) -> Any:
-        """The name of the component whose settings a mapping holds.
+        """Return the name of the component whose settings a mapping holds.
 
         Raises:
             ConfigError: no component is meant.
@@ -294,7 +290,7 @@ class Chosen:
 
 
 def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
-    """The settings class of a component.
+    """Return the settings class of a component.
 
     Raises:
         ConfigError: there is no such component, or what it calls its settings are none.
@@ -315,11 +311,11 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
 
 
 def joined_faults(kind: type[BaseModel], error: ValidationError, name: str) -> str:
-    """All that is wrong with settings, on one line.
+    """Return all faults of settings, on one line.
 
     Args:
-        kind: of the settings.
-        error: of their validation.
+        kind: class of the settings.
+        error: error of their validation.
         name: stands for a fault of no one key.
     """
     return "; ".join(_lines(kind, error, "", name))
@@ -329,19 +325,21 @@ def _lines(kind: type[BaseModel], error: ValidationError, parent: str, name: str
     for path, faults in faults_by_field(kind, error):
         key = parent + ".".join(path)
         first, about = faults[0], faults[0].get("ctx", {})
-        if len(faults) > 1 and all(one["type"] in MUST for one in faults):
+        if len(faults) > 1 and all(fault["type"] in MUST for fault in faults):
             yield f"{key}: {must_text(faults)}"
         elif first["type"] == NESTED_FAULTS:
             yield from _lines(about["model"], about["cause"], f"{key}.", about["name"])
         else:
             shown = f"{key.rstrip('.') or name}: "
-            for one in faults:
-                given = f", not {one['input']!r}"[:100] if one["type"] == "literal_error" else ""
-                yield f"{shown}{fault_text(one)}{given}"
+            for fault in faults:
+                given = (
+                    f", not {fault['input']!r}"[:100] if fault["type"] == "literal_error" else ""
+                )
+                yield f"{shown}{fault_text(fault)}{given}"
 
 
 def _fault(error: ConfigError, key: str = "") -> PydanticCustomError:
-    """A fault of a component's name; `key` is that of the name, below the component's."""
+    """Return the fault of a component's name; `key` is its key, below the component's."""
     about = {"message": str(error)}
     if isinstance(error, NotAllowed):
         about |= {"name": error.name, "why": error.why, "key": key}
@@ -352,9 +350,9 @@ def _plain(value: Any, *, whole: bool) -> Any:
     if isinstance(value, Settings):
         return value.semantic() if whole else value.identity()
     if isinstance(value, Mapping):
-        return {key: _plain(one, whole=whole) for key, one in value.items()}
+        return {key: _plain(element, whole=whole) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one, whole=whole) for one in value]
+        return [_plain(element, whole=whole) for element in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: getattr(value, field.name)
@@ -364,12 +362,12 @@ def _plain(value: Any, *, whole: bool) -> Any:
     return value
 
 
-def _recorded(info: FieldInfo, found: Any) -> Any:
-    return [[*pair] for pair in sorted(found.items())] if ONE_VALUE in info.metadata else found
+def _recorded(info: FieldInfo, content: Any) -> Any:
+    return [[*pair] for pair in sorted(content.items())] if ONE_VALUE in info.metadata else content
 
 
-def _is_default(info: FieldInfo, found: Any) -> bool:
+def _is_default(info: FieldInfo, content: Any) -> bool:
     if info.is_required():
         return False
     default = info.get_default(call_default_factory=True)
-    return bool(found == _plain(default, whole=False))
+    return bool(content == _plain(default, whole=False))

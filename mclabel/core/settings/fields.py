@@ -1,15 +1,8 @@
-"""Fields of settings: bounds of their numbers, marks that say what depends on them, their rules.
+"""Fields of settings: bounds of numbers, marks that say what depends on them, and rules.
 
-A request or a stranger's file may hold any number, and code that counts up to one of them would
-hang. The bounds here are far above what anybody needs; a component that holds things in memory
-declares a smaller one of its own (`at_most`).
-
-The annotations of a dataclass say what a record may hold. A file that keeps its digest may still
-have been written by another program, and what counts on its numbers would fail far from it.
-
-Validators of pydantic run one after the other, and not at all where a field is wrong: a user would
-mend one fault after the other. A method that is marked by `rule` is checked together with all the
-others and with the fields themselves; it is left out only if it reads a field that is wrong.
+Bounds are far above any need; they keep a hostile file from making code count without end. Rules
+between fields (`rule`) are checked with the fields, so that a user sees all faults at once.
+`read_record` checks records of files, which other programs may have written.
 """
 
 from __future__ import annotations
@@ -53,7 +46,7 @@ class AtMost(AfterValidator):
 
 
 def at_most(limit: int, why: str) -> AtMost:
-    """A bound on a number, with its reason in the message.
+    """Return a bound on a number, with its reason in the message.
 
     Args:
         limit: the largest number that is taken.
@@ -77,8 +70,8 @@ def refuse_truth_as_number(schema: Any) -> None:
         schema: changed in place.
     """
     if isinstance(schema, list | tuple):
-        for one in schema:
-            refuse_truth_as_number(one)
+        for part in schema:
+            refuse_truth_as_number(part)
     elif isinstance(schema, dict):
         kind = str(schema.get("type"))  # or the schema of a field of that name
         if kind == "function-before" and schema["function"]["function"] in _REFUSING.values():
@@ -88,8 +81,8 @@ def refuse_truth_as_number(schema: Any) -> None:
             schema.clear()
             schema.update(core_schema.no_info_before_validator_function(_REFUSING[kind], inner))
         else:
-            for one in schema.values():
-                refuse_truth_as_number(one)
+            for part in schema.values():
+                refuse_truth_as_number(part)
 
 
 def _refusing(fault: ErrorType, *kinds: type) -> Callable[[Any], Any]:
@@ -131,7 +124,7 @@ class Harmless:
 
     is_harmless: Callable[[Any], bool]
     risk: str
-    """What another value does: a clause of which the key is the subject."""
+    """Risk of another value: a clause of which the key is the subject."""
 
 
 RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
@@ -151,7 +144,7 @@ MAX_GIVEN = 60
 
 
 def read_record(kind: type[T], content: Any) -> T:
-    """A record, from what JSON or a row of a table holds of it.
+    """Check and return a record from JSON values, or from the row of a table.
 
     Args:
         kind: a dataclass, or another type that pydantic knows.
@@ -161,12 +154,12 @@ def read_record(kind: type[T], content: Any) -> T:
         ValueError: names the first field that is wrong, its value and the rule.
     """
     try:
-        found: tuple[T] = _adapter(cast("Any", kind)).validate_json(json.dumps([content]))
+        records: tuple[T] = _adapter(cast("Any", kind)).validate_json(json.dumps([content]))
     except ValidationError as error:
         raise ValueError(_fault(error)) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    return found[0]
+    return records[0]
 
 
 @cache
@@ -192,7 +185,7 @@ _MARK = "_is_rule"
 
 
 def rule(check: Check) -> Check:
-    """Marks a method of settings that returns what is wrong between its fields, None if nothing is.
+    """Mark a method of settings that returns the fault between its fields, None if there is none.
 
     The text that it returns gives a field, its value, the rule and the remedy, as in
     `shard=true: splits the training over workers, but workers=1. Ask for more workers`.
@@ -202,11 +195,11 @@ def rule(check: Check) -> Check:
 
 
 def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
-    """Settings that keep the bounds of all fields and all rules: a validator in mode `wrap`.
+    """Validate the bounds of all fields and all rules: a validator in mode `wrap`.
 
     Args:
         kind: class of the settings.
-        content: what is to be validated.
+        content: the content to validate.
         handler: validates the fields.
 
     Raises:
@@ -227,7 +220,7 @@ def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
 
 
 def _rules(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str | None]]:
-    """The rules of a class and of those that it derives from, these first."""
+    """Return the rules of a class, those of its base classes first."""
     return {
         name: method
         for base in reversed(kind.__mro__)
@@ -237,10 +230,10 @@ def _rules(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str | None]]:
 
 
 def _broken(settings: BaseModel, *, partially: bool = False) -> Iterator[str]:
-    """Texts of the rules that settings break.
+    """Yield the texts of the rules that settings break.
 
     Args:
-        settings: to be checked.
+        settings: the settings to check.
         partially: some fields are missing, as they are wrong; rules that read them are left out.
     """
     for check in _rules(type(settings)).values():
@@ -255,7 +248,7 @@ def _broken(settings: BaseModel, *, partially: bool = False) -> Iterator[str]:
 
 
 def _without_faults(kind: type[M], content: Any, error: ValidationError) -> M | None:
-    """Settings that lack the fields that are wrong; None if no field was read at all."""
+    """Return settings without the wrong fields; None if no field was read at all."""
     if not isinstance(content, Mapping):
         return None
     wrong = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
@@ -279,10 +272,12 @@ def _field_adapter(info: FieldInfo) -> TypeAdapter[Any]:
 
 
 def _again(fault: Any) -> InitErrorDetails:
-    """A fault of a field, to be raised once more together with others."""
-    known, context = fault["type"] in get_args(ErrorType), fault.get("ctx", {})
+    """Copy a field's fault, to be raised once more together with others."""
+    is_known, context = fault["type"] in get_args(ErrorType), fault.get("ctx", {})
     return InitErrorDetails(
-        type=fault["type"] if known else PydanticCustomError(fault["type"], fault["msg"], context),
+        type=fault["type"]
+        if is_known
+        else PydanticCustomError(fault["type"], fault["msg"], context),
         loc=fault["loc"],
         input=fault["input"],
         ctx=context,

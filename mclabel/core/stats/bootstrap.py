@@ -35,7 +35,7 @@ NOTHING = Estimate(value=None, low=None, high=None)
 
 
 def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
-    """How often each problem is drawn in each resample [resamples, problems]."""
+    """Draw how often each problem is in each resample [resamples, problems]."""
     if not num_problems:
         return np.zeros((NUM_RESAMPLES, 0))
     rng = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ def interval(resampled: NDArray[np.float64], num_problems: int) -> tuple[float, 
 
     Args:
         resampled: [resamples], NaN where there is none.
-        num_problems: that count in the figure.
+        num_problems: number of problems that count in the figure.
     """
     tail = 0.0
     if num_problems > 1:
@@ -66,7 +66,7 @@ def ratio_estimate(
     Args:
         top: [problems]
         bottom: [problems]
-        weights: of the resamples; the same weights make estimates paired.
+        weights: weights of the resamples; the same weights make estimates paired.
     """
     if not len(top) or bottom.sum() == 0:
         return NOTHING
@@ -77,11 +77,11 @@ def ratio_estimate(
 
 
 def mean_estimate(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Estimate:
-    """Mean over problems, those with NaN left out.
+    """Estimate the mean over problems, those with NaN left out.
 
     Args:
         values: [problems]
-        weights: of the resamples.
+        weights: weights of the resamples.
     """
     there = ~np.isnan(values)
     return ratio_estimate(np.where(there, values, 0.0), there.astype(np.float64), weights)
@@ -95,8 +95,8 @@ def sums_estimate(
     """Any figure that is a function of sums over problems.
 
     Args:
-        table: what each problem adds to the sums [problems, columns].
-        weights: of the resamples [resamples, problems].
+        table: each problem's part of the sums [problems, columns].
+        weights: weights of the resamples [resamples, problems].
         statistic: from sums [..., columns] to figures [...], NaN where there is none.
     """
     if not len(table):
@@ -110,7 +110,7 @@ def sums_estimate(
 
 
 def sums_by_problem(problems: Sequence[str], columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of one problem added up [problems, columns], in the order of their first row.
+    """Add up the rows of each problem [problems, columns], in the order of first rows.
 
     Args:
         problems: id of each row's problem.
@@ -138,7 +138,7 @@ def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     NaN where both judges give every step the same class: chance alone would agree as well.
 
     Args:
-        counts: how often each pair of classes was given [..., one's classes, the other's].
+        counts: number of times each pair of classes was given [..., one's classes, the other's].
     """
     total = counts.sum((-2, -1))
     observed = shares(np.trace(counts, axis1=-2, axis2=-1), total)
@@ -191,7 +191,7 @@ def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> E
     or none, nothing varies: then each problem counts once.
 
     Args:
-        hits: of each problem [problems].
+        hits: hits of each problem [problems].
         counts: solutions of each problem [problems], positive.
     """
     if not len(counts):
@@ -212,10 +212,10 @@ def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> E
 def clustered_mean(
     sums: NDArray[np.float64], counts: NDArray[np.float64], *, low: float, high: float
 ) -> Estimate:
-    """Mean of what `sums` adds up, with Student's t interval over problems.
+    """Estimate the mean of the terms in `sums`, with Student's t interval over problems.
 
     Args:
-        sums: of each problem [problems].
+        sums: sum of each problem's terms [problems].
         counts: terms of each problem's sum [problems].
         low: least that a term can be.
         high: most that a term can be.
@@ -237,6 +237,6 @@ def clustered_mean(
 
 
 def _variance(residuals: NDArray[np.float64], total: float) -> float:
-    """Of a ratio of sums over at least two problems, linearised (Taylor)."""
+    """Return the linearised variance (Taylor) of a ratio of sums over two problems or more."""
     count = len(residuals)
     return float(count / (count - 1) * (residuals**2).sum() / total**2)

@@ -1,14 +1,7 @@
 """Confidence intervals of a success rate, by what is known of when the sampling stopped.
 
 `clopper_pearson`: the number of trials was fixed. `repeated_interval`: it may have depended on
-anything seen, up to a horizon. Rules whose stopping points are known in advance have exact
-intervals of their own.
-
-A rule that stops by its own counts alone walks over a lattice of (right, trials) until it meets a
-boundary. The number of ways to reach each boundary point is countable, and everything follows:
-the chance of the first trial's success given the point is the unbiased estimate of the rate
-(Girshick, Mosteller and Savage 1946), and inverting the tails of an ordering of the points gives an
-interval that covers at least as often as its level.
+anything seen, up to a horizon. `Boundary`: the stopping points of the rule are known in advance.
 """
 
 from __future__ import annotations
@@ -43,7 +36,7 @@ def clopper_pearson(num_right: int, num_trials: int, *, level: float = 0.95) -> 
 def repeated_interval(
     num_right: int, num_trials: int, *, horizon: int, level: float = 0.95
 ) -> tuple[float, float]:
-    """Interval that may be looked at after every trial, up to a horizon.
+    """Return an interval that holds after every trial, up to a horizon.
 
     Covers the true value at all trials 1..horizon at once with probability at least `level`, so
     whatever decided to stop, it covers where one stopped: repeated confidence intervals
@@ -55,7 +48,7 @@ def repeated_interval(
         num_right: successes so far.
         num_trials: trials so far, at most `horizon`.
         horizon: trials after which sampling ends for certain.
-        level: of the whole sequence.
+        level: level of the whole sequence, in (0, 1).
 
     Raises:
         ValueError: impossible counts, or more trials than the horizon.
@@ -76,7 +69,7 @@ def _check(num_right: int, num_trials: int) -> None:
 
 
 def _clopper_pearson(right: NDArray[np.int64], trials: int, error: float) -> tuple[Floats, Floats]:
-    """Bounds for each number of successes of the same number of trials."""
+    """Return the bounds for each number of successes of the same number of trials."""
     wrong = trials - right
     low = np.where(right == 0, 0.0, betaincinv(np.maximum(right, 1), wrong + 1, error / 2))
     high = np.where(wrong == 0, 1.0, betaincinv(right + 1, np.maximum(wrong, 1), 1 - error / 2))
@@ -85,7 +78,7 @@ def _clopper_pearson(right: NDArray[np.int64], trials: int, error: float) -> tup
 
 @lru_cache
 def _repeated_error(horizon: int, level: float) -> float:
-    """The error of each single interval that gives the sequence its level."""
+    """Return the error of each single interval that gives the sequence its level."""
     if horizon == 1:
         return 1 - level
     low, high = np.log((1 - level) / (2 * horizon)), np.log(1 - level)
@@ -128,7 +121,14 @@ GRID = np.sin(np.linspace(0, np.pi / 2, 2049)) ** 2
 
 @dataclass(frozen=True, kw_only=True)
 class Boundary:
-    """When to stop: at look i, if `right <= low[i]` or `right >= high[i]`; always at the last."""
+    """When to stop: at look i, if `right <= low[i]` or `right >= high[i]`; always at the last.
+
+    Such a rule walks over a lattice of (right, trials) until it meets a boundary. The number of
+    ways to reach each boundary point is countable. The chance of the first trial's success given
+    the point is the unbiased estimate of the rate (Girshick, Mosteller and Savage 1946), and
+    inverting the tails of an ordering of the points gives an interval that covers at least as often
+    as its level.
+    """
 
     looks: tuple[int, ...]
     """Rising numbers of trials after which the rule looks."""
@@ -143,21 +143,21 @@ class Boundary:
             raise ValueError(f"looks={self.looks}: must rise from >= 1")
 
     def stops(self, right: int, trials: int) -> bool:
-        """Whether the rule has stopped at these counts; they must be those of a look."""
+        """Return whether the rule has stopped at these counts; they must be those of a look."""
         look = self.looks.index(trials)
         return trials == self.looks[-1] or right <= self.low[look] or right >= self.high[look]
 
     def ends_at(self, right: int, trials: int) -> bool:
-        """Whether the rule can stop at these counts and at no look before them."""
+        """Return whether the rule can stop at these counts and at no look before them."""
         return (right, trials) in self._index
 
     def value(self, right: int, trials: int) -> float:
-        """The unbiased estimate of the rate, having stopped at a boundary point."""
+        """Return the unbiased estimate of the rate, having stopped at a boundary point."""
         point = self._index[right, trials]
         return float(self._points.first[point] / self._points.ways[point])
 
     def interval(self, right: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
-        """Bounds of the rate, having stopped at a boundary point."""
+        """Return the bounds of the rate, having stopped at a boundary point."""
         below, above = self._tails[self._index[right, trials]]
         tail = (1 - level) / 2
         low = int(np.argmax(above > tail))
@@ -166,7 +166,26 @@ class Boundary:
 
     @cached_property
     def _points(self) -> _Points:
-        return _walk(self)
+        cap = self.looks[-1]
+        alive = np.zeros((2, cap + 1))  # ways that are still going on: all; first trial a success
+        alive[0, 0] = 1.0
+        points: list[tuple[int, int, float, float]] = []
+        done = 0
+        for look, low, high in zip(self.looks, self.low, self.high, strict=True):
+            size = look - done
+            step = np.array([comb(size, j) for j in range(size + 1)], dtype=np.float64)
+            grown = np.stack([np.convolve(row, step)[: cap + 1] for row in alive])
+            if done == 0:
+                first = np.array([comb(size - 1, j - 1) if j else 0 for j in range(size + 1)])
+                grown[1, : size + 1] = first
+            right = np.arange(cap + 1)
+            stop = (right <= low) | (right >= high) | (look == cap)
+            for k in np.flatnonzero(stop & (grown[0] > 0)):
+                points.append((int(k), look, grown[0, k], grown[1, k]))
+            alive = np.where(stop, 0.0, grown)
+            done = look
+        right_, trials, ways, first_ = zip(*points, strict=True)
+        return _Points(np.array(right_), np.array(trials), np.array(ways), np.array(first_))
 
     @cached_property
     def _index(self) -> dict[tuple[int, int], int]:
@@ -200,33 +219,10 @@ def first_success(*, batch: int, cap: int) -> Boundary:
 
 @dataclass(frozen=True)
 class _Points:
-    """Where a rule can stop, and in how many ways."""
+    """Stopping points of a rule, and the number of ways to each."""
 
     right: NDArray[np.int64]
     trials: NDArray[np.int64]
     ways: Floats
     first: Floats
-    """Of these ways, those whose first trial was a success."""
-
-
-def _walk(boundary: Boundary) -> _Points:
-    cap = boundary.looks[-1]
-    alive = np.zeros((2, cap + 1))  # ways that are still going on: all; first trial a success
-    alive[0, 0] = 1.0
-    found: list[tuple[int, int, float, float]] = []
-    done = 0
-    for look, low, high in zip(boundary.looks, boundary.low, boundary.high, strict=True):
-        size = look - done
-        step = np.array([comb(size, j) for j in range(size + 1)], dtype=np.float64)
-        grown = np.stack([np.convolve(row, step)[: cap + 1] for row in alive])
-        if done == 0:
-            first = np.array([comb(size - 1, j - 1) if j else 0 for j in range(size + 1)])
-            grown[1, : size + 1] = first
-        right = np.arange(cap + 1)
-        stop = (right <= low) | (right >= high) | (look == cap)
-        for k in np.flatnonzero(stop & (grown[0] > 0)):
-            found.append((int(k), look, grown[0, k], grown[1, k]))
-        alive = np.where(stop, 0.0, grown)
-        done = look
-    right_, trials, ways, first_ = zip(*found, strict=True)
-    return _Points(np.array(right_), np.array(trials), np.array(ways), np.array(first_))
+    """Number of these ways whose first trial was a success."""

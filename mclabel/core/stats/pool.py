@@ -1,10 +1,8 @@
 """The mean of a whole pool from the part of it that was chosen to be labelled.
 
-The design is that of `mclabel.select.pool`: some solutions are in for certain, since a rule
-ranks them first, and a number fixed before is drawn uniformly, without replacement, from all
-others. So a solution's inclusion probability is exactly 1, or the share of the others that is
-drawn, and Horvitz and Thompson's estimate (1952) is the sum over those that are certain and, scaled
-up, over those that were drawn. Only the second part varies.
+`mclabel.select.pool` takes some solutions for certain and draws a fixed number uniformly from the
+others, so inclusion probabilities are known. Horvitz and Thompson's estimate (1952) adds the
+certain ones and the scaled-up drawn ones; only the second part varies.
 """
 
 from __future__ import annotations
@@ -50,11 +48,11 @@ def pool_mean(
     those that have one: certain ones like certain ones, drawn ones like drawn ones.
 
     Args:
-        values: of the labelled solutions of one selection, finite.
+        values: values of the labelled solutions of one selection, finite.
         probabilities: with which they were chosen (`selection_probability`).
         num_pool: solutions in the pool, from the manifest.
         num_certain: solutions whose probability is 1, from the manifest.
-        level: of the interval, in (0, 1).
+        level: level of the interval, in (0, 1).
 
     Raises:
         ValueError: a part of the pool has no value; the probabilities are of several selections, or
@@ -69,7 +67,7 @@ def pool_mean(
         whole = above / num_pool
         return PoolMean(mean=whole, low=whole, high=whole, num_drawn=0)
     mean, low, high = _mean_of_drawn(drawn, num_others, level)
-    mean, low, high = ((above + num_others * one) / num_pool for one in (mean, low, high))
+    mean, low, high = ((above + num_others * figure) / num_pool for figure in (mean, low, high))
     return PoolMean(mean=mean, low=low, high=high, num_drawn=len(drawn))
 
 
@@ -103,7 +101,7 @@ def _check(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> None:
 
 
 def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, float, float]:
-    """Mean and interval for the solutions that a simple random sample stands for."""
+    """Return the mean and interval for the solutions that a simple random sample stands for."""
     mean, n = float(y.mean()), len(y)
     if n == num_others:
         return mean, mean, mean
@@ -116,7 +114,9 @@ def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, flo
     if spread == 0:
         return mean, mean, mean
     skew = float(((y - mean) ** 3).mean() / y.std() ** 3)
-    low, high = (spread / sqrt(n) * _without_skew(one, skew, n) for one in (quantile, -quantile))
+    low, high = (
+        spread / sqrt(n) * _without_skew(bound, skew, n) for bound in (quantile, -quantile)
+    )
     return mean, mean - low, mean - high
 
 
@@ -128,7 +128,7 @@ def _wilson(share: float, n: float, z: float) -> tuple[float, float]:
 
 
 def _without_skew(quantile: float, skew: float, n: int) -> float:
-    """The quantile of a studentised mean whose values have a skewness: Hall's inverse cubic."""
+    """Correct a quantile of a studentised mean for skewness, by Hall's inverse cubic."""
     if abs(skew) < 1e-9:
         return quantile
     cube = 1 + skew * (quantile / sqrt(n) - skew / (6 * n))

@@ -73,7 +73,7 @@ def estimate_stopped(
     Args:
         counts: after the rule stopped.
         boundary: the rule.
-        truncated: what a rollout cut by its length counts as.
+        truncated: whether a truncated rollout counts as wrong or not at all.
         soft: False withholds the value. Where a rule stops at the first success the unbiased
             one is the first batch's share, too noisy to be a soft label.
     """
@@ -92,12 +92,12 @@ def estimate_anytime(
     truncated: TruncatedPolicy = "wrong",
     mean: float | None = None,
 ) -> StepEstimate:
-    """Interval that holds whatever stopped the rollouts, at most `horizon` of them; no value.
+    """Return an interval valid under any stopping within `horizon` rollouts, and no value.
 
     Args:
         counts: rollouts of the step's prefix.
         horizon: the largest number of rollouts that there could have been.
-        truncated: what a rollout cut by its length counts as.
+        truncated: whether a truncated rollout counts as wrong or not at all.
         mean: the posterior mean, of an estimator that has one.
     """
     trials = num_trials(counts, truncated=truncated)
@@ -110,12 +110,12 @@ def estimate_anytime(
 def recovers(
     counts: Counts, *, truncated: TruncatedPolicy = "wrong", chance: float = 0.0
 ) -> bool | None:
-    """Whether the policy still recovers from a step: more rollouts end right than by guessing.
+    """Return whether more rollouts from a step end right than by guessing.
 
     Args:
-        counts: of a number of rollouts that was fixed beforehand.
-        truncated: what a rollout cut by its length counts as.
-        chance: that a guess is right, in [0, 1). With 0 one right rollout is enough
+        counts: counts of a number of rollouts that was fixed beforehand.
+        truncated: whether a truncated rollout counts as wrong or not at all.
+        chance: probability that a guess is right, in [0, 1). With 0 one right rollout is enough
             (Math-Shepherd, arXiv 2312.08935); else a one-sided binomial test at `GUESS_LEVEL`.
 
     Returns:
@@ -133,7 +133,7 @@ GUESS_LEVEL = 0.05
 
 
 def first_error(labels: Sequence[bool | None]) -> int | None:
-    """Index of the first step whose hard label is False, or None.
+    """Return the index of the first step whose hard label is False, or None.
 
     None, too, where a step before it has no verdict, which may be the first wrong one.
     """
@@ -142,13 +142,13 @@ def first_error(labels: Sequence[bool | None]) -> int | None:
 
 
 def advantages(values: Sequence[float | None], root_value: float | None) -> list[float | None]:
-    """What each step adds to the value: V(t) - V(t - 1) (PAV, arXiv 2410.08146).
+    """Return each step's gain in value: V(t) - V(t - 1) (PAV, arXiv 2410.08146).
 
     In the paper the values are those of another policy, the prover: label with that one.
 
     Args:
         values: one per step.
-        root_value: of the bare problem, the value before the first step.
+        root_value: value of the bare problem, before the first step.
     """
     before = [root_value, *values]
     return [

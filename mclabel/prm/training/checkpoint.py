@@ -60,7 +60,7 @@ def check_checkpoint(folder: Path) -> None:
     faults = list(checkpoint_faults(folder))
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise TrainingError(f"{folder / faults[0].name}: {faults[0].what}{more}. {_remedy(folder)}")
+        raise TrainingError(f"{folder / faults[0].name}: {faults[0].text}{more}. {_remedy(folder)}")
 
 
 def check_trainer_files(folder: Path) -> None:

@@ -1,15 +1,8 @@
-"""Which labels shard holds which block.
+"""Locates the labels of every committed block, in shards of their own or in merged shards.
 
-A block is committed as `labels/BLOCK.parquet`. Merging small shards (`compact`) writes larger ones
-and then creates `compacted/NUMBER.parquet`, which names the places of the merged blocks from then
-on; the small shards are deleted afterwards. A later number supersedes earlier ones. The labels are
-listed before the numbers, so a block whose small shard is already gone is found in a number. A
-merged shard that is gone stands for no block any more: its blocks are found in shards of their own,
-or are to be labelled again.
-
-Where the run has a plan (`plan`), only its blocks count: a file in `labels/` that it does not name
-is none of the run's. Nor do labels of problems that the plan has superseded; the plan is read last,
-so it names every block that was listed.
+A block is committed as `labels/BLOCK.parquet`. A merge (`compact`) creates a catalog with the new
+places of its blocks, `compacted/NUMBER.parquet`, then deletes the small shards; later numbers
+supersede earlier ones. Where the run has a plan, only its blocks and current problems count.
 """
 
 from __future__ import annotations
@@ -66,23 +59,23 @@ class Place:
 
 
 class Blocks(Mapping[str, Place]):
-    """Where each block lies, by its id. Those with a shard of their own, the most, are packed."""
+    """Place of each block, by its id. Blocks with a shard of their own, the most, are packed."""
 
     def __init__(self, alone: Iterable[str], merged: Mapping[str, Place]) -> None:
         """Hold the places of blocks.
 
         Args:
             alone: blocks with a shard of their own.
-            merged: where others lie.
+            merged: places of the other blocks.
         """
         self._alone, self._merged = PackedNames(alone), merged
 
     def own(self, file: str) -> bool:
-        """Whether a file is the shard of one of the blocks."""
+        """Return whether a file is the shard of one of the blocks."""
         return file.removeprefix("labels/").removesuffix(".parquet") in self._alone
 
     def files(self) -> Iterator[str]:
-        """Labels shards, each once."""
+        """Yield the labels shards, each once."""
         yield from map(_own_shard, self._alone)
         yield from {place.file for place in self._merged.values()}
 
@@ -114,9 +107,9 @@ class Catalog:
     merged_away: tuple[str, ...] = ()
     """Small shards that a merge has replaced, and that are still there."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By block: ids of the problems whose labels in it no longer count."""
+    """Ids of the problems whose labels in a block no longer count, by block."""
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """By problem that a block has lost so: the block whose labels of it count, if there is one."""
+    """Block whose labels count instead, if there is one, by superseded problem."""
     foreign: tuple[str, ...] = ()
     """Files in `labels/` that the run's plan does not name."""
     too_small: tuple[str, ...] = ()
@@ -144,14 +137,14 @@ class Catalog:
         metadata: Mapping[str, Any],
         table: pa.Table,
     ) -> list[pa.Table]:
-        """The rows that count of each of some blocks, from the table of the shard that holds them.
+        """Return the rows that count of each of some blocks, from the table of their shard.
 
         Args:
-            store: of the run, for messages.
+            store: the run's store, for messages.
             file: the shard.
             blocks: in it.
-            metadata: of the shard.
-            table: of the shard.
+            metadata: the shard's metadata.
+            table: the shard's rows.
 
         Raises:
             DamagedFile: the shard holds other blocks, or lacks rows of one.
@@ -165,21 +158,21 @@ class Catalog:
                 raise damaged(store, file, f"holds block {names}, but must hold {block!r}")
             if place.offset + (place.num_rows or 0) > table.num_rows:
                 raise damaged(store, file, f"lacks rows of block {block}")
-        return [self._rows_of(block, table) for block in blocks]
-
-    def _rows_of(self, block: str, table: pa.Table) -> pa.Table:
-        place = self.blocks[block]
-        rows = table.slice(place.offset, place.num_rows)
-        return without_problems(rows, self.superseded.get(block, ()))
+        return [
+            without_problems(
+                table.slice(place.offset, place.num_rows), self.superseded.get(block, ())
+            )
+            for block, place in places.items()
+        ]
 
     def without_rows(
         self, blocks: Iterable[str], metadata: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """The problems of a shard that have no labels, less those that are superseded.
+        """Return the problems of a shard that have no labels, less those that are superseded.
 
         Args:
             blocks: in the shard.
-            metadata: of the shard.
+            metadata: the shard's metadata.
 
         Returns:
             By `dropped` and `set_aside`, and by problem id, the shard's record of it.
@@ -191,7 +184,7 @@ class Catalog:
         }
 
     def superseded_in(self, blocks: Iterable[str]) -> frozenset[str]:
-        """The problems of which a shard holds nothing that counts, though it once did.
+        """Return the problems of which a shard no longer holds anything that counts.
 
         A merged shard may hold the block that has lost a problem and the one that has it anew; what
         the former held of it was dropped when the latter was merged.
@@ -199,34 +192,37 @@ class Catalog:
         Args:
             blocks: in the shard.
         """
-        there = frozenset(blocks)
+        held = frozenset(blocks)
         return frozenset(
             problem
-            for block in there
+            for block in held
             for problem in self.superseded.get(block, ())
-            if self.replaced.get(problem) not in there
+            if self.replaced.get(problem) not in held
         )
 
     def by_file(self) -> dict[str, list[str]]:
-        """The blocks in each shard, in its order."""
+        """Return the blocks in each shard, in its order."""
         grouped: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for name, place in self.blocks.items():
             grouped[place.file].append((place.offset, name))
-        return {file: [name for _, name in sorted(found)] for file, found in grouped.items()}
+        return {file: [name for _, name in sorted(blocks)] for file, blocks in grouped.items()}
 
 
 def read_catalog(store: Store, *, must_be_whole: bool = True) -> Catalog:
     """Return what is committed now.
 
     Args:
-        store: of the run.
+        store: the run's store.
         must_be_whole: whether blocks that the run once had must be there. Jobs, which make lost
             blocks again, and `verify`, which lists them, give False.
 
     Raises:
         DamagedFile: a merge's catalog, or the plan, is damaged; or a block is lost.
     """
-    # Read before the shards are listed: a job may end meanwhile.
+    # The order matters while jobs and merges go on. The record of the end is read before the shards
+    # are listed, as a job may end meanwhile; shards are listed before the merges, so that a block
+    # whose small shard is already gone is found in a merge; the plan is read last, so that it names
+    # every listed block.
     finished = read_finished(store) if must_be_whole else None
     too_small: list[str] = []
     there = PackedNames(_own_blocks(store, too_small))
@@ -265,7 +261,7 @@ def read_catalog(store: Store, *, must_be_whole: bool = True) -> Catalog:
 
 
 def without_problems(table: pa.Table, problem_ids: Collection[str]) -> pa.Table:
-    """The rows of other problems."""
+    """Return the rows of other problems."""
     if not problem_ids:
         return table
     ids = pa.array(list(problem_ids), pa.string())
@@ -273,7 +269,7 @@ def without_problems(table: pa.Table, problem_ids: Collection[str]) -> pa.Table:
 
 
 def _own_blocks(store: Store, too_small: list[str]) -> Iterator[str]:
-    """Blocks with a shard of their own; shards that are too small are noted."""
+    """Yield blocks with a shard of their own, and note the shards that are too small."""
     for name, size in store.sizes("labels"):
         if name.endswith(".parquet"):
             if size < SMALLEST:
@@ -282,7 +278,7 @@ def _own_blocks(store: Store, too_small: list[str]) -> Iterator[str]:
 
 
 def _merged(store: Store) -> tuple[int, dict[str, Place], dict[str, int]]:
-    """The last number, where merges have put blocks, and the sizes of the merged shards there."""
+    """Return the last number, the places of merged blocks, and the sizes of merged shards."""
     while True:
         numbers = _numbers(store)
         places: dict[str, Place] = {}
@@ -295,7 +291,7 @@ def _merged(store: Store) -> tuple[int, dict[str, Place], dict[str, int]]:
         if files <= sizes.keys() or all(name <= last for name in _numbers(store)):
             break  # else a merge has just ended, and has deleted what earlier ones wrote
     return (
-        _number_of(last) if last else 0,
+        int(_NUMBER.fullmatch(last)[1]) if last else 0,  # type: ignore[index]
         places,
         {file: size for file, size in sizes.items() if file in files},
     )
@@ -307,10 +303,6 @@ def _numbers(store: Store) -> list[str]:
 
 def _catalog_file(number: int) -> str:
     return f"{FOLDER}/{number:06d}.parquet"
-
-
-def _number_of(name: str) -> int:
-    return int(name.removeprefix(f"{FOLDER}/").removesuffix(".parquet"))
 
 
 def _own_shard(block: str) -> str:

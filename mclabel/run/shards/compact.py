@@ -1,13 +1,8 @@
 """Merges small shards into large ones, in one more exclusive commit.
 
-Large runs write a shard a block, and a million small files are slow to list and to open. Merging
-writes the rows again unchanged, less those that the plan has superseded, then commits to all of it
-at once (`catalog`), then deletes what was merged. Killed before the commit, nothing has happened,
-and what it wrote is deleted by the next merge; killed after it, the next merge deletes the rest. It
-may run while labelling goes on.
-
-Deleting is final, so labels are counted again from the rollouts that a merged shard keeps: where
-they disagree, nothing is committed and nothing deleted.
+Rows are written again unchanged, less superseded ones; then one commit covers all of them
+(`catalog`), and the small shards are deleted. A merge that is killed before or after its commit is
+cleaned up by the next one. Labelling may go on meanwhile.
 """
 
 from __future__ import annotations
@@ -50,7 +45,7 @@ _OWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction:
-    """What a merge did."""
+    """Result of a merge."""
 
     num_before: int
     """Labels shards."""
@@ -86,7 +81,7 @@ def compact(
     """Merge shards into ones of about `rows` solutions.
 
     Args:
-        store: of a run.
+        store: the run's store.
         rows: a shard with at least half as many is left unchanged.
         on_progress: called with shards read and in all.
 
@@ -149,7 +144,7 @@ def delete_unused(store: Store) -> Catalog:
 def _piles(
     store: Store, catalog: Catalog, rows: int, on_progress: Callable[[int, int], None]
 ) -> Iterator[_Pile]:
-    """Shards in the order of their names, piled up to the wanted size."""
+    """Yield shards in the order of their names, piled up to the wanted size."""
     open_piles: dict[str, _Pile] = {}
     by_file = catalog.by_file()
     for done, file in enumerate(catalog.files, 1):
@@ -194,11 +189,11 @@ def _piles(
     yield from open_piles.values()
 
 
-def _sum(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
-    known = [cost for cost in costs if cost is not None]
-    if len(known) < len(costs):
+def _total_cost(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
+    recorded = [cost for cost in costs if cost is not None]
+    if len(recorded) < len(costs):
         return None
-    return {name: sum(cost[name] for cost in known) for name in known[0]}
+    return {name: sum(cost[name] for cost in recorded) for name in recorded[0]}
 
 
 def _write(store: Store, name: str, pile: _Pile) -> None:
@@ -215,7 +210,7 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
         "rollouts": rollouts,
         "rollouts_digest": digest,
         "blocks": dict(pile.blocks),
-        "cost": _sum(pile.costs),
+        "cost": _total_cost(pile.costs),
         "ungraded": dict(pile.ungraded.most_common()),
         "weak": pile.weak,
     }
@@ -238,11 +233,11 @@ def _check_rollouts(
     """Count the labels of a shard again from the rollouts that are kept of it.
 
     Args:
-        store: the run's.
+        store: the run's store.
         file: the labels shard.
-        metadata: of the shard.
-        labels: that count.
-        rollouts: that are kept; None takes all that the shard names.
+        metadata: the shard's metadata.
+        labels: the shard's rows that count.
+        rollouts: rollouts to keep; None takes all that the shard names.
 
     Raises:
         DamagedFile: they disagree. Labels without their rollouts would be worthless.
@@ -262,7 +257,7 @@ def _check_rollouts(
 
 
 def _unused(store: Store, catalog: Catalog) -> Iterator[str]:
-    """Shards that a committed merge has replaced, and shards of merges that were not committed.
+    """Yield shards that a committed merge has replaced, and those of uncommitted merges.
 
     Shards with the next number are left out, because that merge may be under way.
     """
@@ -290,10 +285,9 @@ def _unused(store: Store, catalog: Catalog) -> Iterator[str]:
 
 
 def fit_of(store: Store) -> str | None:
-    """The fit of a run's labels, which all of its blocks share; None if it has none."""
+    """Return the fit that all blocks of a run share; None if its labels have none."""
     for file in read_catalog(store, must_be_whole=False).files:
-        fit: str | None = read_shard(store, file, "labels")[0].get(FIT)
-        return fit
+        return read_shard(store, file, "labels")[0].get(FIT)
     return None
 
 
@@ -304,7 +298,7 @@ class BlocksAnew:
         """Begin; nothing is replaced before `commit`.
 
         Args:
-            store: of the run.
+            store: the run's store.
         """
         self._store = store
         self._number = read_catalog(store, must_be_whole=False).number + 1
@@ -324,7 +318,7 @@ class BlocksAnew:
         Args:
             block: its id.
             labeled: its rows.
-            rollouts: of its problems; None keeps none.
+            rollouts: rollouts of the block's problems; None keeps none.
             provenance: metadata of both shards.
             metadata: more of the labels shard.
         """
@@ -344,9 +338,10 @@ class BlocksAnew:
             ShardError: another command has replaced or merged them meanwhile.
         """
         if not commit_merge(self._store, self._number, self._places):
-            for place in self._places.values():
-                self._store.delete(place.file)
-                self._store.delete(place.file.replace("/labels/", "/rollouts/", 1))
+            prefix = f"{MERGED}/labels/"
+            _delete_written(
+                self._store, [place.file.removeprefix(prefix) for place in self._places.values()]
+            )
             raise ShardError(
                 f"{self._store.location}: another command has merged or rewritten its shards "
                 "in the meantime, so nothing was changed. Run the command again"

@@ -1,10 +1,8 @@
 """Digests that files carry of themselves, so that damage is found before anything rests on it.
 
-A Parquet file holds, under the key `mclabel.digest` of its footer, the SHA-256 of all its bytes,
-the digest itself read as zeros: so it stays one plain Parquet file, created whole, in which no bit
-can change unseen. Page checksums of Parquet would leave out the footer, and with it the schema, the
-metadata and where columns lie. A JSON object holds the SHA-256 of its content under `digest`,
-whatever its white space.
+A Parquet file holds the SHA-256 of all its bytes in its footer, computed with zeros in the digest's
+place: page checksums would leave out the footer. A JSON object holds the SHA-256 of its content
+under `digest`, whatever its white space.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ Check = Literal["sound", "damaged", "none"]
 
 
 def parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
-    """A Parquet file that carries its digest.
+    """Return a Parquet file that carries its digest.
 
     Args:
         table: its content.
-        options: of `pyarrow.parquet.ParquetWriter`.
+        options: options for `pyarrow.parquet.ParquetWriter`.
     """
     placeholder = secrets.token_hex(32)
     content = _parquet(table, placeholder, options)
@@ -55,7 +53,7 @@ def parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
 
 
 def check_parquet(content: bytes) -> Check:
-    """Whether a file is the one that was written."""
+    """Check whether a file is the one that was written."""
     start = _footer_start(content)
     if start < 0:
         return "damaged"
@@ -63,29 +61,29 @@ def check_parquet(content: bytes) -> Check:
     if mark is None:
         return "none"
     whole = memoryview(content)
-    found = _sha256(whole[: mark.start(1)], _ZEROS, whole[mark.end(1) :])
-    return "sound" if found.encode() == mark[1] else "damaged"
+    digest = _sha256(whole[: mark.start(1)], _ZEROS, whole[mark.end(1) :])
+    return "sound" if digest.encode() == mark[1] else "damaged"
 
 
 def parquet_digest(content: bytes) -> str | None:
-    """The digest that a file carries, right or not; None if it carries none."""
+    """Return the digest that a file carries, right or not; None if it carries none."""
     start = _footer_start(content)
     mark = _MARK.search(content, start) if start >= 0 else None
     return None if mark is None else mark[1].decode()
 
 
 def is_cut_off(tail: bytes) -> bool:
-    """Whether a Parquet file that ends with these bytes lacks its end."""
+    """Return whether a Parquet file that ends with these bytes lacks its end."""
     return not tail.endswith(_MAGIC)
 
 
 def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object with its digest."""
+    """Return a JSON object with its digest."""
     return {**content, KEY: f"sha256:{hashlib.sha256(canonical_json(content)).hexdigest()}"}
 
 
 def read_object(raw: bytes | str) -> tuple[dict[str, Any], Check]:
-    """A JSON object without its digest, and whether it is the one that was written.
+    """Read a JSON object without its digest, and check whether it is the one that was written.
 
     Raises:
         ValueError: no JSON object.
@@ -119,7 +117,7 @@ class LinesDigest:
 
 
 def check_lines(raw: bytes) -> Check:
-    """Whether a file of JSON lines is the one that was written."""
+    """Check whether a file of JSON lines is the one that was written."""
     digest, carried = LinesDigest(), None
     for number, line in enumerate(raw.splitlines()):
         try:
@@ -139,7 +137,7 @@ def check_lines(raw: bytes) -> Check:
 
 
 def log_lines(raw: bytes) -> Iterator[dict[str, Any] | None]:
-    """The objects of a log whose lines carry digests; None for one that is not what was written."""
+    """Yield the objects of a log whose lines carry digests; None for a line that has changed."""
     for line in raw.splitlines():
         try:
             content, check = read_object(line)
@@ -154,12 +152,11 @@ def _parquet(table: pa.Table, placeholder: str, options: Mapping[str, Any]) -> b
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({_PARQUET_KEY: f"sha256:{placeholder}"})
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _footer_start(content: bytes) -> int:
-    """Where the footer begins; negative if the file has none."""
+    """Return the offset of the footer; negative if the file has none."""
     if not content.startswith(_MAGIC) or is_cut_off(content) or len(content) < 12:
         return -1
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")

@@ -1,10 +1,8 @@
-"""Files on a local or network folder that appear whole, once, and outlast a loss of power.
+"""Creates files on a local or network folder that appear whole, once, and outlast a power loss.
 
-The content is written and synced before the file has a name; the name is then given by an
-exclusive link, and the folder synced. So whenever the power goes, a name stands for the whole
-content or does not exist: it cannot name what was not yet on the disk. Where the file system can
-(`O_TMPFILE`: ext4, xfs, btrfs, tmpfs), the file has no name at all until then, and a kill leaves
-nothing behind; elsewhere it waits under `.partial/`.
+The content is synced before the file gets its name by an exclusive link, and the folder is synced
+after it. With `O_TMPFILE` (ext4, xfs, btrfs, tmpfs) a kill leaves nothing behind; elsewhere the
+unnamed file waits under `.partial/`.
 """
 
 from __future__ import annotations
@@ -14,6 +12,8 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -30,7 +30,7 @@ def create_durably(root: Path, name: str, content: bytes) -> bool:
     Args:
         root: folder that exists.
         name: relative to it; folders on the way are made.
-        content: of the whole file.
+        content: the whole file.
 
     Raises:
         OSError: no space, no permission.
@@ -42,7 +42,7 @@ def create_durably(root: Path, name: str, content: bytes) -> bool:
         except FileNotFoundError:
             if not root.is_dir():
                 raise
-            continue  # another process has just removed the folder, as it was empty
+            # Else another process has just removed the folder, as it was empty: try again.
     return _create(root, path, content)
 
 
@@ -78,17 +78,24 @@ def replace_durably(root: Path, name: str, content: IO[bytes]) -> None:
     Raises:
         OSError: no space, no permission.
     """
-    partial = root / PARTIAL / uuid.uuid4().hex
-    partial.parent.mkdir(exist_ok=True)
-    try:
+    with _partial_file(root) as partial:
         with partial.open("xb") as file:
             shutil.copyfileobj(content, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, root / name)
+    sync_folder((root / name).parent)
+
+
+@contextmanager
+def _partial_file(root: Path) -> Iterator[Path]:
+    """Give the path of a file to write, which is gone at the end."""
+    partial = root / PARTIAL / uuid.uuid4().hex
+    partial.parent.mkdir(exist_ok=True)
+    try:
+        yield partial
     finally:
         partial.unlink(missing_ok=True)
-    sync_folder((root / name).parent)
 
 
 def sweep(root: Path) -> None:
@@ -102,26 +109,19 @@ def sweep(root: Path) -> None:
 
 
 def _create_by_partial(root: Path, path: Path, content: bytes) -> bool:
-    partial = root / PARTIAL / uuid.uuid4().hex
-    partial.parent.mkdir(exist_ok=True)
-    try:
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            write_synced(handle, content)
-        finally:
-            os.close(handle)
+    with _partial_file(root) as partial:
+        with partial.open("xb", buffering=0) as file:
+            write_synced(file.fileno(), content)
         try:
             os.link(partial, path)
         except FileExistsError:
             return False
-    finally:
-        partial.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
 
 
 def _open_nameless(folder: Path) -> int | None:
-    """A file without a name, or None where there are none."""
+    """Open a file without a name; None where the file system has none."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -146,9 +146,9 @@ def _make_folder(folder: Path, root: Path) -> None:
     while not folder.is_dir() and folder != root:
         missing.append(folder)
         folder = folder.parent
-    for one in reversed(missing):
-        one.mkdir(exist_ok=True)
-        sync_folder(one.parent)
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

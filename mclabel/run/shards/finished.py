@@ -1,10 +1,8 @@
-"""The record that a job has ended with all of its blocks done, and what is missing since.
+"""The record that a job ended with all its blocks done, and the losses since then.
 
-    finished.json    how many blocks and parts of the plan there were, and which files beside them
-
-It is replaced at the end of every run of a job that leaves no block undone. A block, a part of the
-plan or a file that it counts and that is gone was lost; without the record nothing can be said, for
-a job that is under way lacks blocks, too.
+`finished.json` counts blocks and parts of the plan and names single files. Every run of a job that
+leaves no block undone replaces it. Without it nothing is known to be lost, as an unfinished job
+lacks blocks, too.
 """
 
 from __future__ import annotations
@@ -20,18 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mclabel.core.errors import DamagedFile
-from mclabel.core.settings import Count, read_record
-from mclabel.run.shards.digest import read_object, with_digest
-from mclabel.run.shards.manifest import run_id
+from mclabel.core.settings import Count
+from mclabel.run.shards.digest import with_digest
+from mclabel.run.shards.manifest import read_record_file, run_id
 from mclabel.run.shards.plan import part_name, planned_blocks, read_parts
-from mclabel.run.shards.store import Store, damaged
+from mclabel.run.shards.store import Store
 
 FILE = "finished.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What a finished job had."""
+    """Contents of a finished job."""
 
     run: str | None
     """The `id` of the run's manifest; None without one."""
@@ -49,9 +47,9 @@ def write_finished(
     """Record that a job has done all of its blocks.
 
     Args:
-        store: of the run.
-        num_blocks: that the job has.
-        num_plan_parts: of its plan; 0 for a run without one.
+        store: the run's store.
+        num_blocks: number of the job's blocks.
+        num_plan_parts: number of parts of its plan; 0 for a run without one.
         files: names of single files that the job has written.
     """
     content = {
@@ -64,22 +62,12 @@ def write_finished(
 
 
 def read_finished(store: Store) -> Finished | None:
-    """The record of a run; None of one that has not ended.
+    """Return the record of a run; None of one that has not ended.
 
     Raises:
         DamagedFile: it is damaged.
     """
-    raw = store.read(FILE)
-    if raw is None:
-        return None
-    try:
-        content, check = read_object(raw)
-        found = read_record(Finished, content)
-    except ValueError as error:
-        raise damaged(store, FILE, f"not what mclabel wrote ({error})") from error
-    if check != "sound":
-        raise damaged(store, FILE)
-    return found
+    return read_record_file(store, FILE, Finished)
 
 
 AGAIN = "Run the job again, which does the missing work again"
@@ -108,11 +96,11 @@ def losses(
     """Find what a run has lost since its job had ended.
 
     Args:
-        store: of the run.
+        store: the run's store.
         finished: the record of the end.
         committed: ids of the blocks that are there.
         count: their number.
-        folder: of the shards of single blocks.
+        folder: folder that holds the shards of single blocks.
 
     Raises:
         DamagedFile: a part of the plan is damaged.
@@ -141,12 +129,12 @@ def losses(
 def undone_blocks(
     store: Store, committed: Container[str], *, most_parts: int | None = None
 ) -> tuple[int, tuple[str, ...]]:
-    """The planned blocks that are not there, and of which something counts.
+    """Return the planned blocks that are missing, of which something counts.
 
     Args:
-        store: of the run.
+        store: the run's store.
         committed: ids of the blocks that are there.
-        most_parts: of the plan that are looked at; None looks at all.
+        most_parts: number of parts of the plan to look at; None looks at all.
 
     Returns:
         The number of parts that the plan has, and the ids in order.
@@ -163,7 +151,7 @@ def undone_blocks(
 
 
 def _num_planned(store: Store) -> int:
-    """The number of planned blocks of which something counts."""
+    """Return the number of planned blocks of which something counts."""
     plan = planned_blocks(store)
     if plan is None:
         return 0
@@ -172,7 +160,7 @@ def _num_planned(store: Store) -> int:
 
 
 def _that_count(store: Store, blocks: set[str]) -> set[str]:
-    """Those of some blocks of which not every item was superseded."""
+    """Return the blocks among these of which not every item was superseded."""
     items: dict[str, set[Any]] = defaultdict(set)
     wanted = pa.array(sorted(blocks), pa.string())
     for part in read_parts(store):
@@ -181,4 +169,4 @@ def _that_count(store: Store, blocks: set[str]) -> set[str]:
                 items[row["block"]].discard(row["item_id"])
             else:
                 items[row["block"]].add(row["item_id"])
-    return {block for block, left in items.items() if left}
+    return {block for block, remaining in items.items() if remaining}

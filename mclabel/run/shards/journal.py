@@ -1,12 +1,8 @@
-"""Journals: what an attempt at a block has done so far, for the attempt after it.
+"""Journals: the work of an attempt at a block, kept for the attempt after it.
 
-    journals/BLOCK/ATTEMPT.NUMBER.jsonl.gz
-
-An attempt writes what is new each time it flushes, whole files that are never changed; what it
-took from a journal itself is not written again. What an entry holds is the task's own matter, and
-so is its key: of two attempts that did the same, the first in the order of names counts, and the
-other is dropped, so nothing enters a result twice. A block's journals are deleted once it is
-committed.
+Each flush creates `journals/BLOCK/ATTEMPT.NUMBER.jsonl.gz`, which never changes. The task defines
+the entries and their keys; of two entries with one key the first in the order of names counts. A
+block's journals are deleted once it is committed.
 """
 
 from __future__ import annotations
@@ -54,11 +50,11 @@ def write_journal(
     """Write one file of an attempt's journal.
 
     Args:
-        store: the run's.
-        block_id: of the block.
+        store: the run's store.
+        block_id: id of the block.
         attempt: unique to the attempt at the block.
         number: counts the attempt's files.
-        lines: what the attempt has done since its last file.
+        lines: the attempt's work since its last file.
     """
     header = {"format": FORMAT, "block": block_id, "attempt": attempt}
     written = (
@@ -69,14 +65,14 @@ def write_journal(
 
 
 def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key, JournalEntry]:
-    """The entries that all earlier attempts at a block have written, by key.
+    """Return the entries that all earlier attempts at a block have written, by key.
 
     A journal that is damaged is left out, with a warning: what it holds is done again.
 
     Args:
-        store: the run's.
-        block_id: of the block.
-        read_entry: the task's.
+        store: the run's store.
+        block_id: id of the block.
+        read_entry: reads a line that the task has written.
     """
     entries: dict[Key, JournalEntry] = {}
     for name in store.names(f"{FOLDER}/{block_id}"):
@@ -84,7 +80,7 @@ def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key
         if content is None:
             continue  # an attempt that has just committed the block deletes them
         try:
-            found = parse_journal(content, read_entry)
+            parsed = parse_journal(content, read_entry)
         except ValueError as error:
             logger.warning(
                 "%s/%s: damaged, or written by another version of mclabel (%s). It is ignored, "
@@ -94,13 +90,13 @@ def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key
                 error,
             )
             continue
-        for entry in found:
+        for entry in parsed:
             entries.setdefault(entry.key, entry)
     return entries
 
 
 def parse_journal(content: bytes, read_entry: ReadEntry) -> list[JournalEntry]:
-    """The entries in one file of a journal.
+    """Return the entries in one file of a journal.
 
     Raises:
         ValueError: it is damaged (gzip has a checksum), or of another format.
@@ -112,23 +108,23 @@ def parse_journal(content: bytes, read_entry: ReadEntry) -> list[JournalEntry]:
 
 
 def journal_lines(content: bytes) -> Iterator[Line]:
-    """The lines of one file of a journal.
+    """Yield the lines of one file of a journal.
 
     Raises:
         ValueError: the file is damaged, or of another format.
     """
     try:
         header, *lines = map(json.loads, gzip.decompress(content).decode().splitlines())
-        found = header.get("format")
+        file_format = header.get("format")
     except (OSError, EOFError, zlib.error, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    if found != FORMAT:
-        raise ValueError(f"format {found!r}, must be {FORMAT}")
+    if file_format != FORMAT:
+        raise ValueError(f"format {file_format!r}, must be {FORMAT}")
     yield from lines
 
 
 def journaled_blocks(store: Store) -> set[str]:
-    """Ids of the blocks of which there are journals."""
+    """Return the ids of the blocks of which there are journals."""
     return {name.split("/")[1] for name in store.names(FOLDER)}
 
 
@@ -151,10 +147,10 @@ class BlockJournal:
         """Begin an empty journal; `read` fills it with what earlier attempts have left.
 
         Args:
-            store: the run's.
-            block_id: of the block.
+            store: the run's store.
+            block_id: id of the block.
             attempt: unique to this attempt at it.
-            read_entry: the task's.
+            read_entry: reads a line that the task has written.
         """
         self._store, self._block_id, self._read_entry = store, block_id, read_entry
         self.attempt = attempt
@@ -173,7 +169,7 @@ class BlockJournal:
         self._earlier = read_journal(self._store, self._block_id, self._read_entry)
 
     def take(self, key: Key) -> Any | None:
-        """The content of an entry that an earlier attempt has left, once; None if it left none."""
+        """Return the content of an entry of an earlier attempt, once; None if there is none."""
         entry = self._earlier.pop(key, None)
         if entry is None:
             return None

@@ -1,17 +1,8 @@
 """Label and rollout shards: the commit rule, and reading them back.
 
-A run's folder holds
-
-    run.json                              the semantic configuration, created once
-    labels/BLOCK.parquet                  one row a labelled solution
-    rollouts/BLOCK.ATTEMPT.parquet        one row a rollout, with its text
-
-A block's rollouts are written first, under the name of the attempt; then its labels are
-created exclusively, with the rollouts file of their own attempt named in the metadata. So of
-several attempts at a block one wins as a whole, whatever is killed and when. Readers follow
-the labels; a rollouts file that none names belongs to an attempt that lost. `catalog` knows which
-labels shards stand for which blocks once small ones were merged. Shards carry their `digest`, which
-every reader checks.
+A block's rollouts are written first, as `rollouts/BLOCK.ATTEMPT.parquet`. Then the labels, which
+name them, are created exclusively as `labels/BLOCK.parquet`: one of several attempts wins as a
+whole. Readers follow the labels; rollouts that none names belong to a lost attempt.
 """
 
 from __future__ import annotations
@@ -44,7 +35,6 @@ _AT_A_TIME = 64
 """Rows of a shard that become objects together: a reader may want the first ones alone."""
 FIT = "fit"
 """Key of a shard's metadata: names what was learned from the whole run to make its labels."""
-_NONE = object()
 _MAX_NAMED = 20
 """Damaged shards that a message names."""
 
@@ -65,7 +55,7 @@ def commit_block(
     """Write a block's shards; False if another attempt had committed it before.
 
     Args:
-        store: the run's.
+        store: the run's store.
         block_id: names the labels shard.
         attempt: unique to this attempt at the block.
         labeled: rows of the labels shard.
@@ -74,8 +64,8 @@ def commit_block(
         dropped: problems without rows, by id, with `num_sampled` and `num_right`.
         set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
-        ungraded: how many rollouts could not be graded, by the commonest reasons.
-        weak: how many rollouts have a weak verdict (`mclabel.checkers.guarded.is_weak`).
+        ungraded: number of rollouts that could not be graded, by the commonest reasons.
+        weak: number of rollouts with a weak verdict (`mclabel.checkers.guarded.is_weak`).
     """
     rollouts_name = None if rollouts is None else f"rollouts/{block_id}.{attempt}.parquet"
     labels_name = f"labels/{block_id}.parquet"
@@ -108,8 +98,8 @@ def write_labels(
     """Write a shard of rollouts and then one of the labels that rest on them.
 
     Args:
-        store: the run's.
-        names: of both files, labels first; None keeps no rollouts.
+        store: the run's store.
+        names: names of both files, labels first; None keeps no rollouts.
         labeled: rows of the labels shard.
         rollouts: rows of the rollouts shard, None with their name.
         named: metadata of both.
@@ -132,8 +122,8 @@ def committed_blocks(store: Store, *, must_be_whole: bool = True) -> Set[str]:
     """Return the ids of the blocks whose labels are committed.
 
     Args:
-        store: of the run.
-        must_be_whole: as in `read_catalog`.
+        store: the run's store.
+        must_be_whole: see `read_catalog`.
 
     Raises:
         DamagedFile: names shards that are lost or cut off, and the remedy.
@@ -158,19 +148,19 @@ def check_not_cut_off(store: Store, catalog: Catalog) -> None:
         cut_off.update(name for name, tail in tails if is_cut_off(tail))
     if cut_off:
         first, *others = sorted(cut_off)
-        what = remedy(first)
+        advice = remedy(first)
         if others:
             more = ", …" if len(others) > _MAX_NAMED else ""
             named = ", ".join(others[:_MAX_NAMED])
-            what += f". The same holds for {len(others):,} others: {named}{more}"
-        raise DamagedFile(store.location, first, CUT_OFF, what)
+            advice += f". The same holds for {len(others):,} others: {named}{more}"
+        raise DamagedFile(store.location, first, CUT_OFF, advice)
 
 
 def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator[LabeledSolution]:
-    """Every labelled solution of a run, in a fixed order.
+    """Yield every labelled solution of a run, in a fixed order.
 
     Args:
-        store: the run's.
+        store: the run's store.
         blocks: ids of the blocks to read; None reads all.
 
     Raises:
@@ -188,7 +178,7 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
 def label_tables(
     store: Store, blocks: Collection[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Metadata and table of each labels shard, or of those of `blocks`.
+    """Yield the metadata and table of each labels shard, or of those of `blocks`.
 
     Without `blocks`, a run that has lost blocks is refused. A shard that is merged into another one
     meanwhile is read from there.
@@ -196,11 +186,10 @@ def label_tables(
     Raises:
         ShardError: the labels were fitted anew meanwhile (`mclabel.run.shards.compact`).
     """
-    fit: Any = _NONE
+    fits = set[str | None]()
     for metadata, table in _label_tables(store, blocks):
-        if fit is _NONE:
-            fit = metadata.get(FIT)
-        if metadata.get(FIT) != fit:
+        fits.add(metadata.get(FIT))
+        if len(fits) > 1:
             raise ShardError(
                 f"{store.location}: was combined anew while it was being read. Run the command "
                 "again"
@@ -240,14 +229,13 @@ def _label_tables(
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
-    """The rollouts that the committed labels rest on, shard by shard."""
+    """Yield the rollouts that the committed labels rest on, shard by shard."""
     for table in rollout_tables(store):
-        for row in table.to_pylist():
-            yield recorded_rollout(row)
+        yield from map(recorded_rollout, table.to_pylist())
 
 
 def rollout_tables(store: Store) -> Iterator[pa.Table]:
-    """The rollouts that the committed labels rest on, a table a labels shard."""
+    """Yield the rollouts that the committed labels rest on, a table a labels shard."""
     for metadata, labels in label_tables(store):
         if metadata["rollouts"] is not None:
             rollouts = named_rollouts(store, metadata)
@@ -256,11 +244,11 @@ def rollout_tables(store: Store) -> Iterator[pa.Table]:
 
 
 def named_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
-    """The rollouts that a labels shard names.
+    """Return the rollouts that a labels shard names.
 
     Args:
-        store: the run's.
-        metadata: of the labels shard; its `rollouts` is not None.
+        store: the run's store.
+        metadata: metadata of the labels shard; its `rollouts` is not None.
 
     Raises:
         DamagedFile: they are missing, damaged, or others than those that the labels rest on.

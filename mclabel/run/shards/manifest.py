@@ -1,12 +1,8 @@
-"""The claim of an output: the configuration that a folder belongs to, created once.
+"""The manifest of an output: the configuration that a folder belongs to, created once.
 
-A manifest holds the whole semantic configuration, for the record, and its identity: the fields
-that differ from their defaults. Running a job again with the same identity resumes it; another one
-is refused. The manifest's `id` is random: it distinguishes outputs of one configuration, wherever
-they are moved.
-
-Priors of `posterior` on which labels depend stand beside it, in `priors/ID.json`; ID is a hash of
-the content.
+It holds the whole semantic configuration for the record, its identity (the fields that differ from
+their defaults), which decides whether a job may resume, and a random `id`. Priors of `posterior`
+stand beside it in `priors/ID.json`, where ID is a hash of the content.
 """
 
 from __future__ import annotations
@@ -16,17 +12,20 @@ import io
 import json
 import platform
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.seeds import ID_LENGTH
+from mclabel.core.settings import read_record
 from mclabel.run.shards.digest import read_object, with_digest
 from mclabel.run.shards.store import Store, damaged
+
+T = TypeVar("T")
 
 FORMAT = 1
 """The only format that is read."""
@@ -36,7 +35,7 @@ MANIFEST = "run.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Semantic:
-    """What the content of an output depends on; JSON-serialisable."""
+    """Configuration on which the content of an output depends; JSON-serialisable."""
 
     identity: Mapping[str, Any]
     """The fields that are not at their defaults: compared, hashed into ids."""
@@ -45,11 +44,11 @@ class Semantic:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Of a configuration that is its own identity."""
+        """Return a configuration that is its own identity."""
         return cls(identity=config, config=config)
 
     def stamp(self) -> dict[str, Any]:
-        """The part that every shard carries, so that a lost manifest can be written again."""
+        """Return the part that every shard carries, from which a lost manifest can be rewritten."""
         return {"identity": self.identity, "config": self.config}
 
 
@@ -64,25 +63,23 @@ def claim(
     """Create the manifest, or check that the one there is of the same configuration.
 
     Args:
-        store: of the output.
-        name: of the manifest's file.
-        semantic: what the content of the output depends on.
+        store: the output's store.
+        name: name of the manifest's file.
+        semantic: the configuration that the output's content depends on.
         provenance: versions and the like, kept beside it and not compared.
         run: the `id` of a manifest that was lost; None draws one.
 
     Raises:
         ShardError: the output belongs to another configuration.
     """
-    manifest = with_digest(
-        {
-            "format": FORMAT,
-            "id": run or secrets.token_hex(8),
-            "identity": semantic.identity,
-            "config": semantic.config,
-            **provenance,
-        }
-    )
-    if store.create(name, json.dumps(manifest, indent=1, sort_keys=True).encode()):
+    manifest = {
+        "format": FORMAT,
+        "id": run or secrets.token_hex(8),
+        "identity": semantic.identity,
+        "config": semantic.config,
+        **provenance,
+    }
+    if store.create(name, manifest_bytes(manifest)):
         return
     there = read_claim(store, name)
     if there is not None and (changed := changed_fields(there, semantic)):
@@ -101,19 +98,21 @@ def amend_claim(store: Store, name: str, manifest: Mapping[str, Any], semantic: 
         "config": semantic.config,
         "plan_identity": plan_identity(manifest),
     }
-    store.replace(
-        name, io.BytesIO(json.dumps(with_digest(content), indent=1, sort_keys=True).encode())
-    )
+    store.replace(name, io.BytesIO(manifest_bytes(content)))
+
+
+def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+    """Return the file that holds a manifest, with its digest."""
+    return json.dumps(with_digest(manifest), indent=1, sort_keys=True).encode()
 
 
 def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The identity for which the plan of a run was made: ids of its blocks follow from it."""
-    identity: Mapping[str, Any] = manifest.get("plan_identity", manifest["identity"])
-    return identity
+    """Return the identity for which the plan of a run was made; ids of its blocks depend on it."""
+    return manifest.get("plan_identity", manifest["identity"])  # type: ignore[no-any-return]
 
 
 def changed_fields(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
-    """Keys in which the configuration of a manifest differs from another, in order."""
+    """Return the keys in which the configuration of a manifest differs from another, in order."""
     theirs, ours = flat(manifest["identity"]), _flat_here(semantic.identity)
     return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
@@ -121,12 +120,12 @@ def changed_fields(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]
 def other_configuration(
     store: Store, manifest: Mapping[str, Any], semantic: Semantic, changed: Sequence[str]
 ) -> ShardError:
-    """The refusal of an output that belongs to another configuration.
+    """Return the refusal of an output that belongs to another configuration.
 
     Args:
-        store: of the output.
-        manifest: of the output.
-        semantic: of the job.
+        store: the output's store.
+        manifest: the output's manifest.
+        semantic: the job's semantic configuration.
         changed: keys in which they differ.
     """
     all_theirs = flat(manifest["config"]) | flat(manifest["identity"])
@@ -139,7 +138,7 @@ def other_configuration(
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Fields in which two whole configurations differ, a line each, with both values.
+    """Return the fields in which two whole configurations differ, a line each, with both values.
 
     A field that one of them lacks comes from another version of mclabel and is ignored, but for
     an engine's: of these only those are recorded that are not at their defaults.
@@ -159,18 +158,17 @@ def _difference(key: str, there: Any, here: Any) -> str:
 
 
 def claimed_config(store: Store, name: str) -> dict[str, Any] | None:
-    """The semantic configuration that an output belongs to; None of one that is not claimed.
+    """Return the semantic configuration of an output; None if it is not claimed.
 
     Raises:
         DamagedFile: the manifest is damaged, or none.
     """
     manifest = read_claim(store, name)
-    config: dict[str, Any] | None = None if manifest is None else manifest["config"]
-    return config
+    return None if manifest is None else manifest["config"]
 
 
 def read_claim(store: Store, name: str) -> dict[str, Any] | None:
-    """The whole manifest: `format`, `config`, and what was kept beside it.
+    """Return the whole manifest: `format`, `config`, and what was kept beside it.
 
     Raises:
         DamagedFile: the manifest is damaged, or none, or of another format.
@@ -204,8 +202,36 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
     return manifest
 
 
+def read_record_file(
+    store: Store, name: str, kind: type[T], *, ignore: Collection[str] = ()
+) -> T | None:
+    """Read a JSON file with a digest that holds one record; None if there is no such file.
+
+    Args:
+        store: the run's store.
+        name: name of the file.
+        kind: dataclass of the record.
+        ignore: keys of the file that are not part of the record.
+
+    Raises:
+        DamagedFile: the file is damaged, or mclabel has not written it.
+    """
+    raw = store.read(name)
+    if raw is None:
+        return None
+    try:
+        content, check = read_object(raw)
+        fields = {key: value for key, value in content.items() if key not in ignore}
+        record = read_record(kind, fields)
+    except ValueError as error:
+        raise damaged(store, name, f"not what mclabel wrote ({error})") from error
+    if check != "sound":
+        raise damaged(store, name)
+    return record
+
+
 def run_id(store: Store) -> str | None:
-    """The `id` of a run's manifest; None without one, or if it is damaged."""
+    """Return the `id` of a run's manifest; None without one, or if it is damaged."""
     try:
         manifest = read_claim(store, MANIFEST)
     except DamagedFile:
@@ -214,7 +240,7 @@ def run_id(store: Store) -> str | None:
 
 
 def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The flat mapping, with the types that reading JSON returns."""
+    """Return the flat mapping, with the types that reading JSON returns."""
     return flat(json.loads(json.dumps(content)))
 
 
@@ -230,44 +256,39 @@ def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of what decides about labels.
+    """Return the versions of the packages on which labels depend.
 
     Args:
-        packages: of the engine, beside those of every job; what is not installed is left out.
+        packages: packages of the engine, beside those of every job; missing ones are left out.
     """
-    installed = [name for name in packages if _is_installed(name)]
-    return {
-        **{
-            name: _version(name) for name in ("mclabel", "torch", "transformers", "ray", *installed)
-        },
-        "python": platform.python_version(),
+    names = ("mclabel", "torch", "transformers", "ray", *packages)
+    installed = {
+        name: installed_version
+        for name in names
+        if (installed_version := _version(name)) is not None
     }
+    return {**installed, "python": platform.python_version()}
 
 
 @cache
-def _version(package: str) -> str:
-    """Of an installed package; its metadata can be long, and is parsed as a whole."""
-    return version(package)
-
-
-def _is_installed(package: str) -> bool:
+def _version(package: str) -> str | None:
+    """Return a package's version; cached, as its whole metadata, which can be long, is parsed."""
     try:
-        _version(package)
+        return version(package)
     except PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 PRIORS = "priors"
 
 
 def priors_name(identity: str) -> str:
-    """The file of priors with this id."""
+    """Return the file of priors with this id."""
     return f"{PRIORS}/{identity}.json"
 
 
 def read_priors(store: Store, identity: str) -> bytes | None:
-    """What was written as the priors of this id; None if there are none.
+    """Return the content of the priors of this id; None if there are none.
 
     Raises:
         DamagedFile: the content is another one.
@@ -280,7 +301,7 @@ def read_priors(store: Store, identity: str) -> bytes | None:
 
 @contextmanager
 def making_use_of(store: Store, identity: str) -> Iterator[None]:
-    """Where an estimator reads priors: what it refuses is said to be this file.
+    """Blame the file of priors for what an estimator refuses while it reads them.
 
     Raises:
         DamagedFile: the estimator has raised a `ValueError`.
@@ -293,7 +314,7 @@ def making_use_of(store: Store, identity: str) -> Iterator[None]:
 
 
 def missing_priors(store: Store, identity: str) -> DamagedFile:
-    """The error for labels that depend on missing priors."""
+    """Return the error for labels that depend on missing priors."""
     return DamagedFile(
         store.location,
         priors_name(identity),

@@ -1,12 +1,7 @@
-"""Shards of a judge's job: a row for each solution, with the opinion on it.
+"""Shards of a judge's job, `opinions/BLOCK.parquet`: one row with the opinion on each solution.
 
-    OUT/
-      run.json                   the judge, created once
-      opinions/BLOCK.parquet     one row a solution
-
-A block's shard is created exclusively, as a whole: of several attempts one wins. It carries its
-`digest`, and its metadata say which solutions of the block have no row, and why. Where the run's
-plan has superseded a solution (`plan`), its row no longer counts.
+A block's shard is created exclusively, so one of several attempts wins. Its metadata name the
+solutions without a row, and why. A solution that the plan has superseded no longer counts.
 """
 
 from __future__ import annotations
@@ -68,7 +63,7 @@ class OpinionBlocks:
 
     blocks: PackedNames
     superseded: Mapping[str, frozenset[str]]
-    """By block: ids of the solutions whose rows in it no longer count."""
+    """Ids of the solutions whose rows in a block no longer count, by block."""
     foreign: tuple[str, ...]
     """Files among the shards that belong to no block of the job."""
 
@@ -83,7 +78,7 @@ def commit_opinions(
     """Write a block's shard; False if another attempt had committed the block before.
 
     Args:
-        store: the run's.
+        store: the run's store.
         block_id: names the shard.
         attempt: unique to this attempt at the block.
         rows: one a solution, with the columns of the schema.
@@ -103,8 +98,8 @@ def opinion_blocks(store: Store, *, must_be_whole: bool = True) -> OpinionBlocks
     """Return the blocks whose shards are committed.
 
     Args:
-        store: of the run.
-        must_be_whole: as in `mclabel.run.shards.catalog.read_catalog`.
+        store: the run's store.
+        must_be_whole: see `mclabel.run.shards.catalog.read_catalog`.
 
     Raises:
         DamagedFile: a shard is lost or cut off, or the plan is damaged.
@@ -129,7 +124,7 @@ def opinion_blocks(store: Store, *, must_be_whole: bool = True) -> OpinionBlocks
 
 
 def read_block(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
-    """Metadata and table of a block's shard.
+    """Return the metadata and table of a block's shard.
 
     Raises:
         DamagedFile: the shard is missing, damaged, or of another version.
@@ -157,10 +152,10 @@ def opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def without_opinions(store: Store, noted: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The `row`, `reason` and `detail` of solutions that committed blocks have no rows for.
+    """Yield `row`, `reason` and `detail` of solutions for which committed blocks have no row.
 
     Args:
-        store: the run's.
+        store: the run's store.
         noted: ids of the blocks that may have such solutions.
     """
     done = opinion_blocks(store, must_be_whole=False)
@@ -177,12 +172,12 @@ def shard_name(block_id: str) -> str:
 
 
 def block_of(name: str) -> str:
-    """The block of a shard."""
+    """Return the block of a shard."""
     return name.removeprefix(f"{FOLDER}/").removesuffix(".parquet")
 
 
 def holds_opinions(store: Store) -> bool:
-    """Whether a run holds opinions. If its manifest is unreadable, its folders decide."""
+    """Return whether a run holds opinions. If its manifest is unreadable, its folders decide."""
     try:
         manifest = read_claim(store, MANIFEST)
     except DamagedFile:
@@ -193,7 +188,7 @@ def holds_opinions(store: Store) -> bool:
 
 
 def no_labels(store: Store) -> ShardError:
-    """The error of a command that needs labels, on a run that has none."""
+    """Return the error of a command that needs labels, on a run that has none."""
     if holds_opinions(store):
         return ShardError(f"{store.location}: holds opinions, not labels. {USE}")
     return ShardError(

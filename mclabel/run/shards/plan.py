@@ -1,18 +1,8 @@
-"""The plan of a run: which item belongs to which block.
+"""The plan of a run: which item belongs to which block, in `plan/NUMBER.parquet`.
 
-    plan/NUMBER.parquet    one row an item, with the block that it belongs to from then on
-
-The items of a labelling job are problems, those of a scoring job solutions.
-
-A driver writes the plan before it leases anything, by exclusive create under the next free number.
-So two drivers with different inputs cannot cut different blocks: the second one finds the number
-taken, reads what the first one wrote and plans only what is missing. A part is never changed.
-
-Where items have changed or gone and the user accepts that, a new part has a row with `superseded`
-for each of them: from then on readers skip what the named block holds of the item. The shard itself
-stays as it is.
-
-Names are kept in little memory: of a run of a million blocks, some twenty bytes each.
+A driver creates each part exclusively under the next free number before it leases anything, so two
+drivers with different inputs cannot cut different blocks. A part never changes; a later one may
+supersede items of an earlier one. Names of a million blocks take some twenty bytes each.
 """
 
 from __future__ import annotations
@@ -22,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +24,8 @@ from mclabel.run.shards.digest import parquet_with_digest
 from mclabel.run.shards.shard import read_stamped
 from mclabel.run.shards.store import Store, damaged
 
+T = TypeVar("T")
+
 PART = 10_000
 """Names that are packed together."""
 
@@ -42,13 +34,16 @@ class PackedNames(Set[str]):
     """A set of names, kept as one sorted array of their bytes; iterates in order."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        parts = [np.array([n.encode() for n in part], dtype=bytes) for part in _parts(iter(names))]
-        found = np.concatenate(parts) if parts else np.array([], dtype="S1")
+        parts = [
+            np.array([name.encode() for name in part], dtype=bytes)
+            for part in in_chunks(names, PART)
+        ]
+        packed = np.concatenate(parts) if parts else np.array([], dtype="S1")
         parts.clear()
-        found.sort()
-        if (again := found[1:] == found[:-1]).any():
-            found = found[np.append(True, ~again)]
-        self._names: NDArray[np.bytes_] = found
+        packed.sort()
+        if (is_repeated := packed[1:] == packed[:-1]).any():
+            packed = packed[np.append(True, ~is_repeated)]
+        self._names: NDArray[np.bytes_] = packed
 
     def __len__(self) -> int:
         return len(self._names)
@@ -64,9 +59,11 @@ class PackedNames(Set[str]):
         return place < len(self._names) and self._names[place] == packed
 
 
-def _parts(names: Iterator[str]) -> Iterator[list[str]]:
-    while part := list(islice(names, PART)):
-        yield part
+def in_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items as lists of `size`, the last one shorter."""
+    stream = iter(items)
+    while chunk := list(islice(stream, size)):
+        yield chunk
 
 
 FOLDER = "plan"
@@ -88,18 +85,18 @@ _NUMBER_KEY = b"mclabel.part"
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBlocks:
-    """What readers need to know of a plan."""
+    """Summary of a plan for readers."""
 
     names: PackedNames
     """Ids of all blocks."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By block: ids of the items whose results in it no longer count."""
+    """Ids of the items whose results in a block no longer count, by block."""
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """By item that a block has lost so: the block whose result of it counts, if there is one."""
+    """Block whose result counts instead, if there is one, by superseded item."""
 
 
 def read_parts(store: Store) -> Iterator[pa.Table]:
-    """The parts of a run's plan, from the first.
+    """Yield the parts of a run's plan, from the first.
 
     Raises:
         DamagedFile: a part is damaged, or missing.
@@ -121,15 +118,15 @@ def commit_part(store: Store, number: int, table: pa.Table) -> bool:
 
 
 def blocks_of(identity: Mapping[str, Any]) -> bytes:
-    """What the ids of all blocks of a configuration have in common."""
+    """Return the digest that goes into the id of every block of a configuration."""
     return hashlib.sha256(canonical_json(["block", identity])).digest()
 
 
 def block_id(how: bytes, contents: Sequence[Sequence[str]], generation: int) -> str:
-    """The id of a block: a hash of its items and of how they are run.
+    """Return the id of a block: a hash of its items and of how they are run.
 
     Args:
-        how: as `blocks_of` gives it.
+        how: the digest that `blocks_of` returns.
         contents: id of each item, and the digest of its content in hexadecimal.
         generation: 0, or the number of the plan's part where an item had a block before.
     """
@@ -137,11 +134,11 @@ def block_id(how: bytes, contents: Sequence[Sequence[str]], generation: int) -> 
 
 
 def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
-    """Whether a run's plan was made for a configuration, from which ids of its blocks follow.
+    """Return whether a run's plan was made for a configuration, by the ids of its blocks.
 
     Args:
-        store: of the run.
-        identity: of the configuration.
+        store: the run's store.
+        identity: identity of the configuration.
 
     Returns:
         None for a run without a plan.
@@ -159,7 +156,7 @@ def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
 
 
 def part_name(number: int) -> str:
-    """The file of a part.
+    """Return the file of a part.
 
     Args:
         number: from 1.
@@ -168,7 +165,7 @@ def part_name(number: int) -> str:
 
 
 def planned_blocks(store: Store) -> PlannedBlocks | None:
-    """The blocks of a run's plan; None for a run without one, as imports and regraded runs are.
+    """Return the blocks of a run's plan; None without one, as for imports and regraded runs.
 
     Raises:
         DamagedFile: a part is damaged, or missing.

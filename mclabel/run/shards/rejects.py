@@ -1,15 +1,8 @@
-"""What a job could not label, and why: bad input rows, and problems that no engine can do.
+"""Records what a job could not process, and why, in `rejects.jsonl`.
 
-    rejects.jsonl         a line a row or problem
-    rejects/BLOCK.json    an attempt at the block has left problems out; what counts is the shard
-
-Rows that cannot be read never reach a block. A problem that turns out to be impossible stays in its
-block, whose id does not change, and the metadata of the block's shard has the reason why it has no
-labels (`set_aside`): so it is committed with the block or not at all. The note is created before,
-so that the end of every run finds those shards without opening the others. `rejects.jsonl` is made
-of both at the end of every run, and replaced as a whole: it is right after any kill and resume. Its
-first line also has the `run`, which is the id of its manifest, and a `digest` of all lines, by
-which `verify` finds damage.
+Unreadable rows never reach a block. An impossible problem stays in its block, whose shard records
+the reason (`set_aside`); a note `rejects/BLOCK.json` is created before, so that the end of a run
+finds those shards. `rejects.jsonl` is replaced from both at every end, with a digest of its lines.
 """
 
 from __future__ import annotations
@@ -46,19 +39,19 @@ class Reject:
     detail: str
 
     def content(self) -> dict[str, Any]:
-        """What one line of the file holds."""
+        """Return the content of one line of the file."""
         content = {**asdict(self), "detail": bounded(self.detail)}
         if self.problem_id is not None:
             content["problem_id"] = bounded(self.problem_id)
         return content
 
     def line(self) -> bytes:
-        """One line of a file."""
+        """Return one line of a file."""
         return json.dumps(self.content(), ensure_ascii=True).encode() + b"\n"
 
 
 def noted_blocks(store: Store) -> list[str]:
-    """Ids of the blocks of which an attempt has left items out, whether it won or not."""
+    """Return the ids of blocks of which an attempt has left items out, whether it won or not."""
     return [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
 
 
@@ -68,7 +61,7 @@ def note_set_aside(store: Store, block_id: str) -> None:
 
 
 def set_aside(store: Store) -> Iterator[Reject]:
-    """Problems that committed blocks left out, by id."""
+    """Yield the problems that committed blocks left out, by id."""
     noted = noted_blocks(store)
     if not noted:
         return
@@ -77,11 +70,11 @@ def set_aside(store: Store) -> Iterator[Reject]:
     for block in noted:
         if block in catalog.blocks:
             blocks_of[catalog.blocks[block].file].append(block)
-    found: dict[str, dict[str, str]] = {}
+    reasons: dict[str, dict[str, str]] = {}
     for file, blocks in blocks_of.items():
         metadata, _ = read_shard(store, file, "labels")
-        found |= catalog.without_rows(blocks, metadata)["set_aside"]
-    for problem_id, why in sorted(found.items()):
+        reasons |= catalog.without_rows(blocks, metadata)["set_aside"]
+    for problem_id, why in sorted(reasons.items()):
         yield Reject(problem_id=problem_id, reason=why["reason"], detail=why["detail"])
 
 
@@ -89,7 +82,7 @@ def write_lines(path: Path, rejects: Sequence[Reject]) -> None:
     """Write rejects beside an output that is no run; without any, delete what is there of others.
 
     Args:
-        path: of the JSON Lines file.
+        path: path of the JSON Lines file.
         rejects: in order.
     """
     if rejects:
@@ -99,7 +92,7 @@ def write_lines(path: Path, rejects: Sequence[Reject]) -> None:
 
 
 def read_rejects(store: Store) -> list[Reject]:
-    """The rejects of a run, as the end of its job has written them.
+    """Return the rejects of a run, as the end of its job has written them.
 
     Raises:
         DamagedFile: they are damaged.

@@ -19,21 +19,22 @@ import pyarrow.parquet as pq
 
 from mclabel.core.errors import ShardError
 from mclabel.run.shards.catalog import MERGED
-from mclabel.run.shards.digest import check_parquet, with_digest
+from mclabel.run.shards.digest import check_parquet
 from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.manifest import (
     FORMAT,
     MANIFEST,
     Semantic,
     differences,
+    manifest_bytes,
     plan_identity,
     read_claim,
 )
 from mclabel.run.shards.plan import FOLDER as PLAN
 from mclabel.run.shards.plan import is_plan_of
+from mclabel.run.shards.shard import METADATA_KEY
 from mclabel.run.shards.store import Store
 
-_METADATA_KEY = b"mclabel"
 _FOLDERS = ("labels", f"{MERGED}/labels", "opinions")
 _KEPT = ("identity", "config", "versions", "input", "served", "asked")
 RESTORE = "mclabel verify {run} --restore-manifest"
@@ -43,9 +44,9 @@ def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: S
     """Refuse a run whose plan, or shards, were made for another configuration.
 
     Args:
-        store: of the run.
-        manifest: of this configuration, or None where it is missing.
-        semantic: of the job that is to go on.
+        store: the run's store.
+        manifest: manifest of this configuration, or None where it is missing.
+        semantic: semantic configuration of the job that is to go on.
 
     Raises:
         ShardError: names the differences, and how to go on.
@@ -74,7 +75,7 @@ def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: S
 
 
 def remedy(store: Store, *, has_shards: bool) -> str:
-    """A sentence that says how to restore a manifest that is lost or another run's."""
+    """Tell how to restore a manifest that is lost or another run's, in a sentence."""
     if has_shards:
         return f"`{RESTORE.format(run=store.location)}` writes {MANIFEST} again from the shards"
     return f"If {MANIFEST} is missing, the job that began the run writes it again"
@@ -86,17 +87,17 @@ def restore_manifest(store: Store) -> None:
     Raises:
         ShardError: no shard carries enough, or they are of several configurations.
     """
-    found: dict[str, dict[str, Any]] = {}
+    contents: dict[str, dict[str, Any]] = {}
     for stamp in shard_stamps(store):
         kept = {name: stamp.get(name) for name in _KEPT}
-        found.setdefault(json.dumps([kept["identity"], kept["config"]], sort_keys=True), kept)
-    if len(found) != 1:
+        contents.setdefault(json.dumps([kept["identity"], kept["config"]], sort_keys=True), kept)
+    if len(contents) != 1:
         raise ShardError(
             f"{store.location}: {MANIFEST} cannot be written again: its shards are of "
-            f"{len(found)} configurations. Run the job that began it, with its own settings, to "
+            f"{len(contents)} configurations. Run the job that began it, with its own settings, to "
             "resume it"
         )
-    (content,) = found.values()
+    (content,) = contents.values()
     identity = content["identity"]
     if identity is None or is_plan_of(store, identity) is False:
         raise ShardError(
@@ -105,24 +106,21 @@ def restore_manifest(store: Store) -> None:
             "settings, to resume it"
         )
     given = {name: value for name, value in content.items() if value is not None}
-    manifest = with_digest(
-        {"format": FORMAT, "id": lost_id(store) or secrets.token_hex(8), **given}
-    )
-    whole = json.dumps(manifest, indent=1, sort_keys=True).encode()
-    store.replace(MANIFEST, io.BytesIO(whole))
+    manifest = {"format": FORMAT, "id": lost_id(store) or secrets.token_hex(8), **given}
+    store.replace(MANIFEST, io.BytesIO(manifest_bytes(manifest)))
 
 
 def lost_id(store: Store) -> str | None:
-    """The `id` of a run whose manifest is gone, as the record of its end has it."""
+    """Return the `id` of a run whose manifest is gone, as the record of its end has it."""
     finished = read_finished(store)
     return None if finished is None else finished.run
 
 
 def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Where a run's manifest disagrees with its plan and shards.
+    """Yield where a run's manifest disagrees with its plan and shards.
 
     Args:
-        store: of the run.
+        store: the run's store.
         stamps: metadata of shards, by name: one of each configuration is enough.
 
     Raises:
@@ -151,13 +149,13 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def shard_stamps(store: Store) -> Iterator[dict[str, Any]]:
-    """The metadata of whole shards of labels or opinions that carry a configuration."""
+    """Yield the metadata of whole shards of labels or opinions that carry a configuration."""
     for name in chain.from_iterable(map(store.listed, _FOLDERS)):
         content = store.read(name) if name.endswith(".parquet") else None
         if content is None or check_parquet(content) != "sound":
             continue
         try:
-            raw = (pq.read_schema(pa.BufferReader(content)).metadata or {}).get(_METADATA_KEY)
+            raw = (pq.read_schema(pa.BufferReader(content)).metadata or {}).get(METADATA_KEY)
             stamp = json.loads(raw) if raw else None
         except (pa.ArrowException, OSError, ValueError, RecursionError):
             continue  # no shard of ours

@@ -152,7 +152,7 @@ def _counts_row(counts: Counts) -> dict[str, int]:
 
 
 def label_row(row: LabeledSolution) -> dict[str, Any]:
-    """A labelled solution as a row of a labels shard."""
+    """Return a labelled solution as a row of a labels shard."""
     steps = zip(row.solution.steps, row.steps, strict=True)
     return {
         "problem_id": row.problem.id,
@@ -200,12 +200,12 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
         "num_missing": row.num_missing,
         "completers": [
             {
-                "name": one.name,
-                "cost": one.cost,
-                "root": _counts_row(one.root),
-                "steps": [_counts_row(counts) for counts in one.steps],
+                "name": completer.name,
+                "cost": completer.cost,
+                "root": _counts_row(completer.root),
+                "steps": [_counts_row(counts) for counts in completer.steps],
             }
-            for one in row.completers
+            for completer in row.completers
         ],
         "values_of": row.values_of,
         "consensus": None if row.consensus is None else asdict(row.consensus),
@@ -213,7 +213,7 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
 
 
 def rollout_row(rollout: Rollout) -> dict[str, Any]:
-    """A rollout as a row of a rollouts shard."""
+    """Return a rollout as a row of a rollouts shard."""
     return {name: getattr(rollout, name) for name in ROLLOUTS_SCHEMA.names}
 
 
@@ -222,7 +222,7 @@ def _counts(row: Mapping[str, Any]) -> Counts:
 
 
 def problem_of(row: Mapping[str, Any]) -> Problem:
-    """The problem in a row of a labels shard."""
+    """Return the problem in a row of a labels shard."""
     return Problem(
         id=row["problem_id"],
         text=row["problem"],
@@ -233,7 +233,7 @@ def problem_of(row: Mapping[str, Any]) -> Problem:
 
 
 def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
-    """The labelled solution that a row of a labels shard holds."""
+    """Return the labelled solution that a row of a labels shard holds."""
     steps: Iterable[Mapping[str, Any]] = row["steps"]
     return LabeledSolution(
         problem=problem_of(row),
@@ -279,12 +279,12 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         num_missing=row["num_missing"],
         completers=tuple(
             CompleterCounts(
-                name=one["name"],
-                cost=one["cost"],
-                root=_counts(one["root"]),
-                steps=tuple(_counts(counts) for counts in one["steps"]),
+                name=completer["name"],
+                cost=completer["cost"],
+                root=_counts(completer["root"]),
+                steps=tuple(_counts(counts) for counts in completer["steps"]),
             )
-            for one in row["completers"]
+            for completer in row["completers"]
         ),
         values_of=row["values_of"],
         consensus=consensus_of(row["consensus"]),
@@ -292,18 +292,18 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
 
 
 def consensus_of(row: Mapping[str, Any] | None) -> Consensus | None:
-    """The consensus that the column of a labels shard holds."""
+    """Return the consensus that the column of a labels shard holds."""
     if row is None:
         return None
     opinions = [
-        SourceOpinion(**{**one, "flags": tuple(Flag(**flag) for flag in one["flags"])})
-        for one in row["opinions"]
+        SourceOpinion(**{**opinion, "flags": tuple(Flag(**flag) for flag in opinion["flags"])})
+        for opinion in row["opinions"]
     ]
     return Consensus(rule=row["rule"], kept=row["kept"], opinions=tuple(opinions))
 
 
 def recorded_rollout(row: Mapping[str, Any]) -> Rollout:
-    """The rollout that a row of a rollouts shard holds."""
+    """Return the rollout that a row of a rollouts shard holds."""
     return Rollout(
         **{
             **row,

@@ -35,7 +35,7 @@ _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
 
 def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.Table]:
-    """A shard's metadata and table.
+    """Return a shard's metadata and table.
 
     Raises:
         DamagedFile: it is missing, damaged, of another kind or another schema version.
@@ -52,10 +52,10 @@ def read_stamped(
     """Read a Parquet file of a run that carries its digest.
 
     Args:
-        store: the run's.
-        name: of the file.
+        store: the run's store.
+        name: name of the file.
         schema: columns that it must have.
-        key: of the metadata that says which file it is, as JSON.
+        key: key of the metadata that says which file it is, as JSON.
 
     Returns:
         The JSON value under that key, and the table.
@@ -97,12 +97,12 @@ def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[s
 def open_shard(
     store: Store, name: str, content: bytes, kind: str
 ) -> tuple[dict[str, Any], pa.Table]:
-    """Metadata and table of a shard's content.
+    """Return the metadata and table of a shard's content.
 
     Args:
-        store: the run's, for messages.
-        name: of the file, for messages.
-        content: of the file.
+        store: the run's store, for messages.
+        name: name of the file, for messages.
+        content: the whole file.
         kind: `labels` or `rollouts`.
 
     Raises:
@@ -161,7 +161,7 @@ def _metadata(file: pq.ParquetFile) -> dict[str, Any]:
 
 
 def _with_columns_of(schema: pa.Schema, table: pa.Table) -> pa.Table:
-    """The columns of the schema, in its order."""
+    """Return the columns of the schema, in its order."""
     for field in schema:
         if field.name not in table.column_names:
             raise ValueError(f"no column {field.name}")
@@ -175,24 +175,24 @@ _MAX_NAMED = 3
 
 
 def disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[str]:
-    """Where a labels shard disagrees with its rollouts.
+    """Yield where a labels shard disagrees with its rollouts.
 
     A step's counts are those of the rollouts from its own prefix, by all completers and by each;
     what other rollouts went through it (`through`) is evidence to the estimator and counted
     nowhere. A last step has no rollouts.
 
     Args:
-        labels: of one shard.
-        rollouts: that it names.
+        labels: rows of one labels shard.
+        rollouts: the rollouts that it names.
     """
-    counted = _counted(rollouts)
-    found, named = [], set()
-    for (identity, completer), counts in chain(_said(labels), _said_of_completers(labels)):
-        named.add(identity)
+    counted = _rollout_counts(rollouts)
+    differing, labeled = [], set()
+    for (identity, completer), counts in chain(_label_counts(labels), _completer_counts(labels)):
+        labeled.add(identity)
         if counts != counted.get((identity, completer), (0,) * len(counts)):
-            found.append(identity)
-    if found:
-        yield _some("prefixes have counts that differ from their rollouts", found)
+            differing.append(identity)
+    if differing:
+        yield _with_names("prefixes have counts that differ from their rollouts", differing)
     place = ["prefix_id", "completer", "index"]
     twice = rollouts.num_rows - len(rollouts.group_by(place).aggregate([]))
     if twice:
@@ -201,33 +201,33 @@ def disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[str]:
         pc.unique(labels["problem_id"]).to_pylist()
     )
     if strange:
-        yield _some("problems have rollouts but no labels", sorted(strange))
+        yield _with_names("problems have rollouts but no labels", sorted(strange))
     through = pc.unique(rollouts["through"].combine_chunks().flatten()).to_pylist()
-    if unknown := set(through) - named:
-        yield _some("prefixes that rollouts went through have no labels", sorted(unknown))
+    if unlabeled := set(through) - labeled:
+        yield _with_names("prefixes that rollouts went through have no labels", sorted(unlabeled))
 
 
 _Whose = tuple[str, str | None]
 """A prefix, and the completer; None for all together."""
 
 
-def _counted(rollouts: pa.Table) -> Mapping[_Whose, tuple[int, ...]]:
-    """Rollouts of each outcome, and tokens."""
-    found: dict[_Whose, list[int]] = {}
+def _rollout_counts(rollouts: pa.Table) -> Mapping[_Whose, tuple[int, ...]]:
+    """Count the rollouts of each outcome, and their tokens."""
+    counts_of: dict[_Whose, list[int]] = {}
     place = {outcome.value: number for number, outcome in enumerate(Outcome)}
     sums = rollouts.group_by(["prefix_id", "completer", "outcome"]).aggregate(
         [("num_tokens", "count"), ("num_tokens", "sum")]
     )
     for row in sums.to_pylist():
         for completer in (row["completer"], None):
-            counts = found.setdefault((row["prefix_id"], completer), [0] * (len(place) + 1))
+            counts = counts_of.setdefault((row["prefix_id"], completer), [0] * (len(place) + 1))
             counts[place[row["outcome"]]] += row["num_tokens_count"]
             counts[-1] += row["num_tokens_sum"]
-    return {whose: tuple(counts) for whose, counts in found.items()}
+    return {whose: tuple(counts) for whose, counts in counts_of.items()}
 
 
-def _said(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
-    """Prefixes with the counts in the labels: of bare problems and of all steps but last."""
+def _label_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
+    """Yield prefixes with the counts in the labels: of bare problems and of all steps but last."""
     for problem, root in zip(
         labels["problem_id"].to_pylist(), labels["root"].to_pylist(), strict=True
     ):
@@ -244,24 +244,24 @@ def _said(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
         yield (identity, None), tuple(counts)
 
 
-def _said_of_completers(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
-    """The same of each completer; nothing in shards of a time before there were several."""
+def _completer_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
+    """Yield the same for each completer; nothing for old shards without completers."""
     steps = labels["steps"].combine_chunks()
     names = pa.ListArray.from_arrays(steps.offsets, steps.values.field("prefix_id")).to_pylist()
     whole = zip(
         labels["problem_id"].to_pylist(), names, labels["completers"].to_pylist(), strict=True
     )
     for problem, prefixes, completers in whole:
-        for one in completers:
-            yield (prefix_id(problem, ()), one["name"]), _tuple(one["root"])
-            for identity, counts in zip(prefixes[:-1], one["steps"], strict=False):
-                yield (identity, one["name"]), _tuple(counts)
+        for completer in completers:
+            yield (prefix_id(problem, ()), completer["name"]), _tuple(completer["root"])
+            for identity, counts in zip(prefixes[:-1], completer["steps"], strict=False):
+                yield (identity, completer["name"]), _tuple(counts)
 
 
 def _tuple(counts: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(counts[name] for name in (*_COUNTS, "num_tokens"))
 
 
-def _some(what: str, names: list[str]) -> str:
+def _with_names(fault: str, names: list[str]) -> str:
     listed = ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
-    return f"{len(names):,} {what} ({listed})"
+    return f"{len(names):,} {fault} ({listed})"

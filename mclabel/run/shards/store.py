@@ -1,14 +1,8 @@
 """A folder or bucket in which files are created whole, once, and never overwritten.
 
-`create` is the one way anything is committed: an exclusive create of the complete bytes, on a
-local or network folder (`durable`) and by `obstore` on S3, Google Cloud Storage and Azure alike: of
-two writers one is refused. Logs alone are appended to, and summaries of what is committed replaced.
-
-Requests that fail, time out or are throttled are tried again for minutes, with backoff, once the
-store has answered at all. One that has never answered may not be there: a misspelt endpoint, no
-network, no credentials. So a process tries its first request to a bucket for `FIRST_S` seconds
-alone. A create whose answer was lost may be refused as existing when it is tried again although it
-has succeeded: who must know reads back what is there.
+`create` is the only commit: an exclusive create in a folder (`durable`) or by `obstore` in S3,
+Google Cloud Storage and Azure. Logs alone are appended to, and summaries replaced. A create whose
+answer was lost may be refused as existing when it is retried: callers read back what is there.
 """
 
 from __future__ import annotations
@@ -16,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -77,13 +71,10 @@ class Store:
         self._was_reached = was_reached or self.is_local
         if not self.is_local:
             retries: Any = {**_RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
+            client: Any = {**_CLIENT, **self._client()}
             try:
-                client: Any = {**_CLIENT, **self._client()}
                 self._store: ObjectStore = from_url(
-                    location,
-                    config=None,
-                    retry_config=retries,
-                    client_options=client,
+                    location, config=None, retry_config=retries, client_options=client
                 )
             except (BaseError, ValueError) as error:
                 raise ShardError(f"{location}: not a usable store URL: {error}") from error
@@ -117,7 +108,7 @@ class Store:
             return True
 
     def read(self, name: str) -> bytes | None:
-        """The file's content, None if there is none."""
+        """Return the file's content, None if there is none."""
         with self._clear_errors(name):
             try:
                 return bytes(obstore.get(self._store, name).bytes())
@@ -128,7 +119,7 @@ class Store:
         """Write a whole file in place of any of that name: readers see the old one or the new one.
 
         Args:
-            name: of a file that one process writes.
+            name: name of a file that one process writes.
             content: read to its end.
 
         Raises:
@@ -158,23 +149,21 @@ class Store:
             return True
 
     def names(self, folder: str) -> list[str]:
-        """Names of all files under `folder`, sorted."""
+        """Return the names of all files under `folder`, sorted."""
         return sorted(self.listed(folder))
 
     def listed(self, folder: str) -> Iterator[str]:
-        """Names of all files under `folder`, in any order, page by page."""
-        with self._clear_errors(folder):
-            for page in obstore.list(self._store, prefix=folder):
-                yield from (meta["path"] for meta in page)
+        """Yield the names of all files under `folder`, in any order, page by page."""
+        return (name for name, _ in self.sizes(folder))
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Names of all files under `folder` and their sizes in bytes, in any order."""
+        """Yield the names of all files under `folder` and their sizes in bytes, in any order."""
         with self._clear_errors(folder):
             for page in obstore.list(self._store, prefix=folder):
                 yield from ((meta["path"], meta["size"]) for meta in page)
 
     def tails(self, names: Iterable[str], num_bytes: int) -> Iterator[tuple[str, bytes]]:
-        """The last bytes of local files, fewer if a file is shorter; missing files are skipped."""
+        """Yield the last bytes of local files, fewer if a file is shorter; skip missing files."""
         root = str(self._path)
         with self._clear_errors("labels"):
             for name in names:
@@ -199,18 +188,15 @@ class Store:
             obstore.put(self._store, name, (self.read(name) or b"") + content, mode="overwrite")
 
     def times(self, folder: str) -> dict[str, datetime]:
-        """When each file under `folder` was last written, by the store's clock."""
+        """Return when each file under `folder` was last written, by the store's clock."""
         with self._clear_errors(folder):
             pages = obstore.list(self._store, prefix=folder)
             return {meta["path"]: meta["last_modified"] for page in pages for meta in page}
 
     def delete(self, name: str) -> None:
         """Remove a file that may already be gone."""
-        with self._clear_errors(name):
-            try:
-                obstore.delete(self._store, name)
-            except (NotFoundError, FileNotFoundError):
-                return
+        with self._clear_errors(name), suppress(NotFoundError, FileNotFoundError):
+            obstore.delete(self._store, name)
 
     def delete_folder(self, folder: str) -> None:
         """Remove a folder if it is empty; an object store has none that are."""
@@ -249,12 +235,12 @@ class Store:
             ) from error
 
     def _client(self) -> dict[str, Any]:
-        """Options of a client, without its timeouts."""
+        """Return the options of a client, without its timeouts."""
         return {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
 
 
 def _is_name(name: Any) -> bool:
-    """Whether a name, which a file of the run may have given, can be that of one in it."""
+    """Return whether a name, which a file of the run may have given, can be one of its files."""
     if not isinstance(name, str) or not name.isprintable():
         return False
     return not name or not {"", ".", ".."} & set(name.split("/"))
@@ -265,18 +251,18 @@ CUT_OFF = "damaged: it is cut off"
 
 
 def damaged(store: Store, name: str, fault: str = CHANGED) -> DamagedFile:
-    """The error to raise for a file.
+    """Return the error to raise for a file.
 
     Args:
-        store: of the run.
-        name: of the file in it.
-        fault: what is wrong with it.
+        store: the run's store.
+        name: name of the file in it.
+        fault: the damage, as a clause.
     """
     return DamagedFile(store.location, name, fault, remedy(name))
 
 
 def remedy(name: str) -> str:
-    """What to do about a damaged file, by its name."""
+    """Return what to do about a damaged file, by its name."""
     folder, _, rest = name.rpartition("/")
     match folder.split("/"):
         case ["labels"]:
@@ -382,6 +368,9 @@ _answered: set[tuple[str, str, str]] = set()
 def check_contact(location: str, client: Mapping[str, Any]) -> None:
     """Check that a bucket answers, unless it has answered this process before.
 
+    Later requests are retried for minutes. The first one fails after `FIRST_S` seconds, as a
+    misspelt endpoint, a missing network or missing credentials would never answer.
+
     Args:
         location: URL in the bucket; other locations are not checked.
         client: options of the client, without its timeouts.
@@ -393,7 +382,8 @@ def check_contact(location: str, client: Mapping[str, Any]) -> None:
     service = _SERVICES.get(url.scheme)
     if service is None:
         return
-    address = _address(service)
+    named = (os.environ.get(name) for name in service.endpoint)
+    address = next(filter(None, named), service.default)
     bucket = (url.scheme, url.netloc, address)
     if bucket in _answered:
         return
@@ -414,10 +404,5 @@ def check_contact(location: str, client: Mapping[str, Any]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What a store's error says, on one line and without the inside of its client."""
+    """Return a store's error on one line and without the inside of its client."""
     return " ".join(str(error).partition("Debug source")[0].split())[:MAX_REASON]
-
-
-def _address(service: _Service) -> str:
-    named = (os.environ.get(name) for name in service.endpoint)
-    return next(filter(None, named), service.default)

@@ -1,9 +1,7 @@
-"""Trees of searches: what a search has sampled and scored of each problem, pruned parts included.
+"""Trees of searches, `trees/BLOCK.ATTEMPT.parquet`: one row per problem, pruned parts included.
 
-    OUT/trees/BLOCK.ATTEMPT.parquet       one row a problem
-
-A block's trees are written before its labels, under the name of the attempt; the labels shard that
-wins names the attempt. Trees of other attempts are never read. Every file carries its `digest`.
+A block's trees are written before its labels; the labels shard that wins names the attempt, and
+trees of other attempts are never read.
 """
 
 from __future__ import annotations
@@ -53,20 +51,20 @@ class StoredNode:
     is_cut: bool
     """Whether there was no room left to go on."""
     weight: Amount | None = None
-    """Of a result: how much it counts in a vote; None for a beginning that was given up."""
+    """Weight of a result in a vote; None for a beginning that was given up."""
     score: float | None = None
-    """Of a result: its scores joined to one number."""
+    """Scores of a result, joined to one number."""
     outcome: Literal["right", "wrong", "ungraded"] | None = None
-    """Of a result."""
+    """Grade of a result."""
     prediction: str | None = None
-    """Of a result: the answer that was read out of it."""
+    """Answer that was read out of a result."""
     group: int | None = None
-    """Of a result: a number that equivalent answers to the problem share."""
+    """Number of a result that equivalent answers to the problem share."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCost:
-    """What the search of one problem has cost, in tokens and requests (`SearchCost`)."""
+    """Cost of the search of one problem, in tokens and requests (`SearchCost`)."""
 
     num_prompt: Count
     num_sampled: Count
@@ -138,7 +136,7 @@ TREES_SCHEMA = pa.schema(
         pa.field("chosen", pa.string()),
         _required("is_spent", pa.bool_()),
         _required(
-            "cost", pa.struct([_required(one.name, pa.int64()) for one in fields(StoredCost)])
+            "cost", pa.struct([_required(field.name, pa.int64()) for field in fields(StoredCost)])
         ),
     ]
 )
@@ -155,8 +153,8 @@ def write_trees(
     """Write the trees of a block, before its labels.
 
     Args:
-        store: the run's.
-        block_id: of the block.
+        store: the run's store.
+        block_id: id of the block.
         attempt: unique to this attempt at it.
         trees: one a problem.
         metadata: JSON-serialisable.
@@ -183,15 +181,15 @@ def sweep_trees(store: Store) -> None:
 
 
 def has_trees(store: Store) -> bool:
-    """Whether a run holds trees."""
+    """Return whether a run holds trees."""
     return bool(store.names(FOLDER))
 
 
 def is_search(config: Any) -> bool:
-    """Whether a configuration is one of a search, not of a run that was made from its labels.
+    """Return whether a configuration is of a search, not of a run made from its labels.
 
     Args:
-        config: as a manifest or a labels shard carries it; None of one that carries none.
+        config: configuration in a manifest or a labels shard; None where it carries none.
     """
     made_from_labels = ("regraded", "combined")
     return (
@@ -205,8 +203,8 @@ def read_trees(store: Store, *, must_be_whole: bool = True) -> Iterator[StoredTr
     """Read the searches of all committed problems of a run.
 
     Args:
-        store: of the run.
-        must_be_whole: as in `read_catalog`.
+        store: the run's store.
+        must_be_whole: see `read_catalog`.
 
     Raises:
         ShardError: it is no run of a search.
@@ -225,7 +223,7 @@ def read_trees(store: Store, *, must_be_whole: bool = True) -> Iterator[StoredTr
 
 
 def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
-    """The trees of one block.
+    """Return the trees of one block.
 
     Raises:
         DamagedFile: the file is missing, damaged or another block's; says what to do.
@@ -237,7 +235,10 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
             raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
         if (own := (stamp["block"], stamp["attempt"])) != (block_id, attempt):
             raise ValueError(f"it is {tree_file(*own)}, put in the place of this file")
-        return [_tree(row) for row in table.to_pylist()]
+        return [
+            read_record(StoredTree, {**row, "meta": json.loads(row["meta"])})
+            for row in table.to_pylist()
+        ]
     except (ValueError, LookupError) as error:
         raise damaged(store, name, f"damaged, or not a file of trees ({error})") from error
 
@@ -252,7 +253,3 @@ def committed_trees(store: Store, *, must_be_whole: bool) -> Iterator[tuple[str,
 def tree_file(block_id: str, attempt: str) -> str:
     """Name of the file with the trees of an attempt at a block."""
     return f"{FOLDER}/{block_id}.{attempt}.parquet"
-
-
-def _tree(row: dict[str, Any]) -> StoredTree:
-    return read_record(StoredTree, {**row, "meta": json.loads(row["meta"])})

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +27,7 @@ class PlannedProblems:
         """Read the plan of a run.
 
         Args:
-            store: of a run.
+            store: the run's store.
 
         Raises:
             DamagedFile: a part of the plan is damaged.
@@ -43,13 +41,13 @@ class PlannedProblems:
         self._entries = np.setdiff1d(np.concatenate(planned), np.concatenate(superseded))
 
     def of(self, blocks: Iterable[str]) -> Set[int]:
-        """Hashes of the problems of some blocks."""
-        found: set[int] = set()
+        """Return the hashes of the problems of some blocks."""
+        problems: set[int] = set()
         for block in name_hashes(blocks):
             low = np.searchsorted(self._entries["block"], block, side="left")
             high = np.searchsorted(self._entries["block"], block, side="right")
-            found.update(self._entries["problem"][low:high].tolist())
-        return found
+            problems.update(self._entries["problem"][low:high].tolist())
+        return problems
 
 
 def _entries(part: pa.Table) -> NDArray[np.void]:
@@ -59,23 +57,11 @@ def _entries(part: pa.Table) -> NDArray[np.void]:
     return entries
 
 
-# Finds solutions and problems that occur in two blocks, or twice in one, in little memory.
+class RepeatedIds:
+    """Finds solutions and problems that occur in two blocks, or twice in one.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Double:
-    """What two blocks have in common."""
-
-    what: str
-    """`solutions` or `problems`."""
-    count: int
-    block: str
-    other: str
-    """The same block if it holds a solution twice."""
-
-
-class Doubles:
-    """Ids as 64-bit hashes, with the number of their block: 12 bytes each."""
+    Ids are kept as 64-bit hashes with the number of their block, in 12 bytes each.
+    """
 
     def __init__(self) -> None:
         self._blocks: list[str] = []
@@ -88,16 +74,19 @@ class Doubles:
         self._solutions.append(name_hashes(labels["solution_id"].to_pylist()))
         self._problems.append(name_hashes(pc.unique(labels["problem_id"]).to_pylist()))
 
-    def found(self) -> Iterator[Double]:
-        """Pairs of blocks with problems in common, else with solutions in common."""
+    def pairs(self) -> Iterator[tuple[str, str, int, str]]:
+        """Yield pairs of blocks with problems in common, else with solutions in common.
+
+        Yields:
+            The two blocks, the same one twice where it holds a solution twice; how many they have
+            in common; and of what, `problems` or `solutions`.
+        """
         seen = set()
-        for what, parts in (("problems", self._problems), ("solutions", self._solutions)):
-            for (one, other), count in sorted(_pairs(parts).items()):
-                if (one, other) not in seen:
-                    seen.add((one, other))
-                    yield Double(
-                        what=what, count=count, block=self._blocks[one], other=self._blocks[other]
-                    )
+        for noun, parts in (("problems", self._problems), ("solutions", self._solutions)):
+            for pair, count in sorted(_pairs(parts).items()):
+                if pair not in seen:
+                    seen.add(pair)
+                    yield self._blocks[pair[0]], self._blocks[pair[1]], count, noun
 
 
 def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
@@ -107,7 +96,7 @@ def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
 
 
 def _pairs(parts: list[NDArray[np.uint64]]) -> Counter[tuple[int, int]]:
-    """How many hashes two parts have in common, by their numbers."""
+    """Count the hashes that two parts have in common, by their numbers."""
     if not parts:
         return Counter()
     hashes = np.concatenate(parts)
@@ -120,23 +109,23 @@ def _pairs(parts: list[NDArray[np.uint64]]) -> Counter[tuple[int, int]]:
 
 def check_opinions(
     store: Store,
-    found: Verification,
+    result: Verification,
     files: SingleFiles,
     on_progress: Callable[[int, int], None],
 ) -> None:
     """Read all shards of a run of opinions.
 
     Args:
-        store: of the run.
-        found: receives findings and counts.
+        store: the run's store.
+        result: receives findings and counts.
         files: checks of the run's single files.
         on_progress: called with shards read and in all.
     """
     try:
         plan, planned = planned_blocks(store), PlannedProblems(store)
     except DamagedFile as error:
-        found.add(error)
-        found.notes.append(
+        result.add(error)
+        result.notes.append(
             "opinions were not read, because it is unknown which shards belong to the run"
         )
         return
@@ -145,16 +134,18 @@ def check_opinions(
     files.check_complete(set(blocks), len(blocks), FOLDER)
     places: dict[int, str] = {}
     for done, block in enumerate(blocks, 1):
-        found.num_shards += 1
-        found.num_blocks += 1
+        result.num_shards += 1
+        result.num_blocks += 1
         try:
             metadata, table = read_block(store, block)
             files.add_stamp(names[block], metadata)
             superseded = frozenset() if plan is None else plan.superseded.get(block, frozenset())
             ids = [name for name in table["id"].to_pylist() if name not in superseded]
             left_out = [name for name in metadata["set_aside"] if name not in superseded]
-            found.num_solutions += len(ids)
-            _check_numbers(store, names[block], table)
+            result.num_solutions += len(ids)
+            scores = pc.list_flatten(table["scores"])
+            if scores.null_count or not pc.all(pc.is_finite(scores), min_count=0).as_py():
+                raise damaged(store, names[block], "holds a score that is not a finite number")
             if left_out:
                 files.check_note(block)
             _check_items(store, names[block], {*ids, *left_out}, planned, block)
@@ -162,19 +153,13 @@ def check_opinions(
                 if (other := places.setdefault(identity, names[block])) != names[block]:
                     raise damaged(store, names[block], f"holds solutions that {other} also holds")
         except DamagedFile as error:
-            found.add(error)
+            result.add(error)
         on_progress(done, len(blocks))
     files.check_configurations()
     if strangers := len(names) - len(blocks):
-        found.notes.append(
+        result.notes.append(
             f"{strangers:,} files in {FOLDER}/ belong to no block of the plan and are not read"
         )
-
-
-def _check_numbers(store: Store, name: str, table: pa.Table) -> None:
-    for numbers in table["scores"].to_pylist():
-        if any(number is None or not math.isfinite(number) for number in numbers):
-            raise damaged(store, name, "holds a score that is not a finite number")
 
 
 def _check_items(

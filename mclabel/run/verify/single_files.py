@@ -37,14 +37,14 @@ SPENT, PROGRESS = "spent.json", "progress.jsonl"
 class SingleFiles:
     """Checks the single files of a run, then what they say against its shards."""
 
-    def __init__(self, store: Store, found: Verification) -> None:
+    def __init__(self, store: Store, result: Verification) -> None:
         """Prepare to check.
 
         Args:
-            store: of the run.
-            found: receives the findings.
+            store: the run's store.
+            result: receives the findings.
         """
-        self._store, self._found = store, found
+        self._store, self._result = store, result
         self.has_manifest = store.read(MANIFEST) is not None
         self._finished: Finished | None = None
         self._says_finished = False
@@ -60,11 +60,11 @@ class SingleFiles:
         self._checked(REJECTS, check_lines)
         for name in self._store.names(NOTES):
             if (raw := self._store.read(name)) is not None and raw != b"{}":
-                self._found.add(damaged(self._store, name))
+                self._result.add(damaged(self._store, name))
         self._progress()
         self._end()
         if drivers := self._store.names("drivers"):
-            self._found.notes.append(
+            self._result.notes.append(
                 f"{len(drivers):,} drivers are running or were killed (see drivers/)"
             )
 
@@ -80,7 +80,7 @@ class SingleFiles:
         again = remedy(self._store, has_shards=bool(self._stamps))
         try:
             for fault in manifest_faults(self._store, dict(self._stamps.values())):
-                self._found.report(MANIFEST, fault, again)
+                self._result.report(MANIFEST, fault, again)
         except DamagedFile:
             return  # the manifest, or the plan, is among the findings already
 
@@ -90,29 +90,29 @@ class SingleFiles:
         Args:
             committed: ids of the blocks that are there.
             count: their number.
-            folder: of the shards of single blocks.
+            folder: folder that holds the shards of single blocks.
         """
         if self._finished is None:
             num_parts, blocks = undone_blocks(self._store, committed)
             if not num_parts and count and self.has_manifest and not self._says_finished:
-                self._found.report(
+                self._result.report(
                     FINISHED,
                     "missing, and the run has no plan: nothing else says how many blocks it must "
                     "have",
                     f"{AGAIN}; a run that has ended gets only this file",
                 )
             if blocks:
-                self._found.notes.append(f"{len(blocks):,} planned blocks are not done yet")
+                self._result.notes.append(f"{len(blocks):,} planned blocks are not done yet")
             return
         for loss in losses(self._store, self._finished, committed, count, folder):
-            self._found.add(loss)
+            self._result.add(loss)
 
     def check_note(self, block: str) -> None:
         """Check that a block without some of its items has a note, which rejects.jsonl needs."""
         if self._noted is None:
             self._noted = set(noted_blocks(self._store))
         if block not in self._noted:
-            self._found.report(
+            self._result.report(
                 f"{NOTES}/{block}.json",
                 "missing, though items of the block were left out",
                 "Create the file with the content {}: without it rejects.jsonl will lack them",
@@ -122,7 +122,7 @@ class SingleFiles:
         try:
             read_claim(self._store, MANIFEST)
         except DamagedFile as error:
-            self._found.add(error)
+            self._result.add(error)
 
     def _progress(self) -> None:
         raw = self._store.read(PROGRESS)
@@ -131,12 +131,12 @@ class SingleFiles:
         lines = list(log_lines(raw))
         if bad := sum(line is None for line in lines):
             fault = f"damaged: {bad:,} of {len(lines):,} lines have changed since they were written"
-            self._found.add(damaged(self._store, PROGRESS, fault))
+            self._result.add(damaged(self._store, PROGRESS, fault))
             return
         last = lines[-1] if lines else None
         self._says_finished = any(line and line.get("num_blocks_left") == 0 for line in lines)
         if last is None or not last.get("ended"):
-            self._found.notes.append(
+            self._result.notes.append(
                 f"{PROGRESS} does not say that the job has ended: the job is running or was "
                 "killed, or the log has lost its last lines"
             )
@@ -146,19 +146,19 @@ class SingleFiles:
         try:
             self._finished = read_finished(self._store)
         except DamagedFile as error:
-            self._found.add(error)
+            self._result.add(error)
             return
         if self._finished is None:
             if self._says_finished:
                 fault = f"missing, though {PROGRESS} says that the job has ended"
-                self._found.report(FINISHED, fault, AGAIN)
+                self._result.report(FINISHED, fault, AGAIN)
             return
         for name in self._finished.files:
             raw = self._store.read(name)
             if not raw:
-                what = "missing" if raw is None else "empty"
-                fault = f"{what}, though {FINISHED} says that the job has written it"
-                self._found.report(name, fault, AGAIN)
+                state = "missing" if raw is None else "empty"
+                fault = f"{state}, though {FINISHED} says that the job has written it"
+                self._result.report(name, fault, AGAIN)
         self._same_run(FINISHED, self._finished.run)
 
     def _checked(self, name: str, check_content: Callable[[bytes], Check]) -> None:
@@ -166,16 +166,16 @@ class SingleFiles:
             return
         check = check_content(raw)
         if check != "sound":
-            self._found.add(damaged(self._store, name))
+            self._result.add(damaged(self._store, name))
         else:
             first = raw.partition(b"\n")[0] if name == REJECTS else raw
             self._same_run(name, json.loads(first).get("run"))
 
     def _same_run(self, name: str, run: str | None) -> None:
         """Compare the id of the run that a file carries with that of the manifest."""
-        known = run_id(self._store)
-        if None not in (run, known) and run != known:
-            self._found.report(
+        own = run_id(self._store)
+        if None not in (run, own) and run != own:
+            self._result.report(
                 name,
                 f"belongs to another run than {MANIFEST}",
                 f"Delete it and run the job again, or restore {MANIFEST}",
@@ -190,7 +190,7 @@ def _check_object(raw: bytes) -> Check:
 
 
 def is_training(store: Store) -> bool:
-    """Whether a place is the output of `mclabel train` or `mclabel rl`."""
+    """Return whether a place is the output of `mclabel train` or `mclabel rl`."""
     if not store.is_local:
         return False
     out = Path(store.location)
@@ -199,54 +199,54 @@ def is_training(store: Store) -> bool:
     )
 
 
-def check_training(store: Store, found: Verification) -> None:
+def check_training(store: Store, result: Verification) -> None:
     """Read the manifest, every checkpoint, and what the training has come to.
 
     Args:
-        store: of the training's output.
-        found: receives findings, notes and counts.
+        store: the store of the training's output.
+        result: receives findings, notes and counts.
     """
     out = Path(store.location)
-    found.holds = TRAINING
-    _check_claims(store, found)
+    result.holds = TRAINING
+    _check_claims(store, result)
     for folder in sorted((out / CHECKPOINTS).glob("checkpoint-*")):
         if not folder.is_dir() or step_of(folder) is None:
             continue
         if not (folder / COMPLETE).is_file():
-            found.notes.append(
+            result.notes.append(
                 f"{CHECKPOINTS}/{folder.name}/{COMPLETE} is missing: the checkpoint was not "
                 "written to its end, or the file was lost. The same command removes the checkpoint "
                 "and resumes from the one before it"
             )
             continue
-        found.num_files += sum(path.is_file() for path in folder.rglob("*"))
+        result.num_files += sum(path.is_file() for path in folder.rglob("*"))
         for fault in checkpoint_faults(folder):
-            found.report(
+            result.report(
                 f"{CHECKPOINTS}/{folder.name}/{fault.name}",
-                fault.what,
+                fault.text,
                 f"Remove the folder {folder}: the training resumes from the one before it",
             )
     if not (out / MODEL).is_dir() and not (out / FINISHED).is_file():
-        found.notes.append("the training has not ended. Run the same command again to resume it")
+        result.notes.append("the training has not ended. Run the same command again to resume it")
         return
-    found.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
+    result.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
     for fault in finished_faults(out):
-        found.report(fault.name, fault.what, model_remedy(out))
+        result.report(fault.name, fault.text, model_remedy(out))
 
 
-def _check_claims(store: Store, found: Verification) -> None:
+def _check_claims(store: Store, result: Verification) -> None:
     """Read the manifest; without it nothing says what was trained on what."""
     num_sound = 0
     for name in CLAIMS:
         try:
             num_sound += read_claim(store, name) is not None
         except DamagedFile as error:
-            found.add(error)
+            result.add(error)
             num_sound += 1
     if num_sound != 1:
         fault = "missing" if not num_sound else f"there beside {CLAIMS[1]}"
         again = "Restore it from a copy, or train into another out=…"
-        found.report(CLAIMS[0], f"{fault}, one of the two must be", again)
+        result.report(CLAIMS[0], f"{fault}, one of the two must be", again)
 
 
 MAX_LISTED = 1000
@@ -282,9 +282,9 @@ class Verification:
     num_priors: int = 0
     num_journals: int = 0
     num_files: int = 0
-    """Of a training: files whose digests were checked."""
+    """Files of a training whose digests were checked."""
     num_opinions: int = 0
-    """Of annotations: opinions that people submitted, each revision counted."""
+    """Opinions that people submitted in annotations, each revision counted."""
     num_damaged: int = 0
     """Number of all findings; only the first `MAX_LISTED` are listed."""
     damage: list[Finding] = field(default_factory=list)
@@ -293,7 +293,7 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether no damage was found."""
+        """Whether no damage was result."""
         return not self.num_damaged
 
     def add(self, error: DamagedFile) -> None:
