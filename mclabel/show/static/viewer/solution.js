@@ -229,7 +229,7 @@ function about(row) {
   const facts = [
     ["solution", row.solution_id], ["origin", row.origin],
     ...Object.entries(row.meta).map(([name, value]) => [name.replace("_", " "), value]),
-    ["all solutions of this problem", of(row.siblings)], ["rollouts of the bare problem", of(row.root)],
+    ["all solutions of this problem", of(row.siblings)], ["rollouts of the problem alone", of(row.root)],
   ];
   if (row.completers.length) facts.push(["rolled out by", row.completers.join(", ")], ["values are those of", row.values_of]);
   if (row.priors) facts.push(["priors", row.priors]);
