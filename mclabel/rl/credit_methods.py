@@ -259,7 +259,7 @@ def _changes(one: StepEvidence, root: float | None) -> tuple[Segment, ...]:
 
     Args:
         one: solution with values.
-        root: stands in place of the problem alone's value where that is not known; where it is None
+        root: replaces the value of the problem alone where that is not known; where it is None
             too, the first segment has 0.
     """
     assert one.values is not None

@@ -71,7 +71,7 @@ def test_targets(row: LabeledSolution) -> None:
     assert step_targets(row, "soft") == (0.5, 0.25, 0.0, 0.0)
     # V(t) - V(t - 1) = 0, -.25, -.25, 0
     assert step_targets(row, "advantage") == (0.5, 0.375, 0.375, 0.5)
-    # sound above .25, half of the problem alone's value
+    # sound above .25, half of the value of the problem alone
     assert step_targets(row, "neutral") == (1.0, 0.5, 0.0, 0.0)
     assert step_targets(row, "posterior") == pytest.approx((0.9, 0.7, 0.2, 0.1))
     assert step_targets(row, "outcome") == (None, None, None, 0.0)

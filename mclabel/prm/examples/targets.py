@@ -19,7 +19,7 @@ from mclabel.domains.registry import carries_truth, true_first_error
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_SOUND = 0.5
-"""Share of the problem alone's value above which a step counts as sound among three classes."""
+"""Share of the value of the problem alone above which a step is sound among three classes."""
 
 Targets = tuple[float | None, ...]
 """One per step, in [0, 1]; None where there is no label."""

@@ -179,7 +179,7 @@ function head(row, runs, { compared = false } = {}) {
     facts.push(["First error, in truth", [stepName(row.truth), ...verdict]]);
   }
   if (row.no_error !== null) facts.push(["Chance of no error", [share(row.no_error)]]);
-  if (row.root_value !== null) facts.push(["Bare problem's value", [share(row.root_value)]]);
+  if (row.root_value !== null) facts.push(["Value of the problem alone", [share(row.root_value)]]);
   facts.push(...opinionFacts(row));
   const told = compared ? facts.filter(([name]) => name === "Gold") : facts; // the sides tell the rest
   const lucky = row.has_truth && row.outcome === "right" && row.truth !== null;
