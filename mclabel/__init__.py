@@ -30,11 +30,14 @@ from mclabel.core.records import (
 )
 
 if TYPE_CHECKING:
-    from mclabel.api import grade, label, score, train
+    from mclabel.api import grade, label, load_steps, score, train
     from mclabel.checkers import Grade
+    from mclabel.data.exchange.job import export_run
     from mclabel.data.loading import load_labels, load_rollouts, read_labels
+    from mclabel.judge.combine import combine
     from mclabel.labeling.background import LabelRun
     from mclabel.prm.scoring.score import PRM
+    from mclabel.report.page.report import write_report
 
     __version__: str
 
@@ -42,13 +45,17 @@ _LAZY = {
     "PRM": "mclabel.prm.scoring.score",
     "Grade": "mclabel.checkers",
     "LabelRun": "mclabel.labeling.background",
+    "export_run": "mclabel.data.exchange.job",
     "grade": "mclabel.api",
     "label": "mclabel.api",
     "load_labels": "mclabel.data.loading",
     "load_rollouts": "mclabel.data.loading",
+    "load_steps": "mclabel.api",
     "read_labels": "mclabel.data.loading",
     "score": "mclabel.api",
+    "combine": "mclabel.judge.combine",
     "train": "mclabel.api",
+    "write_report": "mclabel.report.page.report",
 }
 """Name: module that is imported when the name is first used."""
 
@@ -71,13 +78,17 @@ __all__ = [
     "Step",
     "StepLabel",
     "Verdict",
+    "combine",
+    "export_run",
     "grade",
     "label",
     "load_labels",
     "load_rollouts",
+    "load_steps",
     "read_labels",
     "score",
     "train",
+    "write_report",
 ]
 
 
@@ -96,4 +107,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return [*__all__, "__version__"]

@@ -37,6 +37,8 @@ from mclabel.data.given import (
 from mclabel.data.readers.problem_rows import PROBLEM_COLUMNS
 
 if TYPE_CHECKING:
+    import datasets
+
     from mclabel.checkers import Checker, Grade, GradeItem
     from mclabel.labeling.background import LabelRun
     from mclabel.labeling.estimators import Estimator
@@ -248,6 +250,44 @@ def _scored(item: Any, place: str) -> tuple[str, str | list[str]]:
     separator = None if row.get("step_separator") is None else str(row["step_separator"])
     whole = row.get("solution")
     return row["problem"], joined_steps(steps, separator=separator, whole=whole)
+
+
+def load_steps(run: Place) -> datasets.Dataset:
+    """Load the steps of a run's labelled solutions, one row a step, into memory.
+
+    `value`, `low` and `high` are the step's value and the ends of its interval, `hard` is whether
+    it is labelled sound, and `first_error` whether it is the first one labelled wrong. What is not
+    known is None.
+
+    Args:
+        run: folder or URL, also of a job under way: what is committed now.
+
+    Raises:
+        ShardError: no run, or a damaged shard.
+    """
+    import datasets
+
+    from mclabel.data.loading import read_labels
+
+    rows = [
+        {
+            "problem_id": row.problem.id,
+            "solution_id": row.solution.id,
+            "step_index": index,
+            "text": step.text,
+            **{name: getattr(label, name) for name in ("value", "low", "high", "hard")},
+            "first_error": index == row.first_error if row.is_decided else None,
+        }
+        for row in read_labels(run)
+        for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True))
+    ]
+    types = dict.fromkeys(("problem_id", "solution_id", "text"), "string")
+    types |= dict.fromkeys(("value", "low", "high"), "float64") | {"step_index": "int64"}
+    types |= dict.fromkeys(("hard", "first_error"), "bool")
+    columns = ("problem_id", "solution_id", "step_index", "text")
+    order = (*columns, "value", "low", "high", "hard", "first_error")
+    features = datasets.Features({name: datasets.Value(types[name]) for name in order})
+    return datasets.Dataset.from_list(rows, features=features)
 
 
 def grade(

@@ -111,3 +111,15 @@ def test_what_was_left_out_is_counted_by_reason(
     say_left_out(3, "rows were left out", str(tmp_path))
     said = " ".join(capsys.readouterr().err.split())
     assert said.startswith("3 rows were left out (2 no_gold, 1 empty); the reasons are in")
+
+
+def test_a_folder_of_several_runs_and_a_run_as_configuration_say_what_to_type(
+    tmp_path: Path,
+) -> None:
+    shard = tmp_path / "labels" / "labels" / "block.parquet"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"PAR1")
+    done = CliRunner().invoke(main, ["labels", str(tmp_path)])
+    assert done.exit_code == 2 and f"Give its labels: {tmp_path}/labels" in done.stderr
+    done = CliRunner().invoke(main, ["train", str(tmp_path)])
+    assert done.exit_code == 2 and f"own-labels.yaml labels=[{tmp_path}] base=MODEL" in done.stderr

@@ -94,7 +94,10 @@ def test_labels_of_arith_against_exact_truth(arith_run: str, tmp_path: Path) -> 
     assert overall["monotonicity"]["rising_solutions"]["value"] == 0
     assert any(name.startswith("family: ") for name in found["groups"])
     assert "(!): under 20 problems" in " ".join(table.split())
-    assert "answer_type: small (!)" in table
+    assert "answer_type: small" not in table  # fewer than five problems
+    assert "The labels find 100% (100 to 100%) of first errors and call 0%" in table
+    assert "of these right" not in table  # the same as the first error, as all are decided
+    assert max(map(len, table.splitlines())) <= 100
     for stem in ("reliability", "positions"):
         assert (out / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
         assert b"<svg" in (out / f"{stem}.svg").read_bytes()

@@ -48,6 +48,14 @@ def test_before_while_and_after_a_merge(tmp_path: Path, monkeypatch: pytest.Monk
     assert rollouts.column_names == ROLLOUTS_SCHEMA.names
     assert all("".join(s["text"] for s in row["steps"]) == row["solution"] for row in labels)
     assert {row.solution.id for row in mclabel.read_labels(run)} == set(labels["solution_id"])
+    steps = mclabel.load_steps(run).to_pandas()
+    assert len(steps) == sum(map(len, labels["steps"]))
+    one = next(row for row in mclabel.read_labels(run) if row.first_error is not None)
+    mine = steps[steps.solution_id == one.solution.id]
+    assert mine[mine.first_error == True].step_index.tolist() == [one.first_error]  # noqa: E712
+    assert mine.text.tolist() == [step.text for step in one.solution.steps]
+    head, *lines = repr(one).splitlines()
+    assert f"first error: {one.first_error}" in head and len(lines) == len(one.steps)
     read, merged = Store.read, False
 
     def overtaken(self: Store, name: str) -> bytes | None:

@@ -143,7 +143,7 @@ def test_solutions_of_a_run_are_selected_and_estimate_its_mean(tmp_path: Path) -
     for row in mine:
         before = by_id[row.solution.id]
         assert row.solution == before.solution and not row.chosen_by_outcome
-        # fixed rollouts of the same prefixes, the same free observations of the bare problem
+        # fixed rollouts of the same prefixes, the same free observations of the problem alone
         assert (row.steps, row.siblings) == (before.steps, before.siblings)
     about = read_selected(str(out)).about
     right = [float(row.solution.outcome == "right") for row in mine]

@@ -24,8 +24,6 @@ from mclabel.cli.output import (
 if TYPE_CHECKING:
     from mclabel.show.figures import Grid
 
-PIPE_WIDTH = 160  # where there is no terminal that tables must fit
-
 _FORMAT = click.option(
     "--format",
     "shape",
@@ -317,12 +315,12 @@ def _fail_if_nothing(why: str | None) -> None:
 
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
-    from mclabel.show.figures import markdown, rich_table
+    from mclabel.show.figures import MAX_WIDTH, markdown, rich_table
 
     if result(figures):
         return
     if shape == "table":
-        screen = console if console.is_terminal else Console(emoji=False, width=PIPE_WIDTH)
+        screen = console if console.is_terminal else Console(emoji=False, width=MAX_WIDTH)
         for grid in grids:
             screen.print(rich_table(grid), "")
     else:

@@ -145,4 +145,4 @@ def combine(
         )
     result({"out": out, **asdict(done)})
     print_lines(*done.lines())
-    print_lines(f"The labels are in {out}.")
+    print_lines(f"Look at them, with what each source says: mclabel show {out}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from mclabel.core.errors import ShardError
 if TYPE_CHECKING:
     from mclabel.labeling.config import LabelConfig
     from mclabel.run.plan_index import InputChanges
+    from mclabel.run.tally import JobState
 
 
 REJECTED = "rows or problems could not be labelled"
@@ -122,7 +123,9 @@ def label(
     if pilot is not None:
         raise click.UsageError("--pilot works only with --dry-run. Add it")
     with job_progress(console, "label") as progress:
-        report = run_label(checked, progress, accept_changes=accept_changes)
+        report = run_label(
+            checked, _with_first_solution(progress, checked.out), accept_changes=accept_changes
+        )
     _say_changes(report.changes)
     before = (
         f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were done before"
@@ -155,6 +158,32 @@ def label(
             EXIT_NOTHING,
         )
     console.print(f"The labels are in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+def _with_first_solution(
+    progress: Callable[[JobState], None], out: str
+) -> Callable[[JobState], None]:
+    """Show progress, and once the first labelled solution that this command has committed."""
+    from mclabel.run.shards.labels import read_labels
+    from mclabel.run.shards.store import Store
+    from mclabel.show.solutions import show_solution
+
+    num_before: int | None = None
+    is_shown = False
+
+    def on_state(state: JobState) -> None:
+        nonlocal num_before, is_shown
+        progress(state)
+        num_before = state.num_blocks_done if num_before is None else num_before
+        if is_shown or num_before or not state.num_blocks_done:
+            return
+        row = next(read_labels(Store(out)), None)
+        if row is not None:
+            is_shown = True
+            console.print("The first labelled solution:")
+            show_solution(console, row)
+
+    return on_state
 
 
 def _say_changes(changes: InputChanges) -> None:

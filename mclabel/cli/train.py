@@ -6,6 +6,7 @@ import json
 from contextlib import nullcontext
 from dataclasses import asdict
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,6 +52,11 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     from mclabel.prm.job import train as run_train
     from mclabel.show.progress import READING, StageProgress
 
+    if Path(config).is_dir():
+        raise ConfigError(
+            f"{config}: is a folder; the first argument is a YAML file. To train on its labels: "
+            f"mclabel train configs/train/own-labels.yaml labels=[{config}] base=MODEL out=FOLDER"
+        )
     checked = load_config(TrainConfig, config, overrides, allow=allow)
     if look:
         found = preflight(checked)

@@ -409,6 +409,18 @@ class LabeledSolution:
     consensus: Consensus | None = None
     """Which opinions the labels rest on beside rollouts; None where they rest on these alone."""
 
+    def __repr__(self) -> str:
+        """Show what is labelled: the outcome, then a line for each step with its value."""
+        error = "none" if self.first_error is None else self.first_error
+        if not self.is_decided:
+            error = "undecided"
+        lines = [f"LabeledSolution({self.solution.outcome}, first error: {error})"]
+        for step, label in zip(self.solution.steps, self.steps, strict=True):
+            value = "   ?" if label.value is None else f"{label.value:.2f}"
+            text = "".join(c if c.isprintable() else " " for c in step.text.strip())
+            lines.append(f"  {value}  {text}")
+        return "\n".join(lines)
+
     @property
     def stands_for(self) -> float:
         """How many solutions of its pool it stands for: 1 / `selection_probability`."""

@@ -9,6 +9,8 @@ from mclabel.core.records import LabeledSolution
 
 GROUP_KEYS = ("answer_type", "family", "level", "subject")
 """Fields of the problems' metadata by which solutions are grouped, and can be filtered."""
+FEW = 5
+"""Problems under which tables leave a group out."""
 MAX_GROUPS = 40
 """Number of values of a field above which it groups nothing, as an id would."""
 

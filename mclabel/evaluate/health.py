@@ -297,7 +297,7 @@ CHECKS: Mapping[str, Check] = {
         remedy=_CUT_REMEDY,
     ),
     "rollouts_withheld": Check(
-        name="rollouts without room",
+        name="rollouts skipped: context limit",
         warning=0.1,
         error=0.5,
         of="wanted rollouts",

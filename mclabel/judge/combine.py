@@ -79,17 +79,11 @@ class CombineReport:
         """What to say of it."""
         if self.num_blocks_resumed == self.num_blocks:
             return [f"all {self.num_blocks:,} blocks were already combined by {self.rule}"]
-        said = [
-            f"{self.num_solutions:,} solutions by {self.rule}: {self.num_kept:,} kept, "
-            f"{self.num_first_errors_changed:,} with a first error that differs from the run"
-            + (
-                f", {self.num_relearned:,} of them whatever the judges say, as rollouts are read "
-                "again with rates of the whole run"
-                if self.num_relearned
-                else ""
+        said = []
+        if self.num_blocks_resumed:
+            said.append(
+                f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before"
             )
-            + f"; {self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before"
-        ]
         if self.num_blocks_replaced:
             said.append(
                 "the run has changed since it was combined, so all of its solutions were combined "
@@ -124,7 +118,19 @@ class CombineReport:
                 else f"{', '.join(others)} repeat errors of {first} and of each other, so they "
                 "count only for what they add"
             )
-        return said
+        relearned = (
+            f", {self.num_relearned:,} of them because rollouts are read again with rates of the "
+            "whole run"
+            if self.num_relearned
+            else ""
+        )
+        return [
+            *said,
+            f"Combined by {self.rule}: {self.num_kept:,} of {self.num_solutions:,} solutions are "
+            "kept for training and exports.",
+            f"Labels that differ: the first error changed in {self.num_first_errors_changed:,} of "
+            f"{self.num_solutions:,} solutions{relearned}.",
+        ]
 
 
 LEAST_BELIEF = 0.5

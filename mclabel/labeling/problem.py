@@ -128,7 +128,8 @@ async def label_problem(
     *,
     given: Sequence[GivenSolution] = (),
     priority: int = 0,
-    on_completion: Callable[[Outcome], None] = lambda outcome: None,
+    on_solution: Callable[[Outcome], None] = lambda outcome: None,
+    on_rollout: Callable[[Outcome], None] = lambda outcome: None,
     journal: LabelJournal | None = None,
     lesson: Lesson | None = None,
 ) -> ProblemLabels:
@@ -139,7 +140,8 @@ async def label_problem(
         shared: with the other problems on the engine.
         given: solutions to label; without any, the policy samples them.
         priority: of this problem's completions in the engine, lower first.
-        on_completion: called with the outcome of every completion that the engine samples.
+        on_solution: called with the outcome of every solution that the engine samples.
+        on_rollout: called with the outcome of every rollout that an engine samples.
         journal: has completions of an earlier attempt, and receives those of this one.
         lesson: what the run's learner will be taught of the problem; None for nothing.
 
@@ -160,7 +162,7 @@ async def label_problem(
         policy=policy,
         run_seed=settings.seed,
         priority=priority,
-        on_completion=on_completion,
+        on_completion=on_solution,
         journal=journal,
         checker=shared.checker,
         desk=desk,
@@ -199,6 +201,7 @@ async def label_problem(
             prompt=ids,
             name=one.completer.name,
             number=number,
+            on_completion=on_rollout,
             writes=one.policy is policy,
             recorded={} if known is None else known.rollouts,
         )

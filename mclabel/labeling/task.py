@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from mclabel.checkers import make_checker
@@ -47,6 +48,8 @@ class LabelOutputs:
         counters={
             "num_steps": 0,
             "num_completions": 0,
+            "num_solutions": 0,
+            "num_rollouts": 0,
             "num_truncated": 0,
             "num_ungraded": 0,
             "num_prefill_tokens": 0,
@@ -56,7 +59,9 @@ class LabelOutputs:
         gauges=("kv_usage",),
         rates={"num_completions": "rollouts"},
         shown_counters={
-            "num_steps": "steps",
+            "num_solutions": "solutions",
+            "num_rollouts": "rollouts",
+            "num_steps": "steps labelled",
             "num_preemptions": "preempted",
             "num_truncated": "truncated",
             "num_ungraded": "ungraded",
@@ -224,7 +229,8 @@ class LabelRunner:
                 self._shared,
                 given=item.given,
                 priority=attempt.block.priority,
-                on_completion=self._count,
+                on_solution=partial(self._count, "solutions"),
+                on_rollout=partial(self._count, "rollouts"),
                 journal=LabelJournal(attempt.journal),
                 lesson=lesson,
             )
@@ -274,7 +280,9 @@ class LabelRunner:
             num_signs=stats.num_signs,
             counters={
                 "num_steps": self._counts["steps"],
-                "num_completions": self._counts["completions"],
+                "num_completions": self._counts["solutions"] + self._counts["rollouts"],
+                "num_solutions": self._counts["solutions"],
+                "num_rollouts": self._counts["rollouts"],
                 "num_truncated": self._counts[Outcome.TRUNCATED],
                 "num_ungraded": self._counts[Outcome.UNGRADED],
                 "num_prefill_tokens": stats.num_prefill_tokens,
@@ -309,8 +317,8 @@ class LabelRunner:
                     self._estimators.call("the learner's adopt", learner.adopt, content.decode())
             self._adopted.add(name)
 
-    def _count(self, outcome: Outcome) -> None:
-        self._counts["completions"] += 1
+    def _count(self, kind: str, outcome: Outcome) -> None:
+        self._counts[kind] += 1
         self._counts[outcome] += 1
 
 

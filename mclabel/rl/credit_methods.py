@@ -210,7 +210,7 @@ class SumCredit(Credit):
 class ValueCredit(Credit):
     """The value after a step less the value before it (VinePPO, arXiv 2410.01679).
 
-    The credits of a solution's segments add up to its reward less the value of the bare problem.
+    The credits of a solution's segments add up to its reward less the value of the problem alone.
     Where that is not known, the mean reward of the group's other solutions stands in its place;
     where there are none either, the first segment has 0.
     """
@@ -228,7 +228,7 @@ class ProgressCredit(Credit):
 
     `alpha` times the change of the value under another completer than the policy, plus the reward
     less the mean of the group. The values that it is given must be those of the other completer: a
-    policy's own values tell its outcome a second time. Where the value of the bare problem is not
+    policy's own values tell its outcome a second time. Where the value of the problem alone is not
     known, the first segment has the outcome alone.
     """
 
@@ -259,7 +259,7 @@ def _changes(one: StepEvidence, root: float | None) -> tuple[Segment, ...]:
 
     Args:
         one: solution with values.
-        root: stands in place of the bare problem's value where that is not known; where it is None
+        root: replaces the value of the problem alone where that is not known; where it is None
             too, the first segment has 0.
     """
     assert one.values is not None

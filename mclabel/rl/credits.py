@@ -50,7 +50,7 @@ class StepEvidence:
     reward: Chance
     """Of the outcome, in [0, 1]. A solution whose outcome is not known is in no group."""
     values: Many[Chance | None] | None = None
-    """Values under the current policy, `num_steps + 1` of them: of the bare problem, then after
+    """Values under the current policy, `num_steps + 1` of them: of the problem alone, then after
     each step; the last is the reward. No value of a solution may rest on its own outcome but this
     last one. None where a value is not known."""
     scores: Many[Chance] | None = None

@@ -48,7 +48,7 @@ class SolutionValues:
     """What is known along one solution."""
 
     states: tuple[StepEstimate, ...]
-    """Of the bare problem, then after each step: one more than there are steps. The last is the
+    """Of the problem alone, then after each step: one more than there are steps. The last is the
     outcome's reward, and certain, or unknown where the solution could not be graded."""
     first_error: int | None
     """Index of the first wrong step, by the estimator's rule; None where it finds none."""
@@ -175,7 +175,7 @@ class FreeRollouts:
                 self._through[state, solution.outcome] += 1
 
     def _states(self, solution: Solution) -> list[str]:
-        """Ids of the bare problem and of the prefixes after all steps but the last."""
+        """Ids of the problem alone and of the prefixes after all steps but the last."""
         ends = (0, *(step.end for step in solution.steps[:-1]))
         return prefix_ids(self._problem_id, solution.ids, ends)
 

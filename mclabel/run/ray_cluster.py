@@ -116,8 +116,10 @@ def token_advice() -> str:
         where = f": RAY_AUTH_TOKEN_PATH={path!r} is not a file that holds one" if path else ""
         state = f"this command has none{where}"
     elif get_authentication_mode() != AuthenticationMode.TOKEN:
-        mode = os.environ.get("RAY_AUTH_MODE", "")
-        state = f"this command has one, which RAY_AUTH_MODE={mode!r} keeps from being sent"
+        mode = os.environ.get("RAY_AUTH_MODE")
+        kept = f"RAY_AUTH_MODE={mode!r} keeps from being sent"
+        why = kept if mode else "is not sent without RAY_AUTH_MODE=token"
+        state = f"this command has one, which {why}"
     else:
         state = "this command sends one, which must be the cluster's"
     return (

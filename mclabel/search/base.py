@@ -23,7 +23,7 @@ from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
 MAX_WIDTH = 4096
 """Largest number of solutions of a problem that are under way together."""
 ROOT = ""
-"""Id of the bare problem."""
+"""Id of the problem alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Node:
     """A beginning of a solution, or a finished one. The same tokens are the same node."""
 
     id: str
-    """Hash of its token ids and of how it ended; `ROOT` of the bare problem."""
+    """Hash of its token ids and of how it ended; `ROOT` of the problem alone."""
     parent: str | None
     """The node that it continues."""
     depth: int
@@ -100,7 +100,7 @@ class SearchMethod(ABC):
 
         Args:
             settings: an instance of `Settings`.
-            root: the bare problem, without scores.
+            root: the problem alone, without scores.
             seed: of all that the method draws.
         """
         self.settings, self.root, self.seed = settings, root, seed

@@ -67,7 +67,7 @@ class LevelSearch(SearchMethod):
         """Number of levels that were asked for."""
         self.arrived: Counter[str] = Counter({root.id: settings.n})
         """Nodes of the level that is under way, and how often each was sampled. The level before
-        the first one is the bare problem, `n` times."""
+        the first one is the problem alone, `n` times."""
         self._num_due = 0
 
     def wanted(self) -> Sequence[Expansion]:
@@ -122,7 +122,7 @@ class BestOfNSearch(SearchMethod):
     """Best of n: `n` whole solutions, sampled independently of each other (arXiv 2110.14168).
 
     The baseline of every other method: scores steer nothing, and only rank what came out. It
-    samples exactly `n` continuations of the bare problem.
+    samples exactly `n` continuations of the problem alone.
     """
 
     class Settings(MethodSettings):

@@ -1,7 +1,8 @@
 """Monte Carlo tree search over steps: PUCT selection, values from a scorer or from rollouts.
 
 As in ReST-MCTS* (arXiv 2406.03816) and rStar (arXiv 2408.06195), with the selection of AlphaZero
-(arXiv 1712.01815). An expansion goes down from the bare problem to a leaf, always to the child with
+(arXiv 1712.01815). An expansion goes down from the problem alone to a leaf, always to the child
+with
 the greatest
 
     Q + c * P * sqrt(visits of the parent) / (1 + visits)
@@ -61,7 +62,7 @@ class TreeNode:
         return min((child for child in self.children if child.num_leaves), key=rank)
 
     def add(self, *, visits: int = 0, total: float = 0.0, leaves: int = 0) -> None:
-        """Count something here and on the whole way up to the bare problem."""
+        """Count something here and on the whole way up to the problem alone."""
         place: TreeNode | None = self
         while place is not None:
             place.visits += visits

@@ -38,7 +38,7 @@ class Beginning:
     num_new: int
     """Steps that the scored beginning did not have, at least one."""
     parent: Any
-    """What the scorer has kept of that beginning; None of the bare problem."""
+    """What the scorer has kept of that beginning; None of the problem alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class SearchTree:
     """The nodes of one problem's search. The same tokens are the same node."""
 
     def __init__(self) -> None:
-        """Begin with the bare problem."""
+        """Begin with the problem alone."""
         root = Node(id=ROOT, parent=None, depth=0, num_tokens=0)
         self.nodes: dict[str, TreeNode] = {ROOT: TreeNode(node=root, ids=(), steps=())}
         """By id, parents before children."""
@@ -108,7 +108,7 @@ class SearchTree:
         return entry.node
 
     def sampled(self) -> Iterator[TreeNode]:
-        """All nodes but the bare problem."""
+        """All nodes but the problem alone."""
         return (entry for name, entry in self.nodes.items() if name != ROOT)
 
 

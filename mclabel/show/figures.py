@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -45,6 +46,8 @@ WIDTH = 10.5
 """Inches, as all lengths here; 72 units of a page's drawing each."""
 MAX_NAME = 60
 """Characters of a name."""
+MAX_WIDTH = 100
+"""Characters in a line of a table."""
 MAX_TICKS = 40
 """Of more that are numbers, some have no name."""
 
@@ -327,18 +330,50 @@ class Grid:
     """Of the columns; the first names the rows."""
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    conclusion: str = ""
+    """What the table shows, in a sentence or two."""
 
 
-def rich_table(grid: Grid) -> Table:
-    """For a terminal; nothing in it is read as markup."""
-    title = Text(grid.title)
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for number, name in enumerate(grid.header):
-        table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
+def rich_table(grid: Grid) -> Group:
+    """Draw the conclusion and the table for a terminal; nothing in them is read as markup.
+
+    A table that is too wide has its intervals below their values. If that does not help, its rows
+    become columns.
+    """
+    header, *columns = zip(grid.header, *grid.rows, strict=True)
+    broken = tuple(tuple(cell.replace(" [", "\n[") for cell in row) for row in grid.rows)
+    forms = (
+        grid,
+        replace(grid, rows=broken),
+        replace(grid, header=header, rows=tuple(columns)),
+    )
+    fitting = (form for form in forms if _width(form) <= MAX_WIDTH)
+    grid = next(fitting, min(forms, key=_width))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for number, cells in enumerate(zip(grid.header, *grid.rows, strict=True)):
+        is_name = number == 0
+        table.add_column(
+            Text(cells[0]),
+            justify="left" if is_name else "right",
+            overflow="fold",
+            min_width=None if is_name else _longest(*cells[1:]),
+        )
     for row in grid.rows:
         table.add_row(*map(Text, row))
-    table.caption, table.caption_justify = Text(grid.note), "left"
-    return table
+    above = Text.assemble(
+        *([f"{grid.conclusion}\n"] if grid.conclusion else []), (grid.title, "italic")
+    )
+    return Group(above, table, *([Text(grid.note, style="dim")] if grid.note else []))
+
+
+def _width(grid: Grid) -> int:
+    """The least characters that a line of the table takes, with the header's words wrapped."""
+    columns = zip(grid.header, *grid.rows, strict=True)
+    return 2 + sum(2 + _longest(*name.split(), *cells) for name, *cells in columns)
+
+
+def _longest(*cells: str) -> int:
+    return max((len(line) for cell in cells for line in cell.split("\n")), default=0)
 
 
 def markdown(grids: Sequence[Grid]) -> str:
@@ -361,11 +396,19 @@ def number_text(estimate: Estimate) -> str:
     return f"{estimate.value:,.0f} [{estimate.low:,.0f}, {estimate.high:,.0f}]"
 
 
+def share_words(estimate: Estimate) -> str:
+    """`61% (36 to 88%)`, or `an unknown share`."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "an unknown share"
+    return f"{estimate.value:.0%} ({100 * estimate.low:.0f} to {estimate.high:.0%})"
+
+
 def _markdown(grid: Grid) -> str:
-    """A GitHub table, its title above and its note below."""
+    """A GitHub table, its conclusion and title above and its note below."""
     rule = ["---", *["---:"] * (len(grid.header) - 1)]
     rows = [[_cell(text) for text in row] for row in (grid.header, *grid.rows)]
-    lines = [f"**{grid.title}**", ""]
+    lines = [grid.conclusion, ""] if grid.conclusion else []
+    lines += [f"**{grid.title}**", ""]
     lines += ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
     lines += ["", grid.note] if grid.note else []
     return "\n".join(lines) + "\n"

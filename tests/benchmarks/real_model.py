@@ -111,7 +111,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = label_all(Path(folder), judged, rollouts)
     pass_rate, within_reach = _reach(runs[FIXED])
-    # Rollouts of the bare problems say which are within reach; no label of `fixed` needs them.
+    # Rollouts of the problem alones say which are within reach; no label of `fixed` needs them.
     fixed = runs[FIXED] = [replace(row, root=Counts()) for row in runs[FIXED]]
     constant = {name: [_constant(row, rule) for row in fixed] for name, rule in CONSTANTS.items()}
     measured = {name: _measured(rows, judged) for name, rows in {**constant, **runs}.items()}
@@ -256,7 +256,7 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
 
 
 def _reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
-    """Share of completions of the bare problems that end right; share of problems within reach."""
+    """Share of completions of the problem alones that end right; share of problems within reach."""
     found = {row.problem.id: total_counts((row.root, row.siblings)) for row in bank}
     right, tried = np.array([(one.num_right, one.num_rollouts) for one in found.values()]).T
     low, high = REACH

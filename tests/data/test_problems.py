@@ -380,6 +380,10 @@ def test_solutions_that_cannot_be_used_are_left_out(tmp_path: Path) -> None:
             {"task_id": 3, "text": "Write f.", "test_list": ["assert f() == 1"], "code": "f = 1"},
             {"test_list": ["assert f() == 1"], "code": "f = 1"},
         ),
+        (
+            {"problem": "Write f.", "test_list": ["assert f() == 1"]},
+            {"test_list": ["assert f() == 1"]},
+        ),
         ({"question": "Add.", "input_output": '{"inputs": []}'}, '{"inputs": []}'),
         ({"question": "Add.", "input_output": '{"inputs": []}', "answer": "5"}, "5"),
     ],

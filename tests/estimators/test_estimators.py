@@ -61,7 +61,7 @@ BY_HAND: dict[str, tuple[str, dict[str, int], list[SolutionPath], Any, list[int]
         "fixed", EIGHT, [path([1, 2, 3], WRONG), path([1, 4], RIGHT)], until(3),
         [0, 8, 8, 8, 8], ["++-- fixed fixed fixed outcome", "+-+ fixed fixed outcome"],
     ),
-    "fixed: the bare problem on demand": (
+    "fixed: the problem alone on demand": (
         "fixed", {"rollouts": 2, "root_rollouts": 5}, [path([1], RIGHT)], until(9),
         [5, 2], ["++ fixed outcome"],
     ),

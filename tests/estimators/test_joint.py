@@ -378,7 +378,7 @@ def simulated(
         count: of problems.
         seed: of everything.
         hazard: chance that a step is wrong.
-        sampled: whether the solutions are rollouts of the bare problem.
+        sampled: whether the solutions are rollouts of the problem alone.
     """
     rng = np.random.default_rng(seed)
     completers = tuple(Completer(name=name) for name in (AUTHOR, *"bcd"[: len(rates) - 1]))

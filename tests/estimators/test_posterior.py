@@ -68,7 +68,7 @@ def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
     found = np.zeros((steps + 1, steps + 1, len(GRID)))
     for e in range(steps + 1):
         for values in itertools.product(range(len(GRID)), repeat=steps):
-            chance = priors.root[steps - 1, values[0]]  # values[0] is the bare problem's
+            chance = priors.root[steps - 1, values[0]]  # values[0] is the problem alone's
             chance *= evidence.elsewhere[b, e]
             for depth in range(steps):
                 r, v = steps - depth, values[depth]
@@ -101,7 +101,7 @@ def test_forward_backward_is_brute_force() -> None:
 
 
 def test_gain_of_a_probe_by_hand() -> None:
-    # One step: the only prefix is the bare problem. Value and first error are one.
+    # One step: the only prefix is the problem alone. Value and first error are one.
     evidence = Evidence(
         num_steps=np.array([1]),
         right=np.zeros((1, 2)),
@@ -136,7 +136,7 @@ def test_evidence_by_hand() -> None:
     paths = [keyed(WRONG, (1, 2), "abc"), keyed(RIGHT, (1, 3), "abe"), keyed(RIGHT, (4,), "xe")]
     table = EvidenceTable(paths, agreement=True, truncated="wrong")
     seen = table.evidence(table.counts, nowhere(table))
-    # To solution 0 the two others are rollouts of the bare problem, three steps to go, both right.
+    # To solution 0 the two others are rollouts of the problem alone, three steps to go, both right.
     assert seen.right[0].tolist() == [0, 0, 0, 2]
     # One of two wrote its first step, that one wrote its second, too, and not its third.
     assert seen.others[0].tolist() == [0, 1, 1, 2]
@@ -145,7 +145,7 @@ def test_evidence_by_hand() -> None:
     table.record(RecordedRollout(prefix=3, outcome=WRONG, step_keys=("c",)))
     seen = table.evidence(table.counts, nowhere(table))
     assert seen.wrong[0].tolist() == [0, 1, 0, 0]
-    assert seen.wrong[1].tolist() == [0, 1, 0, 1]  # solution 0 was wrong from the bare problem
+    assert seen.wrong[1].tolist() == [0, 1, 0, 1]  # solution 0 was wrong from the problem alone
     assert seen.same[0].tolist() == [0, 1, 1, 1] and seen.same[1].tolist() == [0, 0, 1, 1]
     assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
     plain = EvidenceTable(paths, agreement=False, truncated="exclude")

@@ -114,12 +114,12 @@ def test_evidence_without_agreement_by_hand() -> None:
         SolutionPath(prefixes=(5,), outcome=WRONG, sampled=False),
     ]
     table = EvidenceTable(paths, agreement=False, truncated="wrong")
-    # A rollout of the bare problem that runs through prefixes 1 and 2, then its own way.
+    # A rollout of the problem alone that runs through prefixes 1 and 2, then its own way.
     assert table.record(RecordedRollout(prefix=0, outcome=WRONG, path=(1, 2))) == {0, 1, 2}
     assert table.counts[1, 0].tolist() == [0, 0, 1, 0, 1]
     assert table.counts[1, 1].tolist() == [0, 0, 1, 1, 0]
     assert table.counts[1, 2].tolist() == [0, 0, 1, 0, 0]
-    # A success from prefix 3 shows that prefix 1 still leads there; the bare problem is no news.
+    # A success from prefix 3 shows that prefix 1 still leads there; the problem alone is no news.
     assert table.record(RecordedRollout(prefix=3, outcome=RIGHT)) == {0, 1}
     assert table.counts[0, 0].tolist() == [0, 1, 0, 0, 0]
     assert table.counts[0, 1].tolist() == [0, 0, 1, 0, 0]

@@ -38,7 +38,7 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     assert tree.wanted() == [3, 3]
     tree.record(ended(3, WRONG, (9,)))
     tree.record(ended(3, WRONG))
-    # MC(3) = 0: the first error is step 2. One visit so far, of the bare problem.
+    # MC(3) = 0: the first error is step 2. One visit so far, of the problem alone.
     assert tree.states[0].visits == 1
     ours = Candidate(2, (7, 8), 60, given=False)
     lost = Candidate(3, (9,), 50, given=False)

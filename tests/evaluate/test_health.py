@@ -79,7 +79,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
     health = run_health(write(tmp_path, rows))
     assert shares(health) == {
         "solutions_truncated": (1, 6),
-        # prefixes x.0, x.1 and the bare problem a, four each
+        # prefixes x.0, x.1 and the problem alone a, four each
         "rollouts_truncated": (3, 12),
         "rollouts_withheld": (0, 12),
         "tokens_at_limit": (30, 61),

@@ -150,7 +150,7 @@ def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path:
     out = tmp_path / "out"
     given = ["--opinions", toy["a"], "--opinions", toy["s"]]
     said = run("eval", "processbench", toy["file"], *given, "-o", str(out))
-    assert " toy 3 3 2 0.75 [" in said
+    assert " toy 3 3 2 0.75 " in said
     assert "Kept: share of the split's solutions" in said
     assert "Why: 2 without agreement of the judges." in said
     left_out = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]

@@ -209,7 +209,9 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     out = tmp_path / "out"
     result = invoke("combine", run, f"knowing={knowing}", "-o", str(out))
     assert result.exit_code == 0, result.output
-    assert "32 solutions by posterior: 32 kept" in " ".join(result.output.split())
+    *_, combined, differing, look = result.output.splitlines()
+    assert combined.startswith("Combined by posterior: 32 of 32 solutions are kept")
+    assert "the first error changed in" in differing and f"mclabel show {out}" in look
     found = {row.solution.id: row for row in read_labels(Store(str(out)))}
     hits = [found[row.solution.id].first_error == truth(row) for row in rows]
     assert np.mean(hits) > np.mean([row.first_error == truth(row) for row in rows])

@@ -85,7 +85,7 @@ def test_solutions_of_the_author_are_no_rollouts_of_a_completer() -> None:
     own, other = labelled(None), labelled(ScriptedEngine(scripted()))
     assert own.labeled[0].siblings.num_rollouts == 3
     assert other.labeled[0].siblings == own.labeled[0].siblings  # of the policy's value
-    assert other.labeled[0].root_value is None  # `fixed` rolls out no bare problem
+    assert other.labeled[0].root_value is None  # `fixed` rolls out no problem alone
     assert [row.solution for row in own.labeled] == [row.solution for row in other.labeled]
 
 

@@ -36,7 +36,7 @@ def label(right: int, trials: int, *, source: str = "fixed", **changes: object) 
 
 @pytest.fixture
 def row() -> LabeledSolution:
-    """Values .5, .25, 0 and a wrong outcome, from a bare problem worth .5."""
+    """Values .5, .25, 0 and a wrong outcome, from a problem alone worth .5."""
     some = next(r for r in arith_rows(20) if len(r.steps) >= 4)
     steps = (
         label(4, 8),
@@ -71,7 +71,7 @@ def test_targets(row: LabeledSolution) -> None:
     assert step_targets(row, "soft") == (0.5, 0.25, 0.0, 0.0)
     # V(t) - V(t - 1) = 0, -.25, -.25, 0
     assert step_targets(row, "advantage") == (0.5, 0.375, 0.375, 0.5)
-    # sound above .25, half of the bare problem's value
+    # sound above .25, half of the value of the problem alone
     assert step_targets(row, "neutral") == (1.0, 0.5, 0.0, 0.0)
     assert step_targets(row, "posterior") == pytest.approx((0.9, 0.7, 0.2, 0.1))
     assert step_targets(row, "outcome") == (None, None, None, 0.0)

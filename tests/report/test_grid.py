@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+
+from rich.console import Console
 
 from mclabel.core.stats.bootstrap import NOTHING, Estimate
 from mclabel.show.figures import (
+    MAX_WIDTH,
     Grid,
     estimate_text,
     markdown,
     number_text,
+    rich_table,
 )
 from mclabel.show.texts import json_text
 
@@ -20,6 +25,22 @@ def test_markdown() -> None:
         "**T**\n\n|  | a |\n| --- | ---: |\n| x\\|y | 1 |\n| two lines | - |\n\nN.\n\n"
         "**U**\n\n| u |\n| --- |\n"
     )
+
+
+def test_wide_tables_fit_the_terminal() -> None:
+    def drawn(num_columns: int) -> list[str]:
+        names = tuple(f"measure {number}" for number in range(num_columns))
+        cells = ("0.66 [.60, .72]",) * num_columns
+        grid = Grid(title="T", header=("", *names), rows=(("all", *cells),), conclusion="So it is.")
+        console = Console(width=MAX_WIDTH, file=io.StringIO())
+        console.print(rich_table(grid))
+        lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert lines[0] == "So it is." and max(map(len, lines)) <= MAX_WIDTH
+        return [" ".join(line.split()) for line in lines]
+
+    assert "all 0.66 [.60, .72] 0.66 [.60, .72]" in drawn(2)
+    assert "all" + " 0.66" * 7 in drawn(7) and "[.60, .72] " * 6 + "[.60, .72]" in drawn(7)
+    assert {"measure 0 0.66 [.60, .72]", "measure 11 0.66 [.60, .72]"} <= set(drawn(12))
 
 
 def test_estimates_as_text() -> None:

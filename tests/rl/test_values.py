@@ -57,7 +57,7 @@ def estimated(
 
 
 def true_values(solution: Solution) -> list[float]:
-    """Of the bare problem, and after each step but the last."""
+    """Of the problem alone, and after each step but the last."""
     root = sum(share * factor for share, factor in WORDS.values())
     found, chance = [root**NUM_STEPS], 1.0
     for number, step in enumerate(solution.steps[:-1], start=1):

@@ -144,7 +144,7 @@ def _chances(right: Ints, rollouts: int, outcome: NDArray[np.bool_], num_steps: 
 
 
 def _evidence(right: Ints, rollouts: int, outcome: bool) -> Evidence:
-    """Of one solution: rollouts from all prefixes but the bare problem and the whole solution."""
+    """Of one solution: rollouts from all prefixes but the problem alone and the whole solution."""
     steps = len(right) + 1
     counts = np.zeros((2, 1, steps + 1))
     counts[0, 0, 1:steps] = right[::-1]

@@ -196,7 +196,9 @@ def _layouts() -> Iterator[_Layout]:
         _of_leetcode,
     )  # fmt: skip
     yield _Layout("HumanEval", check | {"prompt"}, ("prompt",), _of_check)
-    yield _Layout("MBPP", frozenset({"test_list"}), ("text", "prompt", "question"), _of_mbpp)
+    yield _Layout(
+        "MBPP", frozenset({"test_list"}), ("text", "problem", "prompt", "question"), _of_mbpp
+    )
     yield _Layout(
         "AceCode", frozenset({"test_cases"}), ("question",),
         lambda row: {"test_list": list(row["test_cases"])},

@@ -9,8 +9,11 @@ import numpy as np
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.evaluate.best_of_n.figures import Accuracy, BestOfN, Difference, is_reference
+from mclabel.evaluate.grouping import FEW
 from mclabel.show.figures import WIDTH, Grid, Plot, Series
 
+NAMED = {MAJORITY: "majority vote"}
+"""What conclusions call a method."""
 NUM_SHOWN = 3
 """Scorers beside each other."""
 
@@ -33,34 +36,55 @@ def best_of_n_grid(
     sizes = [every[round(i)] for i in shown_sizes]
     rows = []
     for method in sorted(shown_as, key=lambda m: ranks[m]):
-        less = [None if method == PASS else result.less(method, m, sizes[-1]) for m in against]
+        differences = [
+            None if method == PASS else result.less(method, m, sizes[-1]) for m in against
+        ]
         pairs = result.pair_accuracy.get(method)
         rows.append(
             (
                 shown_as[method],
                 *(f"{result.accuracy[method][size].value:.3f}" for size in sizes),
-                *("" if one is None else _difference(one) for one in less),
+                *("" if one is None else _difference(one) for one in differences),
                 "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
             )
         )
     references = [shown_as[method] for method, rank in ranks.items() if rank == 1]
+    has_vote = any(name.startswith("vote:") for name in shown_as.values())
     note = (
         "pairs: of a right and a wrong sample of one problem, how often the right one scores "
-        "higher. vote: majority weighted by the scorer."
+        "higher."
+        + (" vote: majority weighted by the scorer." if has_vote else "")
         + (" pass: some of the N is right." if PASS in shown_as else "")
         + (f" Upper references: {', '.join(references)}." if references else "")
     )
+    mine = next((m for m in shown_as if m in result.pair_accuracy and not ranks[m]), None)
+    conclusions = [
+        difference_words(shown_as[mine], NAMED.get(m, shown_as[m]), found, result.num_problems)
+        for m in against
+        if mine is not None and (found := result.less(mine, m, sizes[-1])) is not None
+    ]
     return Grid(
         title=f"Best of N on {result.num_problems} problems [95% interval]",
         header=(
             "method",
             *(f"N={size}" for size in sizes),
-            *(f"less {shown_as[other]}, N={sizes[-1]}" for other in against),
+            *(f"vs {shown_as[other]}, N={sizes[-1]}" for other in against),
             "pairs",
         ),
         rows=tuple(rows),
         note=note,
+        conclusion=" ".join(conclusions),
     )
+
+
+def difference_words(name: str, other: str, found: Difference, num_problems: int) -> str:
+    """Say whether one choice is better than another: only where the interval excludes 0."""
+    ends = f"{100 * found.low:+.0f} to {100 * found.high:+.0f} points"
+    if found.low <= 0 <= found.high:
+        few = f"with {num_problems:,} problems ({ends})"
+        return f"{name} is not shown to be better than {other} {few}."
+    how = "better" if found.value > 0 else "worse"
+    return f"{name} is {how} than {other} by {100 * abs(found.value):.0f} points ({ends})."
 
 
 def group_grid(result: BestOfN) -> Grid:
@@ -72,6 +96,8 @@ def group_grid(result: BestOfN) -> Grid:
     rows = []
     for kind, groups in result.groups.items():
         for name, group in groups.items():
+            if group.num_problems < FEW:
+                continue
             cells = [group.accuracy[m][size] for m in methods]
             shares = ["-" if e.value is None else f"{e.value:.2f}" for e in cells]
             rows.append((f"{kind}: {name}", str(group.num_problems), *shares))
@@ -84,9 +110,17 @@ def group_grid(result: BestOfN) -> Grid:
 
 def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
     """Where more samples make a scorer's choice worse, and how often it is fooled."""
+    fallen = [name for name, one in result.over_optimisation.items() if one.fall.high < 0]
     return Grid(
         title="Does more choice help?",
-        header=("scorer", "best N", "there", f"N={result.num_samples}", "change", "fooled"),
+        header=(
+            "scorer",
+            "best N",
+            "accuracy at best N",
+            f"N={result.num_samples}",
+            "change",
+            "fooled",
+        ),
         rows=tuple(
             (
                 name,
@@ -98,6 +132,9 @@ def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Gr
             )
             for name, one in result.over_optimisation.items()
         ),
+        conclusion=f"More samples make the choice worse for {', '.join(fallen)}."
+        if fallen
+        else "More samples are not shown to make the choice of any scorer worse.",
         note="fooled: problems with a right sample of which a wrong one scores higher; the widest "
         "gaps are in best_of_n.json.",
     )

@@ -14,7 +14,7 @@ from mclabel.core.stats.values import clopper_pearson
 from mclabel.evaluate.labels.calibration import NUM_BINS
 from mclabel.evaluate.labels.quality import LabelCost, LabelQuality, Position
 from mclabel.evaluate.labels.report import GroupReport
-from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text
+from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text, share_words
 
 
 class SharePoint(NamedTuple):
@@ -154,8 +154,19 @@ def quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
         title="Labels against exact truth [95% interval]",
         header=("", *groups),
         rows=(*counts, *shares),
+        conclusion=quality_words(groups["all"]),
         note="first error found: labelled where it truly is, none for none. Precision and recall: "
         "of wrong steps. False positives: of sound steps. Lucky: right answers by a wrong step.",
+    )
+
+
+def quality_words(quality: LabelQuality) -> str:
+    """Say which first errors the labels find, what they call wrong, and what they leave open."""
+    open_share = 1 - (1.0 if quality.decided.value is None else quality.decided.value)
+    return (
+        f"The labels find {share_words(quality.first_error_accuracy_wrong)} of first errors and "
+        f"call {share_words(quality.false_positive_rate)} of sound steps wrong."
+        + (f" They leave {open_share:.0%} of solutions undecided." if open_share else "")
     )
 
 

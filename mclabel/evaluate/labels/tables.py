@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mclabel.core.stats.bootstrap import FEW_PROBLEMS
+from mclabel.evaluate.grouping import FEW as FEW_IN_GROUP
 from mclabel.evaluate.labels.consensus import SUREST, ConsensusReport, KeptQuality
 from mclabel.evaluate.labels.report import ALL, GroupReport, LabelReport
+from mclabel.evaluate.labels.show import quality_words
 from mclabel.judge.consensus.rules import SAME_LOCATION
-from mclabel.show.figures import Grid, estimate_text, number_text
+from mclabel.show.figures import Grid, estimate_text, number_text, share_words
 from mclabel.show.texts import DESCRIBED
 
 FIRST_ERRORS = {
@@ -32,6 +36,8 @@ STATES = {
     "F1": "recovered_f1",
     "sound, labelled wrong": "false_alarms",
 }
+REPEATED = {"of these right": "first error", "without sharing": "tokens"}
+"""Columns that are left out where they are the same as another."""
 FEW = "(!)"
 """Marks a group of few problems."""
 AGAINST = {
@@ -54,7 +60,24 @@ def label_grids(report: LabelReport) -> list[Grid]:
         _shape(report),
         _positions(report),
     ]
-    return [grid for grid in grids if grid.rows]
+    return [_without_repeats(grid) for grid in grids if grid.rows]
+
+
+def _without_repeats(grid: Grid) -> Grid:
+    """Leave out the columns that say what another one says."""
+    columns = dict(zip(grid.header, zip(*grid.rows, strict=True), strict=True))
+    repeated = {a for a, b in REPEATED.items() if a in columns and columns[a] == columns.get(b)}
+    kept = {name: cells for name, cells in columns.items() if name not in repeated}
+    return replace(grid, header=tuple(kept), rows=tuple(zip(*kept.values(), strict=True)))
+
+
+def _shown(report: LabelReport) -> dict[str, GroupReport]:
+    """The groups in the tables, by their names there: all solutions, and groups of some size."""
+    return {
+        _named(name, group): group
+        for name, group in report.groups.items()
+        if name == ALL or group.num_problems >= FEW_IN_GROUP
+    }
 
 
 def _quality(report: LabelReport) -> list[Grid]:
@@ -71,17 +94,14 @@ def _quality(report: LabelReport) -> list[Grid]:
         note += f" {DESCRIBED[report.describes]}"
     elif report.truth == "people":
         note += " Shares are of the whole run: weighted by 1 / probability of being drawn."
-    groups = [
-        (_named(name, group), group.quality)
-        for name, group in report.groups.items()
-        if group.quality
-    ]
-    if any(group.num_problems < FEW_PROBLEMS for group in report.groups.values()):
+    groups = [(name, group.quality) for name, group in _shown(report).items() if group.quality]
+    if any(group.num_problems < FEW_PROBLEMS for group in _shown(report).values()):
         note += f" {FEW}: under {FEW_PROBLEMS} problems, where intervals are too narrow."
     return [
         Grid(
             title=f"First errors against {AGAINST[report.truth]} [95% interval]",
             header=("", "problems", "solutions", *FIRST_ERRORS),
+            conclusion=quality_words(groups[0][1]) if groups else "",
             rows=tuple(
                 (
                     name,
@@ -94,6 +114,11 @@ def _quality(report: LabelReport) -> list[Grid]:
             note=note,
         ),
         Grid(
+            conclusion=" ".join(
+                f"{share_words(one.precision)} of steps labelled wrong are wrong, and "
+                f"{share_words(one.recall)} of wrong steps are labelled so."
+                for _, one in groups[:1]
+            ),
             title=f"Wrong steps against {AGAINST[report.truth]}",
             header=("", *WRONG_STEPS),
             rows=tuple(
@@ -107,16 +132,20 @@ def _quality(report: LabelReport) -> list[Grid]:
 
 
 def _states(report: LabelReport) -> Grid:
+    states = report.groups[ALL].states
     return Grid(
+        conclusion=""
+        if states is None
+        else f"{share_words(states.agreement)} of steps are labelled with their true state.",
         title="States of steps against exact truth [95% interval]",
         header=("", "solutions", *STATES),
         rows=tuple(
             (
-                _named(name, group),
+                name,
                 f"{group.states.num_solutions:,}",
                 *(estimate_text(getattr(group.states, field)) for field in STATES.values()),
             )
-            for name, group in report.groups.items()
+            for name, group in _shown(report).items()
             if group.states is not None
         ),
         note="Precision, recall and F1: of steps labelled recovered. Sound, labelled wrong: of "
@@ -127,17 +156,23 @@ def _states(report: LabelReport) -> Grid:
 def _calibration(report: LabelReport) -> Grid:
     rows = [
         (
-            _named(group, found),
+            group,
             pair,
             f"{one.num_predictions:,}",
             estimate_text(one.ece),
             estimate_text(one.brier),
             estimate_text(one.base_brier),
         )
-        for group, found in report.groups.items()
+        for group, found in _shown(report).items()
         for pair, one in found.calibration.items()
     ]
+    overall = report.groups[ALL].calibration.values()
     return Grid(
+        conclusion=" ".join(
+            f"On average, values differ from what came true by {100 * one.ece.value:.0f} points."
+            for one in list(overall)[:1]
+            if one.ece.value is not None
+        ),
         title="Do the values hold",
         header=("", "predicted, observed", "steps", "ECE", "Brier", "Brier of the mean"),
         rows=tuple(rows),
@@ -150,7 +185,7 @@ def _calibration(report: LabelReport) -> Grid:
 def _intervals(report: LabelReport) -> Grid:
     rows = [
         (
-            _named(group, found),
+            group,
             source,
             f"{one.num_intervals:,}",
             f"{one.num_unchecked:,}",
@@ -159,11 +194,15 @@ def _intervals(report: LabelReport) -> Grid:
             estimate_text(one.holds_share),
             estimate_text(one.width),
         )
-        for group, found in report.groups.items()
+        for group, found in _shown(report).items()
         for source, one in found.intervals.items()
         if source != ALL or len(found.intervals) > 2
     ]
+    overall = report.groups[ALL].intervals.get(ALL)
     return Grid(
+        conclusion=""
+        if overall is None
+        else f"The 95% intervals hold the value in {share_words(overall.coverage)} of cases.",
         title="Do the intervals hold (95% nominal)",
         header=(
             "",
@@ -187,7 +226,7 @@ def _shape(report: LabelReport) -> Grid:
     def row(name: str, group: GroupReport) -> tuple[str, ...]:
         cost = group.cost
         return (
-            _named(name, group),
+            name,
             estimate_text(group.monotonicity.rising_solutions),
             estimate_text(group.monotonicity.rising_pairs),
             number_text(cost.rollouts_per_solution),
@@ -195,7 +234,11 @@ def _shape(report: LabelReport) -> Grid:
             number_text(cost.tokens_per_solution_unshared),
         )
 
+    overall = report.groups[ALL]
     return Grid(
+        conclusion="A step is labelled sound after a wrong one in "
+        f"{share_words(overall.monotonicity.rising_solutions)} of solutions; a solution costs "
+        f"{number_text(overall.cost.tokens_per_solution)} tokens of rollouts.",
         title="Rising labels, and cost",
         header=(
             "",
@@ -205,7 +248,7 @@ def _shape(report: LabelReport) -> Grid:
             "tokens",
             "without sharing",
         ),
-        rows=tuple(row(name, group) for name, group in report.groups.items()),
+        rows=tuple(row(name, group) for name, group in _shown(report).items()),
         note="Rising: a step labelled sound after one labelled wrong. Rollouts and their tokens: a "
         "solution; identical prefixes of a problem are rolled out once.",
     )
@@ -214,8 +257,13 @@ def _shape(report: LabelReport) -> Grid:
 def _positions(report: LabelReport) -> Grid:
     curves = report.groups[ALL].positions
     parts = sorted({(p.low, p.high) for curve in curves.values() for p in curve})
+    ends = [found.value for found in (part.value for part in curves.get(ALL, ())) if found.value]
     means = {name: {(p.low, p.high): p.value for p in curve} for name, curve in curves.items()}
     return Grid(
+        conclusion=f"Values go from {ends[0]:.2f} at the beginning of solutions to {ends[-1]:.2f} "
+        "near their end."
+        if len(ends) > 1
+        else "",
         title="Values by position in the solution",
         header=("", *(f"{low:.0%} to {high:.0%}" for low, high in parts)),
         rows=tuple(
@@ -257,7 +305,9 @@ def _labels(report: ConsensusReport) -> Grid:
     rows.append(_row(f"the labels: {report.rule}", report.labels))
     if report.surest is not None:
         rows.append(_row(f"  surest {SUREST:.0%}", report.surest))
+    best = report.labels.quality
     return Grid(
+        conclusion="" if best is None else quality_words(best),
         title="Labels by each source and by all together [95% interval]",
         header=("", "kept", *LABELS),
         rows=tuple(rows),

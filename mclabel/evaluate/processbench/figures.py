@@ -321,6 +321,9 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     counted = ("split", "wrong", "right", "left out", *(("kept",) if has_kept else ()))
     more, blank = (("ECE",), ("",)) if has_scores else ((), ())
     return Grid(
+        conclusion="The mean F1 over splits is unknown."
+        if result.mean_f1.value is None
+        else f"The mean F1 over splits is {estimate_text(result.mean_f1)}.",
         title="ProcessBench [95% interval]",
         header=(*counted, "on wrong", "on right", "F1", *more),
         rows=(*rows, ("mean", *[""] * (len(counted) + 1), estimate_text(result.mean_f1), *blank)),

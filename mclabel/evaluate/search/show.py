@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS
 from mclabel.evaluate.best_of_n.figures import Difference
+from mclabel.evaluate.best_of_n.show import difference_words
+from mclabel.evaluate.grouping import FEW
 from mclabel.evaluate.search.figures import (
     EqualCost,
     GroupFigures,
@@ -31,19 +33,35 @@ def search_grids(result: SearchComparison) -> list[Grid]:
 def _methods(result: SearchComparison) -> Grid:
     with_oracle = any(one.less_than_oracle is not None for one in result.methods)
     head = ["search", "n", "right", "some right", "sampled", "scored", _UNIT[result.cost_unit]]
-    head += ["best of N there", "less it", *(["exact less it"] if with_oracle else [])]
+    head += ["best of N, same cost", "vs best of N", *(["exact vs it"] if with_oracle else [])]
     note = (
         "Right: the chosen solution. Some right: any finished one. Sampled, scored: tokens a "
-        "problem. Best of N there: the better of best and weighted vote at the same cost; < where "
+        "problem. Best of N: the better of best and weighted vote at the same cost; < where "
         "even the smallest N costs more, > where even the largest costs less."
     )
     if with_oracle:
-        note += " Exact: steered by the truth; exact less it is what errors of the scorer cost."
+        note += " Exact: steered by the truth; exact vs it is what errors of the scorer cost."
     return Grid(
         title=f"Searches on {result.num_problems:,} problems [95% interval]",
         header=tuple(head),
         rows=tuple(_method(one, with_oracle=with_oracle) for one in result.methods),
         note=note,
+        conclusion=_best_search(result),
+    )
+
+
+def _best_search(result: SearchComparison) -> str:
+    """Compare the search that did best, among those without the truth, with best of N."""
+    found = [one for one in result.methods if one.reference is not None and not one.is_oracle]
+    if not found:
+        return ""
+    best = max(found, key=lambda one: one.accuracy.value or 0.0)
+    assert best.reference is not None
+    return difference_words(
+        f"{best.name} with n={best.n}, the best search here,",
+        "best of N at the same cost",
+        best.reference.less,
+        result.num_problems,
     )
 
 
@@ -94,7 +112,7 @@ def _reference(result: SearchComparison) -> Grid:
 def _over_optimisation(result: SearchComparison) -> Grid:
     return Grid(
         title="Does a larger n help?",
-        header=("search", "best n", "right there", "right at the largest", "largest less best"),
+        header=("search", "best n", "right at best n", "right at the largest", "largest vs best"),
         rows=tuple(
             (
                 name,
@@ -111,11 +129,12 @@ def _over_optimisation(result: SearchComparison) -> Grid:
 def _groups(kind: str, groups: dict[str, GroupFigures], result: SearchComparison) -> Grid:
     names = [row_name(one.name, is_oracle=one.is_oracle) for one in result.methods]
     return Grid(
-        title=f"By {kind}: right, and less best of N at equal cost",
+        title=f"By {kind}: right, and difference from best of N at equal cost",
         header=(kind, "problems", *names),
         rows=tuple(
             (name, f"{one.num_problems:,}", *_group_cells(one, names))
             for name, one in groups.items()
+            if one.num_problems >= FEW
         ),
     )
 

@@ -54,7 +54,7 @@ class FixedEstimator(Estimator):
         """An unbiased value of every step from its own rollouts, with an exact interval."""
 
         root_rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(0, ge=0)
-        """Rollouts from the bare problem, besides its sampled solutions."""
+        """Rollouts from the problem alone, besides its sampled solutions."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""

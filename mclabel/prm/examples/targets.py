@@ -19,7 +19,7 @@ from mclabel.domains.registry import carries_truth, true_first_error
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_SOUND = 0.5
-"""Share of the bare problem's value above which a step counts as sound among three classes."""
+"""Share of the value of the problem alone above which a step is sound among three classes."""
 
 Targets = tuple[float | None, ...]
 """One per step, in [0, 1]; None where there is no label."""
@@ -158,7 +158,7 @@ ADVANTAGE = Target(derive=_advantages, is_change=True)
 """(1 + V(t) - V(t-1)) / 2, so that 0.5 is a step that changes nothing (PAV, arXiv 2410.08146)."""
 THREE_CLASSES = Target(derive=_three_classes, has_neutral=True)
 """0 wrong, 0.5 neutral, 1 sound, as PRM800K rates them (arXiv 2305.20050); with labels from
-rollouts, a value that is not 0 and at most half of the bare problem's is neutral."""
+rollouts, a value that is not 0 and at most half of the problem alone's is neutral."""
 EXACT = Target(derive=_exact_truth)
 """1 before the first wrong step in truth, 0 from there on; of problems of arith and pyarith. What
 labels are worth is measured against it."""

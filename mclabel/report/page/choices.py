@@ -54,7 +54,7 @@ def evaluation_data(run: Run) -> dict[str, Any]:
             {
                 "scorer": name,
                 "best N": str(one["best_size"]),
-                "accuracy there": one["best"],
+                "accuracy at best N": one["best"],
                 f"N={size}": one["last"],
                 "change": "-" if one["best_size"] == size else difference_text(one["fall"]),
                 "problems fooled": report["num_fooled"][name],
@@ -112,7 +112,7 @@ def _accuracy(
             {
                 "method": method,
                 **{f"N={n}": one for n, one in by_size.items()},
-                f"N={last}: less majority": "" if less is None else difference_text(less),
+                f"N={last}: vs majority": "" if less is None else difference_text(less),
                 "p-value": "" if less is None else f"{less['p_value']:.3f}",
             }
         )

@@ -287,7 +287,7 @@ def _marks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
     elif node.is_finished:
         yield "", "finished, does not count"
     if node.is_cut:
-        yield "", "cut: no room left"
+        yield "", "cut: context limit"
     if node.id == tree.chosen:
         yield "differs", "chosen"
 

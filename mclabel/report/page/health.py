@@ -44,8 +44,11 @@ def health_grid(health: Health) -> Grid:
     return Grid(
         title="Health of the run",
         header=HEADER,
-        rows=tuple(_rows(health)),
-        note=NOTE,
+        rows=tuple(row for row in _rows(health) if row[1] not in ("0%", "-")),
+        note=f"{NOTE} Shares of 0% are left out.",
+        conclusion=f"{len(health.findings)} checks did not pass; what to change is below."
+        if health.findings
+        else "All checks passed.",
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mclabel.core.errors import DamagedFile
+from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.run.shards.digest import SMALLEST, parquet_with_digest
 from mclabel.run.shards.finished import check_whole, read_finished
 from mclabel.run.shards.opinions import holds_opinions
@@ -219,6 +219,11 @@ def read_catalog(store: Store, *, must_be_whole: bool = True) -> Catalog:
     Raises:
         DamagedFile: a merge's catalog, or the plan, is damaged; or a block is lost.
     """
+    if must_be_whole and any(store.listed("labels/labels")):
+        raise ShardError(
+            f"{store.location}: is a folder of several runs. Give its labels: "
+            f"{store.location}/labels"
+        )
     # The order matters while jobs and merges go on. The record of the end is read before the shards
     # are listed, as a job may end meanwhile; shards are listed before the merges, so that a block
     # whose small shard is already gone is found in a merge; the plan is read last, so that it names

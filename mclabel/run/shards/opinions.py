@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -191,6 +192,10 @@ def no_labels(store: Store) -> ShardError:
     """Return the error of a command that needs labels, on a run that has none."""
     if holds_opinions(store):
         return ShardError(f"{store.location}: holds opinions, not labels. {USE}")
+    inside = sorted(Path(store.location).glob("*/labels")) if "://" not in store.location else []
+    if inside:
+        names = ", ".join(str(folder.parent) for folder in inside)
+        return ShardError(f"{store.location}: is no run of labels, but holds some. Give {names}")
     return ShardError(
         f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job, of which "
         "a block is done; running the job again resumes it"

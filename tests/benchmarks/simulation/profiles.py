@@ -2,7 +2,7 @@
 
 A profile is a way in which values answer to an error. `sharp`: they fall to nothing. `decay`: they
 melt away step by step, errors take half. `recovery`: they fall, and the policy finds back. `lucky`:
-wrong ways lead to the right answer as often as with multiple choice. `hopeless`: the bare problem
+wrong ways lead to the right answer as often as with multiple choice. `hopeless`: the problem alone
 is hardly ever solved. `measured` takes values, shared prefixes and lengths from a pool of rollouts.
 """
 

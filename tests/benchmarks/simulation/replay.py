@@ -46,7 +46,7 @@ class Case:
     paths: tuple[SolutionPath, ...]
     """One path per solution."""
     num_prefixes: int
-    """Number of distinct prefixes, the bare problem included."""
+    """Number of distinct prefixes, the problem alone included."""
     answer_class: str
     """Kind of the problem's gold answer: a result of `mclabel.labeling.estimators.answer_class`."""
     truth: tuple[int | None, ...]

@@ -179,7 +179,7 @@ function head(row, runs, { compared = false } = {}) {
     facts.push(["First error, in truth", [stepName(row.truth), ...verdict]]);
   }
   if (row.no_error !== null) facts.push(["Chance of no error", [share(row.no_error)]]);
-  if (row.root_value !== null) facts.push(["Bare problem's value", [share(row.root_value)]]);
+  if (row.root_value !== null) facts.push(["Value of the problem alone", [share(row.root_value)]]);
   facts.push(...opinionFacts(row));
   const told = compared ? facts.filter(([name]) => name === "Gold") : facts; // the sides tell the rest
   const lucky = row.has_truth && row.outcome === "right" && row.truth !== null;
@@ -229,7 +229,7 @@ function about(row) {
   const facts = [
     ["solution", row.solution_id], ["origin", row.origin],
     ...Object.entries(row.meta).map(([name, value]) => [name.replace("_", " "), value]),
-    ["all solutions of this problem", of(row.siblings)], ["rollouts of the bare problem", of(row.root)],
+    ["all solutions of this problem", of(row.siblings)], ["rollouts of the problem alone", of(row.root)],
   ];
   if (row.completers.length) facts.push(["rolled out by", row.completers.join(", ")], ["values are those of", row.values_of]);
   if (row.priors) facts.push(["priors", row.priors]);
