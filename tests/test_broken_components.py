@@ -1,15 +1,20 @@
-"""Broken components of one's own: one last line that names them, and a mended one goes on."""
+"""Broken components of one's own: the fault is named by its place, and a mended one goes on."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mclabel.cli import main
+from mclabel.core.boundary import misfit
+from mclabel.judge.base import Opinion
+from mclabel.labeling.estimators.base import Judgement
+from mclabel.labeling.estimators.paths import Probe
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support import broken_components as table
@@ -229,3 +234,22 @@ def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> N
         (tmp_path / "own.py").write_text(sound)
         done = mclabel(tmp_path, *job)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "must", "fault"),
+    [
+        (range(3), Sequence[int | Probe], None),
+        ([1, Probe(0, 1)], Sequence[int | Probe], None),
+        ([1, Probe(0, True)], Sequence[int | Probe], "[1].completer=True (bool), must be a valid"),
+        (Opinion(is_known=True, scores=[1, 0.5]), Opinion, None),  # type: ignore[arg-type]
+        (Opinion(is_known=True, votes=(-2,)), Opinion, "votes[0]=-2 (int), must be greater than"),
+        ([None], list[Judgement], "[0]=None, must be an instance of Judgement"),
+        ({"a": 1}, Mapping[str, float], None),
+        (True, float, "True (bool), must be a valid number"),
+        (float("nan"), float, None),
+    ],
+)
+def test_a_value_is_told_by_its_place(found: object, must: Any, fault: str | None) -> None:
+    told = misfit(found, must)
+    assert told is None if fault is None else (told or "").startswith(fault)

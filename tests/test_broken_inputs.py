@@ -26,6 +26,7 @@ from tests.support.broken_inputs import (
     broken_runs,
     verbs,
 )
+from tests.support.commands import run_verb
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 BUSY = "busy"
@@ -610,8 +611,7 @@ def test_a_real_fault_keeps_its_traceback_and_asks_to_be_reported(
         raise KeyError("a mistake of ours")
 
     monkeypatch.setattr("mclabel.run.shards.labels.read_catalog", broken)
-    result = CliRunner().invoke(main, ["show", world["run"]])
-    assert result.exit_code == 1
+    result = run_verb(["show", world["run"]], code=1)
     assert isinstance(result.exception, KeyError)
     assert "Please report it" in result.exception.__notes__[0]
 
@@ -623,10 +623,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
         raise OSError(28, "No space left on device", "figures.json")
 
     monkeypatch.setattr("mclabel.data.exchange.job._json_line", full)
-    result = CliRunner().invoke(
-        main, ["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")]
-    )
-    assert result.exit_code == 2
+    result = run_verb(["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")], code=2)
     assert "figures.json: No space left on device. Completed work is kept" in result.output
 
 

@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from pydantic import TypeAdapter
 
 import mclabel as mc
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
 from mclabel.judge.opinions import OpinionRun
@@ -28,6 +26,7 @@ from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
 from mclabel.serving.requests import Limits
 from mclabel.serving.run import Place
+from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows, write_run
 from tests.support.searches import check_trees
 
@@ -92,8 +91,7 @@ def test_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     typed = command[1].replace("\\\n", " ").replace("my_search:", "shown_search:")
     typed = typed.replace("configs/", f"{DOCS.parent}/configs/")
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, shlex.split(typed))
-    assert done.exit_code == 0, done.output
+    run_verb(shlex.split(typed))
     trees = list(read_trees(Store("runs/greedy")))
     assert len(trees) == 4 and all(tree.chosen is not None for tree in trees)
     check_trees(trees, [tree.problem_id for tree in trees])
@@ -129,8 +127,7 @@ def test_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "solutions.jsonl").write_text(rows[1])
     typed = command[1].replace("numbers_from_nowhere:", "shown_extending_judge:")
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, shlex.split(typed))
-    assert done.exit_code == 0, done.output
+    done = run_verb(shlex.split(typed))
     assert said[1].strip() in done.output
     opinions = OpinionRun.read(str(tmp_path / "opinions")).opinions
     assert [one.first_error for one in opinions.values()] == [None, 0]

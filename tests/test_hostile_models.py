@@ -18,6 +18,7 @@ from mclabel.core.errors import EngineError
 from mclabel.engines import chat
 from mclabel.engines.pretrained import load_model, load_model_config, load_tokenizer
 from tests.support.broken_inputs import World
+from tests.support.commands import run_verb
 from tests.support.hostile_models import BOMBS, hostile_models
 
 Command = Callable[[World, str, str], list[str]]
@@ -169,14 +170,12 @@ def test_code_runs_where_the_user_says_so_for_this_model(
 def test_a_permission_is_recorded_beside_the_output(hostile: Hostile, tmp_path: Path) -> None:
     w = hostile.world
     out = tmp_path / "prm"
-    done = CliRunner().invoke(
-        main,
+    run_verb(
         [
             *("train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}", "validation=0"),
             *("base=arith:strong", "trust_remote_code=true"),
-        ],
+        ]
     )
-    assert done.exit_code == 0, done.output
     assert json.loads((out / "train.json").read_text())["config"]["trust_remote_code"] is True
 
 

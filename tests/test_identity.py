@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import pytest
 from pydantic import Field
 
-from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import OPERATIONAL, Settings
@@ -16,8 +14,6 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.job import semantic_config
 from mclabel.run.shards.manifest import differences
-from mclabel.run.shards.store import Store
-from tests.support.scripted_jobs import scripted_overrides
 
 GOLDEN = {
     "estimator={kind: fixed, rollouts: 8}": "4192363d8cb4fb91",
@@ -80,9 +76,3 @@ def test_an_operational_setting_is_no_part_of_it() -> None:
         nested: Annotated[FixedEstimator.Settings, OPERATIONAL] = FixedEstimator.Settings()
 
     assert Some(path="b").identity() == {} and Some(path="b").semantic() == {}
-
-
-def label(folder: Path, *overrides: str) -> Store:
-    base = scripted_overrides(folder / "problems.jsonl", folder / "out", "ray.address=none")
-    jobs.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
-    return Store(str(folder / "out"))

@@ -9,10 +9,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.core.extras import EXTRAS, is_installed
+from tests.support.commands import run_verb
 
 HEAVY = (
     *("torch", "ray", "vllm", "transformers", "datasets", "pyarrow", "pydantic", "matplotlib"),
@@ -35,7 +34,7 @@ def test_a_run_with_nothing_left_to_do_loads_no_engine(tmp_path: Path) -> None:
     words += ["estimator=outcome", "solutions.per_problem=1", "policy.max_tokens=8"]
     (tmp_path / "job.yaml").write_text("ray: {address: none}\n")
     words = ["label", str(tmp_path / "job.yaml"), f"out={tmp_path / 'run'}", *words]
-    assert CliRunner().invoke(main, words).exit_code == 0
+    run_verb(words)
     code = (
         "import sys\n"
         "from mclabel.cli import main\n"

@@ -27,6 +27,7 @@ from mclabel.prm.config import TrainConfig
 from mclabel.quickstart.toy import QuickstartConfig
 from mclabel.rl.config import ServeRewardsConfig
 from mclabel.search.config import SearchConfig, ServeSearchConfig
+from tests.support.commands import run_verb
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS = (
@@ -107,8 +108,7 @@ def test_every_key_has_a_sentence(kind: type[Settings]) -> None:
     "words", [("label", "configs/label/own-data.yaml"), ("train",), ("eval", "best-of-n")]
 )
 def test_verbs_print_their_keys(words: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, [*words, "--keys"])
-    assert result.exit_code == 0, result.output
+    result = run_verb([*words, "--keys"])
     kind = {"label": LabelConfig, "train": TrainConfig}.get(words[0], BestOfNConfig)
     assert result.output.count(";") >= len(configuration_keys(kind))
     some = CliRunner().invoke(main, [*words, "--keys", "seed"])
@@ -175,12 +175,11 @@ def test_keys_of_a_component_without_an_entry_point(monkeypatch: pytest.MonkeyPa
     module = types.ModuleType("mine_of_keys")
     module.Thrice, module.number = Thrice, 5  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mine_of_keys", module)
-    shown = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:Thrice"])
-    assert shown.exit_code == 0, shown.output
+    shown = run_verb(["label", "--keys", "mine_of_keys:Thrice"])
     head = "estimator.patience [kind=mine_of_keys:Thrice]: integer >= 1; default 3"
     assert head in shown.output.splitlines()
     assert "policy.engine" not in shown.output and "checker" not in shown.output
-    missing = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:Twice"])
-    assert missing.exit_code == 2 and "mine_of_keys:Twice: cannot be imported" in missing.output
-    other = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:number"])
-    assert other.exit_code == 2 and "no key contains this word" in other.output
+    missing = run_verb(["label", "--keys", "mine_of_keys:Twice"], code=2)
+    assert "mine_of_keys:Twice: cannot be imported" in missing.output
+    other = run_verb(["label", "--keys", "mine_of_keys:number"], code=2)
+    assert "no key contains this word" in other.output

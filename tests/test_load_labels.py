@@ -11,27 +11,22 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 import mclabel
-from mclabel import jobs
-from mclabel.cli import main
-from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
 from mclabel.data.exchange.job import export_tables
-from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.run.shards.store import Store
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.commands import run_verb
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 
 def label(folder: Path, out: str | Path, *more: str) -> None:
     overrides = scripted_overrides(write_problems(folder, 12), Path("unused"), "ray.address=none")
     overrides = [o for o in overrides if not o.startswith("out=")]
-    config = load_config(LabelConfig, None, [*overrides, f"out={out}", *more])
-    jobs.label(config, lambda state: None)
+    run_label_job([*overrides, f"out={out}", *more])
 
 
 def rows(data: datasets.Dataset) -> list[dict[str, Any]]:
@@ -105,8 +100,7 @@ def test_export_to_parquet_is_what_any_reader_reads(tmp_path: Path) -> None:
     compact(Store(str(run)), rows=1000)
     out.mkdir()
     (out / "labels-00007.parquet").write_bytes(b"of an earlier export")
-    result = CliRunner().invoke(main, ["export", str(run), "--to", "parquet", "-o", str(out)])
-    assert result.exit_code == 0, result.output
+    result = run_verb(["export", str(run), "--to", "parquet", "-o", str(out)])
     assert result.output.startswith("48 solutions and ")
     assert sorted(path.name for path in out.iterdir()) == [
         "README.md",

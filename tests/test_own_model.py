@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.data.readers.problems import read_problems
+from tests.support.commands import run_verb
 from tests.support.shown import plain_run
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own-model.md").read_text()
@@ -32,8 +31,7 @@ def test_the_page_writes_problems_and_a_truth_to_fill_in(
     rows[by_end.index(True)]["label"] = -1  # the others are left as they are
     Path("truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = ["eval", "labels", "runs/small", "--truth", "truth.jsonl", "--json"]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
+    result = run_verb(command)
     measured = json.loads(result.stdout)["groups"]["all"]
     assert measured["quality"]["num_solutions"] == 1
     assert measured["quality"]["first_error_accuracy"]["value"] == 1.0

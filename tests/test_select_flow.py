@@ -16,15 +16,14 @@ from click.testing import CliRunner, Result
 from mclabel import jobs
 from mclabel.cli import main
 from mclabel.cli.output import EXIT_INTERRUPTED
-from mclabel.core.config.load import load_config
 from mclabel.core.records import LabeledSolution
 from mclabel.core.stats.pool import pool_mean
 from mclabel.data.readers.solutions import read_selected
-from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.select.job import SelectConfig, SelectReport
 from tests.support.labelled import arith_rows, train_tiny_prm, write_run
+from tests.support.scripted_jobs import run_label_job
 
 NUM_PROBLEMS, EACH = 6, 5
 
@@ -85,7 +84,7 @@ def labelled(tmp_path: Path, name: str, *more: str) -> list[LabeledSolution]:
         *("policy.engine=scripted", "ray.address=none", "estimator.kind=fixed", "block_problems=2"),
         *("estimator.rollouts=2", f"out={tmp_path / name}"),
     ]
-    jobs.label(load_config(LabelConfig, None, [*base, *more]), lambda state: None)
+    run_label_job([*base, *more])
     rows = read_labels(Store(str(tmp_path / name)))
     return sorted(rows, key=lambda row: row.solution.id)
 

@@ -75,11 +75,19 @@ def test_a_policy_recovers_where_more_is_right_than_by_guessing(
     assert recovers(Counts(num_right=right, num_wrong=wrong), chance=chance) is expected
 
 
-def test_a_first_error_is_none_where_an_earlier_step_has_no_verdict() -> None:
-    assert first_error([True, False, None, True]) == 1
-    assert first_error([True, None, False, True]) is None
-    assert first_error([True, None]) is None
-    assert first_error([]) is None
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([True, False, None, True], 1),
+        ([True, None, False, True], None),
+        ([True, None], None),
+        ([], None),
+    ],
+)
+def test_a_first_error_is_none_where_an_earlier_step_has_no_verdict(
+    verdicts: list[bool | None], expected: int | None
+) -> None:
+    assert first_error(verdicts) == expected
 
 
 def test_estimates_by_rule() -> None:

@@ -28,6 +28,7 @@ from mclabel.judge.combine import combine
 from mclabel.run.shards.digest import with_digest
 from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import add_events, event
+from tests.support.commands import run_verb
 from tests.support.damaged import Content, damaged, file_damages
 from tests.support.shown import write_run
 
@@ -162,4 +163,4 @@ def test_every_reader_refuses_a_damaged_folder(run: str, folder: Path, tmp_path:
     found = json.loads(ended.stdout)["damage"]
     assert ended.exit_code == 1 and [fault["name"] for fault in found][1:] == ["events.jsonl"]
     assert "holds 5 whole lines, and annotations.json counts 7" in found[1]["fault"]
-    assert CliRunner().invoke(main, ["verify", str(folder)]).exit_code == 0
+    run_verb(["verify", str(folder)])

@@ -7,19 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from mclabel.annotate.export import read_tasks
 from mclabel.annotate.folder import Annotated, peoples_truth
 from mclabel.annotate.storage import read_folder
-from mclabel.cli import main
 from tests.annotate.test_gold import OWN, gold
 from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import annotated_folder
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
+from tests.support.commands import run_verb
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +36,15 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_label_studio_holds_all_fields(out: str, tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
-    ended = invoke("export", out, "--to", "label-studio", "-o", str(first))
-    assert ended.exit_code == 0, ended.output
+    run_verb(["export", out, "--to", "label-studio", "-o", str(first)])
     back = str(tmp_path / "back")
     for _ in range(2):  # the second time changes nothing
-        ended = invoke("import", str(first / "data.json"), "--from", "label-studio", "-o", back)
-        assert ended.exit_code == 0, ended.output
+        run_verb(["import", str(first / "data.json"), "--from", "label-studio", "-o", back])
     assert read_folder(back).items == read_folder(out).items
     first_, second_ = Annotated.read(out), Annotated.read(back)
     assert (first_.latest, first_.firsts) == (second_.latest, second_.firsts)
     assert peoples_truth(first_) == peoples_truth(second_)
-    ended = invoke("export", back, "--to", "label-studio", "-o", str(second))
-    assert ended.exit_code == 0, ended.output
+    run_verb(["export", back, "--to", "label-studio", "-o", str(second)])
     assert (second / "data.json").read_bytes() == (first / "data.json").read_bytes()
 
 
@@ -80,15 +72,15 @@ THEIRS: dict[str, Any] = {
 def test_a_project_of_label_studio_itself_is_read(tmp_path: Path) -> None:
     path, out = tmp_path / "data.json", str(tmp_path / "out")
     path.write_text(json.dumps([THEIRS]), encoding="utf-8")
-    ended = invoke("import", str(path), "--from", "label-studio", "-o", out)
-    assert ended.exit_code == 0 and "2 opinions of 2 people on 1 solutions" in ended.output
+    ended = run_verb(["import", str(path), "--from", "label-studio", "-o", out])
+    assert "2 opinions of 2 people on 1 solutions" in ended.output
     events = {event.person: event for event in read_folder(out).events}
     assert events["3"].first_error == 0 and events["3"].ms == 4288
     assert events["3"].at == 1_615_328_168_728 and events["a@b.c"].finish == "give_up"
     assert [one.first_error for one in peoples_truth(Annotated.read(out)).judged] == [0]
     path.write_text(json.dumps([{**THEIRS, "annotations": []}]), encoding="utf-8")
-    ended = invoke("import", str(path), "--from", "label-studio", "-o", out)
-    assert ended.exit_code == 2 and "holds other annotations" in ended.output
+    ended = run_verb(["import", str(path), "--from", "label-studio", "-o", out], code=2)
+    assert "holds other annotations" in ended.output
 
 
 Places = tuple[str | int, ...]
@@ -157,9 +149,9 @@ SKIPPED_AND_DECIDED = THEIRS["annotations"][0] | {
 def test_what_is_no_task_is_named(tmp_path: Path, place: Places, value: object, why: str) -> None:
     path = tmp_path / "data.json"
     path.write_text(json.dumps([changed_task(place, value)]), encoding="utf-8")
-    ended = invoke("import", str(path), "--from", "label-studio", "-o", str(tmp_path / "out"))
-    said = " ".join(ended.output.split())
-    assert ended.exit_code == 2 and "task 1" in said and why in said, said
+    given = ["import", str(path), "--from", "label-studio", "-o", str(tmp_path / "out")]
+    said = " ".join(run_verb(given, code=2).output.split())
+    assert "task 1" in said and why in said, said
     assert not (tmp_path / "out").exists()
 
 
@@ -196,8 +188,7 @@ def test_annotations_of_one_person_are_revisions_in_their_order(tmp_path: Path) 
 
 
 def test_rows_of_prm800k_survive_with_all_fields(out: str, tmp_path: Path) -> None:
-    ended = invoke("export", out, "--to", "prm800k", "-o", str(tmp_path / "first"))
-    assert ended.exit_code == 0, ended.output
+    run_verb(["export", out, "--to", "prm800k", "-o", str(tmp_path / "first")])
     rows = [json.loads(line) for line in (tmp_path / "first" / "data.jsonl").open()]
     assert {row["is_quality_control_question"] for row in rows} == {True, False}
     phase_1 = json.loads(json.dumps(rows[0]))
@@ -217,10 +208,8 @@ def test_rows_of_prm800k_survive_with_all_fields(out: str, tmp_path: Path) -> No
     path = tmp_path / "both.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, phase_1]))
     back = str(tmp_path / "back")
-    ended = invoke("import", str(path), "--from", "prm800k", "-o", back)
-    assert ended.exit_code == 0, ended.output
-    ended = invoke("export", back, "--to", "prm800k", "-o", str(tmp_path / "second"))
-    assert ended.exit_code == 0, ended.output
+    run_verb(["import", str(path), "--from", "prm800k", "-o", back])
+    run_verb(["export", back, "--to", "prm800k", "-o", str(tmp_path / "second")])
 
     def texts(given: list[dict[str, Any]]) -> list[str]:
         return sorted(json.dumps(row, sort_keys=True) for row in given)

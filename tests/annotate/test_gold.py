@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from scipy.special import bdtrc
 
 from mclabel.annotate.folder import Annotated, peoples_truth, summarise
 from mclabel.annotate.gold import GoldLine, num_needed, read_gold
 from mclabel.annotate.items import Settings
-from mclabel.cli import main
 from mclabel.core.errors import DataError
 from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import AnnotateProcess, add_events, annotated_folder, event
+from tests.support.commands import run_verb
 from tests.support.shown import plain_run
 
 OWN = GoldLine(
@@ -127,10 +126,7 @@ def test_first_opinions_admit_and_who_is_not_admitted_does_not_count(tmp_path: P
 
     def rows(*arguments: str) -> list[dict[str, Any]]:
         data = tmp_path / f"data{len(arguments)}"
-        ended = CliRunner().invoke(
-            main, ["export", out, "--to", "prm800k", "-o", str(data), *arguments]
-        )
-        assert ended.exit_code == 0, ended.output
+        run_verb(["export", out, "--to", "prm800k", "-o", str(data), *arguments])
         return [json.loads(text) for text in (data / "data.jsonl").read_text().splitlines()]
 
     assert [row["labeler"] for row in rows()] == ["ana"]

@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from mclabel.annotate.folder import Annotated, summarise
-from mclabel.cli import main
 from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.core.stats.bootstrap import nominal_alpha
 from mclabel.data.readers.judged import read_prm800k
 from mclabel.evaluate.labels.job import evaluate_labels
 from tests.support.annotated import annotated_folder
+from tests.support.commands import run_verb
 from tests.support.shown import solution, write_run
 
 WRONG: dict[str, Any] = {"ratings": ["good", "bad", None], "finish": "found_error"}
@@ -124,8 +123,8 @@ def test_prm800k_reads_back_what_was_written(tmp_path: Path) -> None:
     }
     out = annotated_folder(tmp_path / "out", ROWS, said, **people) and str(tmp_path / "out")
     arguments = ["export", out, "-o", str(tmp_path / "data"), "--to"]
-    ended = CliRunner().invoke(main, [*arguments, "prm800k"])
-    assert ended.exit_code == 0 and ended.output.startswith("4 rows written")
+    ended = run_verb([*arguments, "prm800k"])
+    assert ended.output.startswith("4 rows written")
     path = tmp_path / "data" / "data.jsonl"
     found = {one.problem: one.first_error for one in read_prm800k(path)}
     assert found == {"Problem 0": 1, "Problem 5": None}
@@ -145,9 +144,6 @@ def test_prm800k_reads_back_what_was_written(tmp_path: Path) -> None:
     }
     doubt = next(r for r in rows if r["question"]["problem"] == "Problem 6")
     assert [s["completions"][0]["rating"] for s in doubt["label"]["steps"]] == [None, -1]
-    brought = CliRunner().invoke(
-        main, ["import", str(path), "--from", "prm800k", "-o", str(tmp_path / "back")]
-    )
-    assert brought.exit_code == 0, brought.output
-    other = CliRunner().invoke(main, [*arguments, "trl"])
-    assert other.exit_code == 2 and "as prm800k, label-studio, parquet" in other.output
+    run_verb(["import", str(path), "--from", "prm800k", "-o", str(tmp_path / "back")])
+    other = run_verb([*arguments, "trl"], code=2)
+    assert "as prm800k, label-studio, parquet" in other.output

@@ -7,13 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from mclabel.annotate.items import Item, Settings, draw_items
-from mclabel.cli import main
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.solutions import read_selected
+from tests.support.commands import run_verb
 from tests.support.shown import solution, write_run
 
 
@@ -81,8 +80,7 @@ def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path)
     rows = [solution(n, [f"{n}\n", "b"], [4, 4], problem=f"Problem {n}") for n in range(8)]
     run, chosen = write_run(tmp_path / "run", rows, None), str(tmp_path / "next.parquet")
     arguments = ["select", run, "--rule", "uniform", "--budget", "4", "-o", chosen]
-    ended = CliRunner().invoke(main, arguments)
-    assert ended.exit_code == 0, ended.output
+    run_verb(arguments)
     selected = read_selected(chosen)
     settings = Settings(id="x", run=run, run_id="r")
     items = draw_items(lambda: rows, settings, selected)
@@ -94,5 +92,5 @@ def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path)
     with pytest.raises(DataError, match=r"--select .*has another text"):
         draw_items(lambda: changed, settings, read_selected(chosen, "--select "))
     refused = ["annotate", run, "-o", str(tmp_path / "out"), "--select", chosen, "--sample", "3"]
-    ended = CliRunner().invoke(main, refused)
-    assert ended.exit_code == 2 and "--select names the solutions already" in ended.output
+    ended = run_verb(refused, code=2)
+    assert "--select names the solutions already" in ended.output

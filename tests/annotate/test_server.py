@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from mclabel.annotate.storage import read_folder
-from mclabel.cli import main
 from tests.support.annotated import AnnotateProcess
+from tests.support.commands import run_verb
 from tests.support.shown import plain_run, solution, write_run
 
 
@@ -109,8 +108,7 @@ def test_labels_are_hidden_until_an_opinion_is_submitted(tmp_path: Path, run: st
     with AnnotateProcess(run, "-o", str(out)) as page:  # goes on where the kill has struck
         assert set(page.get("/api/state", "me")["done"]) == {"solution-1"}
         assert page.get("/summary", "me")["num_done"] == 1
-        second = CliRunner().invoke(main, ["annotate", run, "-o", str(out)])
-        assert second.exit_code == 2
+        second = run_verb(["annotate", run, "-o", str(out)], code=2)
         assert "another `mclabel annotate` serves" in " ".join(second.output.split())
     assert page.process.returncode == 0
     assert "me: 1 of 3 solutions, median 2 s; 0 unsure" in page.said
@@ -125,8 +123,7 @@ def test_other_settings_or_another_run_are_refused(tmp_path: Path, run: str) -> 
     twin = write_run(tmp_path / "again" / Path(run).name, changed, None)
 
     def refused(*arguments: str) -> str:
-        ended = CliRunner().invoke(main, ["annotate", *arguments, "-o", out])
-        assert ended.exit_code == 2
+        ended = run_verb(["annotate", *arguments, "-o", out], code=2)
         return " ".join(ended.output.split())
 
     assert "seed='1', was '0'" in refused(run, "--seed", "1")

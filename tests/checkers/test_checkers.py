@@ -7,21 +7,18 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from mclabel import jobs
 from mclabel.answers import CHECKER_VERSION
 from mclabel.checkers import Grade, GradeItem, make_checker
 from mclabel.checkers.math import MathChecker
-from mclabel.cli import main
-from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, ShardError
 from mclabel.core.records import LabeledSolution, Outcome, Problem, Verdict
 from mclabel.core.settings import settings_class
-from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.commands import run_verb
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 ENDS_RIGHT = '''
 def ends_right(completion, gold):
@@ -146,7 +143,7 @@ def test_a_checker_that_cannot_be_is_refused_at_the_start(
 def label(folder: Path, *overrides: str) -> list[LabeledSolution]:
     source = folder / "problems.jsonl"
     base = scripted_overrides(source, folder / "out", "ray.address=none", "estimator=fixed")
-    jobs.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    run_label_job([*base, *overrides])
     return rows(folder / "out")
 
 
@@ -173,13 +170,12 @@ def test_a_job_with_an_own_function_and_the_same_run_graded_again(
         row.solution.outcome for row in own
     ]
     command = ["regrade", str(tmp_path / "out"), "-o", str(tmp_path / "maths"), "checker=math"]
-    refused = CliRunner().invoke(main, command)
-    assert refused.exit_code == 2 and not (tmp_path / "maths").exists()
+    refused = run_verb(command, code=2)
+    assert not (tmp_path / "maths").exists()
     said = " ".join(refused.output.split())
     assert f"checker.kind=math: {tmp_path / 'out'} was graded by {module}:ends_right" in said
     assert "pass --change-checker if you mean it" in said
-    result = CliRunner().invoke(main, [*command, "--change-checker"])
-    assert result.exit_code == 0, result.output
+    result = run_verb([*command, "--change-checker"])
     assert (
         f"checker {module}:ends_right" in result.output
         and f"then, math {CHECKER_VERSION} now" in result.output

@@ -1,10 +1,12 @@
-"""What others send is read in little memory, whatever it unfolds to."""
+"""Inputs of others are read in little memory, whatever they unfold to, and so are sets of names."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mclabel.core.errors import DataError
 from mclabel.core.plain_files import MAX_ROW
+from mclabel.data.readers import rows
 from mclabel.data.readers.rows import MAX_TEXT, TOO_LARGE, scan_rows
 from mclabel.run.parquet import row_batches, row_sizes, table_too_large
+from mclabel.run.shards import plan
+from mclabel.run.shards.plan import PackedNames
 from mclabel.run.shards.schema import SCHEMA_VERSION
+from tests.support.commands import run_verb
+from tests.support.shown import plain_run
 
 LONG = "a" * 1_000_000
 GOOD = {"problem": "one", "answer": "1"}
@@ -199,8 +208,8 @@ def test_a_json_file_too_large_for_memory_is_refused(tmp_path: Path) -> None:
 def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
     """By `show --limit 1`, and in little memory: whether it holds long runs or long names."""
     stamp = json.dumps({"kind": "labels", "schema_version": SCHEMA_VERSION}).encode()
-    for write, rows in [(write_runs, 50), (write_named, 2000)]:
-        path = tmp_path / f"{write.__name__}-{rows}" / "labels" / "b.parquet"
+    for write, group_rows in [(write_runs, 50), (write_named, 2000)]:
+        path = tmp_path / f"{write.__name__}-{group_rows}" / "labels" / "b.parquet"
         path.parent.mkdir(parents=True)
         write(path)
         stamped = path.with_suffix(".stamped")
@@ -210,8 +219,8 @@ def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
         with pq.ParquetWriter(
             stamped, schema, compression="zstd", use_dictionary=dictionary
         ) as writer:
-            for batch in source.iter_batches(batch_size=rows):
-                writer.write_batch(batch, rows)
+            for batch in source.iter_batches(batch_size=group_rows):
+                writer.write_batch(batch, group_rows)
         stamped.replace(path)
         content = pa.py_buffer(path.read_bytes())
         reason = table_too_large(content, pq.ParquetFile(content).metadata)
@@ -236,3 +245,63 @@ def test_an_honest_table_is_read_however_much_its_rows_share() -> None:
     pq.write_table(table, sink, compression="zstd")
     content = sink.getvalue()
     assert table_too_large(content, pq.ParquetFile(content).metadata) is None
+
+
+OPTIONS: dict[str, Callable[[str, str, str], list[str]]] = {
+    "annotate --guidelines": lambda run, file, out: [
+        *("annotate", run, "-o", out, "--guidelines", file)
+    ],
+    "annotate --gold": lambda run, file, out: ["annotate", run, "-o", out, "--gold", file],
+    "annotate --select": lambda run, file, out: ["annotate", run, "-o", out, "--select", file],
+    "import, Label Studio": lambda run, file, out: [
+        *("import", file, "--from", "label-studio", "-o", out)
+    ],
+    "import, rows": lambda run, file, out: ["import", file, "--from", "prm800k", "-o", out],
+    "regrade --golds": lambda run, file, out: ["regrade", run, "-o", out, "--golds", file],
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return plain_run(tmp_path_factory.mktemp("run") / "run")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("kind", ["no UTF-8", "too large", "device", "pipe", "missing"])
+def test_a_file_that_cannot_be_read_is_one_line(
+    option: str, kind: str, run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MAX_TEXT", 1000)
+    file = tmp_path / ("rows.json" if "rows" in option or "gold" in option else "text.txt")
+    match kind:
+        case "no UTF-8":
+            file.write_bytes(b"\xff\xfe")
+        case "too large":
+            file.write_text("x" * 1001)
+        case "device":
+            file.symlink_to("/dev/zero")
+        case "pipe":
+            os.mkfifo(file)
+    result = run_verb(OPTIONS[option](run, str(file), str(tmp_path / "out")), code=2)
+    assert file.name in result.output and result.output.count("mclabel: ") == 1
+    assert "Traceback" not in result.output and len(result.output) < 1000
+    assert not (tmp_path / "out").exists()
+
+
+NAMES = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
+
+
+@given(NAMES, NAMES)
+def test_it_holds_what_it_was_given_once_and_in_order(names: list[str], others: list[str]) -> None:
+    found = PackedNames(names)
+    assert list(found) == sorted(set(names)) and len(found) == len(set(names))
+    for name in [*names, *others, "", "a" * 100]:
+        assert (name in found) == (name in set(names))
+    assert found & set(others) == set(names) & set(others)
+    assert None not in found
+
+
+def test_parts_of_different_widths_are_one_set() -> None:
+    names = [f"{i:x}" * (1 + i // plan.PART) for i in range(2 * plan.PART + 5)]
+    found = PackedNames(iter(names))
+    assert set(found) == set(names) and all(name in found for name in names[:: plan.PART // 7])

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mclabel import jobs
 from mclabel.cli import main
-from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.core.records import LabeledSolution
-from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards import compact as compaction
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.compact import compact
@@ -27,13 +24,13 @@ from mclabel.run.shards.labels import (
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from tests.support.exactness import check_exact
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 
 def label(out: Path, *overrides: str) -> JobReport:
     more = ["ray.address=none", "block_problems=1", *overrides]
     changes = scripted_overrides(write_problems(out.parent, 20), out, *more)
-    return jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+    return run_label_job(changes)
 
 
 def by_id(store: Store) -> list[LabeledSolution]:

@@ -14,10 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mclabel as mc
-from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.core.errors import DamagedFile, MclabelError, ShardError
-from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.digest import check_parquet, parquet_with_digest
@@ -28,7 +25,7 @@ from mclabel.run.tally import JobReport
 from mclabel.run.verify.run import verify
 from tests.support.damaged import KINDS, READERS, damaged, damages
 from tests.support.exactness import check_exact
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 
 @pytest.mark.parametrize(
@@ -84,7 +81,7 @@ def test_no_damage_is_silent_or_read_wrongly(kind: str, every: int, tmp_path: Pa
 
 def label(folder: Path, *more: str) -> JobReport:
     changes = scripted_overrides(folder / "problems.jsonl", folder / "run", "ray.address=none")
-    return jobs.label(load_config(LabelConfig, None, [*changes, *more]), lambda state: None)
+    return run_label_job([*changes, *more])
 
 
 def test_a_cut_shard_stops_a_resumed_job_and_is_labelled_again_once_deleted(

@@ -9,12 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.core.errors import DataError, ShardError
 from mclabel.core.records import Outcome
 from mclabel.data.exchange import FORMATS
@@ -29,6 +27,7 @@ from mclabel.data.readers.judged import read_processbench
 from mclabel.prm.examples.targets import step_targets
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows, write_run
 
 TWO = LabeledTexts(
@@ -304,12 +303,11 @@ def test_what_is_no_format_is_refused(name: str, fault: str, mine: str, tmp_path
     run = write_run(tmp_path / "run", arith_rows(2))
     name = name.format(mine=mine)
     command = ["export", run, "--to", name, "-o", str(tmp_path / "out")]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 2
+    result = run_verb(command, code=2)
     assert fault in " ".join(result.output.split())
     if "write" not in fault.split(":")[0] and "Unprintable" not in name:
         file = tmp_path / "x.jsonl"
         file.write_text("{}")
         command = ["import", str(file), "--from", name, "-o", str(tmp_path / "new")]
-        assert CliRunner().invoke(main, command).exit_code == 2
+        run_verb(command, code=2)
         assert not (tmp_path / "new").exists()

@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import jobs
-from mclabel.core.config.load import load_config
-from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import read_shard
 from mclabel.run.shards.plan import read_parts
 from mclabel.run.shards.store import Store
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 NUM_READS = 100
 """Of pyarrow's reads with threads more than one in twenty is late, of any table."""
@@ -58,8 +55,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     outs = folder / "plain", folder / "merged"
     for out in outs:
         source = write_problems(folder, 8)
-        config = load_config(LabelConfig, None, scripted_overrides(source, out, "ray.address=none"))
-        jobs.label(config, lambda state: None)
+        run_label_job(scripted_overrides(source, out, "ray.address=none"))
     compact(Store(str(outs[1])), rows=1000)
     return outs
 

@@ -10,10 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.core.errors import DataError
 from mclabel.core.records import Problem
 from mclabel.data.exchange.formats import find_format
@@ -22,6 +20,7 @@ from mclabel.data.readers.rows import scan_rows
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows, write_run
 
 
@@ -49,8 +48,7 @@ TRL_ROWS = [
 
 def test_import_leaves_out_rows_and_names_them(tmp_path: Path) -> None:
     file, run = write(tmp_path / "rows.jsonl", TRL_ROWS), tmp_path / "run"
-    done = CliRunner().invoke(main, ["import", file, "--from", "trl", "-o", str(run)])
-    assert done.exit_code == 0, done.output
+    done = run_verb(["import", file, "--from", "trl", "-o", str(run)])
     assert "7 rows, 2 solutions of 2 problems" in done.output
     assert "5 rows or solutions were left out" in done.output
     assert len(list(read_labels(Store(str(run))))) == 2
@@ -61,10 +59,10 @@ def test_import_leaves_out_rows_and_names_them(tmp_path: Path) -> None:
         (5, "bad_row"),
         (6, "not_an_object"),
     ]
-    assert CliRunner().invoke(main, ["verify", str(run)]).exit_code == 0
+    run_verb(["verify", str(run)])
     strict = ["import", file, "--from", "trl", "-o", str(tmp_path / "other"), "--strict"]
-    done = CliRunner().invoke(main, strict)
-    assert done.exit_code == 2 and "line 2: step 2 of 2 is blank" in done.output
+    done = run_verb(strict, code=2)
+    assert "line 2: step 2 of 2 is blank" in done.output
     assert not (tmp_path / "other").exists()
 
 
@@ -72,8 +70,8 @@ def test_export_leaves_out_what_a_format_cannot_hold(tmp_path: Path) -> None:
     first, *rest = arith_rows(4)
     marked = replace(first, problem=replace(first.problem, text="As in Step 1: of it?"))
     run, out = write_run(tmp_path / "run", [marked, *rest]), tmp_path / "out"
-    done = CliRunner().invoke(main, ["export", run, "--to", "rlhflow", "-o", str(out)])
-    assert done.exit_code == 0 and "Here: 1 solutions left out" in done.output
+    done = run_verb(["export", run, "--to", "rlhflow", "-o", str(out)])
+    assert "Here: 1 solutions left out" in done.output
     assert len((out / "data.jsonl").read_text().splitlines()) == 3
     (line,) = map(json.loads, (out / "rejects.jsonl").read_text().splitlines())
     assert line["problem_id"] == first.problem.id and "'Step 1: '" in line["detail"]

@@ -1,28 +1,34 @@
-"""A run's manifest that is lost, or is another run's: it is told, refused to others, and mended."""
+"""Files of a run that are lost, foreign or edited: each is named, and the manifest mended."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel import jobs
-from mclabel.cli import main
-from mclabel.core.config.load import load_config
-from mclabel.core.errors import ShardError
-from mclabel.labeling.config import LabelConfig
+from mclabel.core.errors import MclabelError, ShardError
+from mclabel.core.settings import read_record
+from mclabel.judge.base import Answer, Opinion
+from mclabel.judge.opinions import opinion_of
+from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, wide_priors
+from mclabel.prm.job import TrainReport
+from mclabel.rl.measure import Measurement
+from mclabel.rl.training.record import read_log, read_measured
+from mclabel.run.budget import read_spent
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from mclabel.run.verify.run import verify
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.commands import run_verb
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 OTHERS = ("estimator.kind=bisect", "seed=7", "policy.temperature=0.5")
 
@@ -30,10 +36,8 @@ OTHERS = ("estimator.kind=bisect", "seed=7", "policy.temperature=0.5")
 def label(folder: Path, *more: str, out: str = "run", blocks: int | None = None) -> JobReport:
     source = write_problems(folder, 12)
     changes = scripted_overrides(source, folder / out, "ray.address=none", *more)
-    return jobs.label(
-        load_config(LabelConfig, None, changes),
-        lambda state: None,
-        choose=None if blocks is None else lambda job: [n for n, _ in job.sizes()][:blocks],
+    return run_label_job(
+        changes, choose=None if blocks is None else lambda job: [n for n, _ in job.sizes()][:blocks]
     )
 
 
@@ -99,9 +103,8 @@ def test_verify_writes_a_manifest_again_from_the_shards(
     if merged:
         compact(Store(str(run)), rows=1000)
     spoil(run)
-    assert CliRunner().invoke(main, ["verify", str(run)]).exit_code == 1
-    result = CliRunner().invoke(main, ["verify", str(run), "--restore-manifest"])
-    assert result.exit_code == 0, result.output
+    run_verb(["verify", str(run)], code=1)
+    run_verb(["verify", str(run), "--restore-manifest"])
     assert manifest(run) == before
     assert label(tmp_path).num_blocks_resumed == 3
     assert sorted(map(str, read_labels(Store(str(run))))) == sorted(map(str, rows))
@@ -129,7 +132,130 @@ def test_shards_of_two_configurations_make_no_manifest(tmp_path: Path) -> None:
     for shard in (tmp_path / "other" / "labels").iterdir():
         shutil.copy(shard, run / "labels" / shard.name)
     whole = (run / "run.json").read_bytes()
-    result = CliRunner().invoke(main, ["verify", str(run), "--restore-manifest"])
-    assert result.exit_code == 2
+    result = run_verb(["verify", str(run), "--restore-manifest"], code=2)
     assert "its shards are of 2 configurations" in " ".join(result.output.split())
     assert (run / "run.json").read_bytes() == whole
+
+
+FINISHED = {"run": None, "num_blocks": 2, "num_plan_parts": 1, "files": ["a.json"]}
+PROBLEM = {"problem_id": "p", "family": "", "num_samples": 2, "num_right": 1, "num_truncated": 0}
+PROBLEM |= {"num_tokens": 9, "num_steps": 3, "num_sound": 1, "num_lucky": 0}
+REPORT = dict.fromkeys(TrainReport.__annotations__, 1) | {"model": "m", "first_refused": None}
+REPORT |= {"validation": {"loss": 0.5, "auc": None}}
+ANSWER = {"prompt": "0a", "number": 0, "max_tokens": 9, "text": "5", "finish_reason": "stop"}
+ANSWER |= {"num_tokens": 1}
+OPINION = {"is_known": True, "first_error": 1, "sureness": 0.5, "reason": "", "votes": [-1, 1]}
+OPINION |= {
+    "scores": [0.5],
+    "flags": [],
+    "answers": [ANSWER],
+    "num_tokens": 1,
+}
+
+
+def finished(folder: Path, content: Mapping[str, Any]) -> object:
+    """Read `finished.json`."""
+    (folder / "finished.json").write_text(json.dumps(with_digest(content)))
+    return read_finished(Store(str(folder)))
+
+
+def spent(folder: Path, content: Mapping[str, Any]) -> object:
+    """Read `spent.json`."""
+    (folder / "spent.json").write_text(json.dumps(with_digest(content)))
+    return read_spent(Store(str(folder)))
+
+
+def measured(folder: Path, content: Mapping[str, Any]) -> object:
+    """Read a measurement of a policy."""
+    (folder / "measured").mkdir(exist_ok=True)
+    figures = {name: one for name, one in content.items() if name in PROBLEM or name == "score"}
+    whole = {"summary": {}, "kl": 0.1, "problems": [PROBLEM | figures]}
+    text = json.dumps(whole | {name: content[name] for name in content.keys() - figures.keys()})
+    (folder / "measured" / "4.json").write_text(text)
+    return read_measured(folder)
+
+
+def logged(folder: Path, content: Mapping[str, Any]) -> object:
+    """Read the log of a training."""
+    (folder / "log.jsonl").write_text(json.dumps(content) + "\n")
+    return read_log(folder)
+
+
+def opinion(folder: Path, content: Mapping[str, Any]) -> object:
+    """Read a row of opinions."""
+    return opinion_of("runs/judged", {"id": "s1", **OPINION, **content})
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "said"),
+    [
+        (finished, FINISHED | {"num_blocks": -1}, "finished.json: .*num_blocks=-1: must be at le"),
+        (finished, FINISHED | {"num_plan_parts": True}, "num_plan_parts=True: must be a whole nu"),
+        (finished, FINISHED | {"num_blocks": 10**30}, "num_blocks=1.*: must be at most"),
+        (finished, FINISHED | {"files": "a.json"}, "files='a.json': must be a list, is a text"),
+        (finished, FINISHED | {"more": 1}, "more=1: unknown key"),
+        (finished, {"run": None}, "num_blocks: required"),
+        (spent, {"num_tokens": -5}, "spent.json: .*num_tokens=-5: must be at least 0"),
+        (spent, {"hours": float("nan")}, "hours=nan: must be a finite number"),
+        (spent, {"gpu_hours": float("-inf")}, "gpu_hours=-inf: must be"),
+        (spent, {"num_engines": 1.5}, "num_engines=1.5: must be a whole number"),
+        (measured, {"num_right": 3}, "4.json: .*num_right=3: must be at most num_samples=2"),
+        (measured, {"num_samples": 0}, "problems.0.num_samples=0: must be at least 1"),
+        (measured, {"num_lucky": 2}, "num_lucky=2: must be at most num_right=1"),
+        (measured, {"score": float("nan")}, "score=nan: must be a finite number"),
+        (measured, {"kl": "0.1"}, "kl='0.1': must be a number, is a text"),
+        (measured, {"problems": []}, "problems: must hold at least 1"),
+        (logged, {"step": -1, "loss": 0.5}, "log.jsonl: step=-1: must be at least 0"),
+        (logged, {"loss": 0.5}, "log.jsonl: step=None: must be a whole number"),
+        (opinion, {"sureness": 1.5}, "judged: .*'s1'.*sureness=1.5: must be at most 1"),
+        (opinion, {"votes": [-2]}, "votes.0=-2: must be at least -1"),
+        (opinion, {"scores": [float("inf")]}, "scores.0=inf: must be a finite number"),
+        (opinion, {"answers": [ANSWER | {"finish_reason": "x"}]}, "finish_reason='x': must be"),
+    ],
+)
+def test_what_no_record_holds_is_refused(
+    tmp_path: Path,
+    read: Callable[[Path, Mapping[str, Any]], object],
+    content: Mapping[str, Any],
+    said: str,
+) -> None:
+    with pytest.raises(MclabelError, match=said):
+        read(tmp_path, content)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    assert finished(tmp_path, FINISHED) and spent(tmp_path, {"hours": 2, "num_tokens": 1})
+    assert measured(tmp_path, {}) == {4: Measurement.from_json({"problems": [PROBLEM], "kl": 0.1})}
+    assert logged(tmp_path, {"step": 1, "loss": 0.5}) == [{"step": 1, "loss": 0.5}]
+    found = opinion(tmp_path, {})
+    assert isinstance(found, Opinion) and found.votes == (-1, 1)
+    assert found.answers == (read_record(Answer, ANSWER),)
+    assert read_record(TrainReport, REPORT).num_cut == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"num_solutions": -1}, "num_solutions=-1: must be at least 0"),
+        ({"rates": {"small": {"blindness": 1.5, "luck": 0.1}}}, "rates.small.blindness=1.5: must"),
+        ({"classes": {}}, "classes: must have pooled, has none"),
+        ({"classes": []}, "classes: must be keys with values, is a list"),
+        ({"values": {POOLED: {"root": [[1.0]]}}}, "classes.pooled: must have root, sound"),
+        ({"root": [[0.5]]}, r"classes.pooled.root: must be numbers of shape \(8, 14\)"),
+        ({"agreement": [[1.0, -1.0]] * 3}, "agreement: each of its numbers must be above 0"),
+        ({"agreement": [[1.0, float("nan")]] * 3}, "agreement: each of its numbers must be above"),
+    ],
+)
+def test_priors_that_are_none_are_refused(change: dict[str, Any], said: str) -> None:
+    content = json.loads(wide_priors().to_json())
+    if change.keys() <= content["classes"][POOLED].keys():
+        content["classes"][POOLED] |= change
+    else:
+        content |= change
+    with pytest.raises(ValueError, match=said):
+        Priors.from_json(json.dumps(content))
+
+
+def test_a_report_of_a_training_with_a_negative_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_cut=-1: must be at least 0"):
+        read_record(TrainReport, REPORT | {"num_cut": -1})

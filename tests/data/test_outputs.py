@@ -6,19 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.core.errors import ShardError
 from mclabel.run.outputs import BEST_OF_N, REINFORCED, RUN, TRAINING, Kind, check_places
+from tests.support.commands import run_verb
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 def refused(out: Path, *arguments: str) -> str:
     """The message; the command must leave what is there as it is."""
     before = sorted(out.rglob("*"))
-    result = CliRunner(env={"COLUMNS": "300"}).invoke(main, arguments)
-    assert result.exit_code == 2, result.output
+    result = run_verb(arguments, code=2)
     assert "Traceback" not in result.output
     assert sorted(out.rglob("*")) == before
     return result.output
@@ -36,8 +34,7 @@ def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
     out = tmp_path / "out"
     job = scripted_overrides(write_problems(tmp_path, 8), out, "ray.address=none")
     for command in (["label", "/dev/null", *job], ["compact", str(out)]):
-        result = CliRunner().invoke(main, command)
-        assert result.exit_code == 0, result.output
+        run_verb(command)
     found = {str(path.relative_to(out)): path.is_dir() for path in out.rglob("*")}
     folders = {name for name, is_folder in found.items() if is_folder}
     files = {name for name, is_folder in found.items() if not is_folder and "/" not in name}

@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.run import outputs
 from mclabel.run.outputs import (
     BEST_OF_N,
@@ -21,6 +19,7 @@ from mclabel.run.outputs import (
     TRAINING,
     Kind,
 )
+from tests.support.commands import run_verb
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 SCRIPTED = ("policy.engine=scripted", "ray.address=none")
@@ -55,8 +54,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     label = ["label", "/dev/null", *scripted_overrides(problems, labels, "ray.address=none")]
     judge = ["judge", str(labels), "-o", str(opinions), "judge=symbolic", "ray.address=none"]
     for command in (label, judge):
-        result = CliRunner().invoke(main, command)
-        assert result.exit_code == 0, result.output
+        run_verb(command)
     rows = root / "rows.jsonl"
     rows.write_text(json.dumps({"problem": "1 + 1?", "solution": "2"}) + "\n")
     found = {"PROBLEMS": problems, "LABELS": labels, "OPINIONS": opinions, "ROWS": rows}
@@ -74,8 +72,8 @@ def refused(command: list[str], given: dict[str, str], out: Path) -> str:
     before = contents(out.parent)
     for name, place in {**given, "OUT": str(out)}.items():
         command = [word.replace(name, place) for word in command]
-    result = CliRunner(env={"COLUMNS": "400"}).invoke(main, command)
-    assert result.exit_code == 2 and "Traceback" not in result.output, result.output
+    result = run_verb(command, code=2)
+    assert "Traceback" not in result.output, result.output
     assert contents(out.parent) == before
     return " ".join(result.output.split())
 

@@ -10,15 +10,13 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.core.errors import DataError
 from mclabel.data.leaks import leak_keys
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.rows import _fetched, local_path
-from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards import store as store_module
 from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
+from tests.support.scripted_jobs import run_label_job
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +57,7 @@ def test_given_solutions_by_url(s3: FlakyS3) -> None:
     path = put("solutions.jsonl", lines(rows))
     overrides = [f"problems.source={source}", f"solutions.path={path}", "policy.engine=scripted"]
     overrides += ["out=s3://inputs/runs/given", "ray.address=none", "estimator.kind=fixed"]
-    report = jobs.label(load_config(LabelConfig, None, overrides), lambda state: None)
+    report = run_label_job(overrides)
     assert report.counts["num_solutions"] == 20
     assert len(leak_keys([source])) == 20
 

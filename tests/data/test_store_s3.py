@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
-from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards import store as store_module
 from mclabel.run.shards.labels import commit_block, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, retry_soon, s3_environment
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 PAGE = 20
 """Names in one answer of the server; 1,000 in one of S3's own."""
@@ -72,7 +69,7 @@ def test_failures_are_tried_again(s3: FlakyS3) -> None:
 def test_a_commit_whose_answer_was_lost_is_known_as_its_own(s3: FlakyS3, tmp_path: Path) -> None:
     source = write_problems(tmp_path, 4)
     overrides = scripted_overrides(source, tmp_path / "run", "ray.address=none")
-    jobs.label(load_config(LabelConfig, None, overrides), lambda state: None)
+    run_label_job(overrides)
     local = Store(str(tmp_path / "run"))
     rows, rollouts = list(read_labels(local)), list(read_rollouts(local))
     lost: list[str] = []

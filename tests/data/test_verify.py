@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.core.records import LabeledSolution
-from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.journal import solution_line
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.journal import write_journal
@@ -22,7 +20,7 @@ from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
 from mclabel.run.verify.single_files import Verification
 from tests.support.labelled import arith_rows
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 Label = Callable[..., Store]
 
@@ -36,7 +34,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         folder = tmp_path_factory.mktemp("labelled")
         source = write_problems(folder, 12)
         changes = scripted_overrides(source, folder / "run", "ray.address=none", *more)
-        jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+        run_label_job(changes)
         return folder
 
     return made
@@ -173,8 +171,7 @@ def test_superseded_labels_are_not_counted(tmp_path: Path, label: Label) -> None
     source = tmp_path / "problems.jsonl"
     source.write_text(source.read_text().replace('"answer": "3"', '"answer": "33"'))
     changes = scripted_overrides(source, tmp_path / "run", "ray.address=none")
-    config = load_config(LabelConfig, None, changes)
-    jobs.label(config, lambda state: None, accept_changes=True)
+    run_label_job(changes, accept_changes=True)
     for found in (verify(store), (compact(store, rows=1000), verify(store))[1]):
         assert faults(found) == [] and found.notes == []
         assert (found.num_blocks, found.num_solutions) == (4, 48)

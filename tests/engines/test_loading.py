@@ -1,24 +1,39 @@
-"""What an engine does while it starts, as it is shown."""
+"""How an engine starts: stages, weights, threads, and what a failing child has printed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from threading import Event
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
+from mclabel.core.errors import EngineError
+from mclabel.core.records import Completion
+from mclabel.domains.arith import bundled_model
+from mclabel.domains.arith.problems import generate
+from mclabel.engines import Engine, PolicySettings, make_engine
+from mclabel.engines.cascade import Row
+from mclabel.engines.decoder import draw
+from mclabel.engines.hf import HfEngine
 from mclabel.engines.loading import current_stage, load_beside, note_stage, starting
+from mclabel.engines.pretrained import check_finite, load_tensors, save_weights
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.engines.vllm_start import StartLog
+from mclabel.engines.vllm_start import OutputTail, StartLog
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.tally import JobState
+from tests.support.commands import run_verb
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 LOG = """\
@@ -108,3 +123,219 @@ def test_a_job_shows_what_its_engines_do_while_they_start(
     assert stages & {"loading weights (0 s)", "loading weights (1 s)"}
     assert all(state.num_starting == 1 for state in states if state.stage is not None)
     assert states[-1].stage is None and states[-1].num_workers == 1
+
+
+PROBLEMS = [one.text for one in generate(3, seed=11, split="test")]
+
+
+def engine(model: str, **settings: object) -> Engine:
+    policy = {"model": f"arith:{model}", "max_tokens": 120, **settings}
+    return make_engine(PolicySettings.model_validate(policy), seed=0)
+
+
+def weights(model: str) -> dict[str, torch.Tensor]:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(str(bundled_model(model))).state_dict()
+
+
+async def samples(one: Engine) -> list[Completion]:
+    asked = (
+        one.sample(one.prompt_ids(text), (), seed=seed) for seed, text in enumerate(PROBLEMS * 4)
+    )
+    return list(await asyncio.gather(*asked))
+
+
+@pytest.mark.slow
+def test_new_weights_leave_nothing_of_the_old_ones() -> None:
+    async def run() -> None:
+        changed, other = engine("policy"), engine("strong")
+        await changed.start()
+        await other.start()
+        before = await samples(changed)
+        await changed.update_weights(weights("strong"))
+        assert await samples(changed) == await samples(other) != before
+        await changed.update_weights(weights("policy"))
+        assert await samples(changed) == before
+        await changed.close()
+        await other.close()
+
+    asyncio.run(run())
+
+
+def test_weights_are_refused_while_sampling_and_of_another_model() -> None:
+    async def run() -> None:
+        one, same = engine("policy"), weights("policy")
+        await one.start()
+        sampling = asyncio.create_task(samples(one))
+        while not one.stats().num_live + one.stats().num_waiting:
+            await asyncio.sleep(0)
+        with pytest.raises(EngineError, match="while it samples"):
+            await one.update_weights(same)
+        await sampling
+        with pytest.raises(EngineError, match="not those of this model"):
+            await one.update_weights({"weight": torch.zeros(1)})
+        await one.close()
+
+    asyncio.run(run())
+
+
+def test_an_engine_that_cannot_says_so() -> None:
+    one = make_engine(PolicySettings.model_validate({"engine": "scripted"}), seed=0)
+    with pytest.raises(EngineError, match="scripted: cannot take new weights"):
+        asyncio.run(one.update_weights({}))
+
+
+def test_saved_weights_hold_tied_tensors_once(tmp_path: Path) -> None:
+    tensor = torch.arange(6.0).reshape(2, 3)
+    save_weights({"a": tensor, "tied": tensor, "b": tensor + 1}, tmp_path)
+    found = load_tensors(tmp_path / "model.safetensors")
+    assert found.keys() == {"a", "b"}
+    assert torch.equal(found["b"], tensor + 1)
+
+
+def damaged(folder: Path, damage: float) -> Path:
+    """The bundled policy with one number of one of its weights changed."""
+    shutil.copytree(bundled_model("policy"), folder)
+    (path,) = folder.glob("*.safetensors")
+    weights = load_file(path)
+    name = next(key for key in sorted(weights) if "mlp" in key)
+    weights[name][0, 0] = damage
+    save_file(weights, path, metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("damage", [float("nan"), float("inf")])
+def test_a_policy_whose_weights_are_no_numbers_is_refused(tmp_path: Path, damage: float) -> None:
+    model = damaged(tmp_path / "model", damage)
+    job = [f"policy.model={model}", "policy.engine=hf", "problems.source=arith", "ray.address=none"]
+    job += ["problems.limit=1", f"out={tmp_path / 'out'}"]
+    result = run_verb(["label", "/dev/null", *job], code=2)
+    said = " ".join(result.output.split())
+    assert f"policy.model='{model}': its weight" in said
+    assert "holds NaN or infinities" in said and "Train or download it again" in said
+    assert not list((tmp_path / "out" / "labels").glob("*"))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_of_tokens_that_no_text_has_may_be_anything(tied: bool) -> None:
+    config = LlamaConfig(
+        vocab_size=97,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        tie_word_embeddings=tied,
+    )
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[96] = float("nan")
+    if not tied:
+        check_finite(model, "m")
+        return
+    with pytest.raises(EngineError, match=r"m: its weight model.embed_tokens.weight holds NaN"):
+        check_finite(model, "m")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_no_numbers_draw_nothing(temperature: float) -> None:
+    logits = torch.zeros(2, 5)
+    lanes = [[Row(context=(1,), max_tokens=4, seed=seed, tag=seed)] for seed in range(2)]
+    drawn = draw(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
+    assert [len(row) for row in drawn] == [1, 1]
+    logits[1, 3] = float("nan")
+    with pytest.raises(EngineError, match="logits are NaN"):
+        draw(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
+
+
+def test_an_engine_keeps_its_number_of_threads_beside_others() -> None:
+    policy = PolicySettings.model_validate({"model": "arith:policy", "max_tokens": 8})
+    engine = make_engine(policy, seed=0)
+    assert isinstance(engine, HfEngine)
+    seen: list[int] = []
+
+    async def run() -> None:
+        await engine.start()
+        decoder = engine._decoder
+        assert decoder is not None
+        step = decoder.step
+
+        def watched() -> object:
+            seen.append(torch.get_num_threads())
+            return step()
+
+        decoder.step = watched  # type: ignore[method-assign, assignment]
+        torch.set_num_threads(3)  # as a trainer does before the engine's first step
+        await engine.sample(engine.prompt_ids("1 + 1 = ?"), (), seed=0)
+        await engine.close()
+
+    before = torch.get_num_threads()
+    try:
+        asyncio.run(run())
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}
+
+
+PROGRAM = """
+import sys
+print("(EngineCore pid=1) INFO loading", flush=True)
+print("(Worker pid=2) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to", file=sys.stderr)
+print("RuntimeError: Engine core initialization failed", file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_the_first_error_of_a_child_is_its_reason(capfd: pytest.CaptureFixture[str]) -> None:
+    output = OutputTail()
+    with pytest.raises(subprocess.CalledProcessError), output:
+        subprocess.run([sys.executable, "-c", PROGRAM, "3"], check=True)
+    assert output.reason == "torch.OutOfMemoryError: CUDA out of memory. Tried to"
+    assert "INFO loading" in capfd.readouterr().err
+    print("afterwards", flush=True)
+    assert capfd.readouterr().out == "afterwards\n"
+
+
+def test_children_that_live_on_are_copied_and_need_no_reader(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    output = OutputTail()
+    with output:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "input(); print('x' * 300_000); print('ValueError: late')"],
+            stdin=subprocess.PIPE,
+        )
+    child.communicate(b"\n", timeout=60)
+    assert child.returncode == 0
+    assert output._copying is not None
+    output._copying.join(60)
+    assert output.reason == "ValueError: late"
+    assert len(capfd.readouterr().err) > 300_000
+
+
+def test_lines_may_be_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    """Line by line, however they come; the reason is found in what was not shown, too."""
+    lines = ["INFO a\r\n", "b\r", "INFO KeyError: c\n", "\n", "d"]
+    program = "import sys, time\nfor x in " + repr("".join(lines)) + ":\n"
+    program += "    sys.stdout.write(x); sys.stdout.flush(); time.sleep(0.01)"  # in pieces
+    output = OutputTail(lambda line: not line.startswith("INFO"))
+    with output:
+        subprocess.run([sys.executable, "-c", program], check=True)
+    assert output._copying is not None
+    output._copying.join(60)
+    shown = capfd.readouterr()
+    assert shown.out + shown.err == "b\r\nd" and output.reason == "KeyError: c"
+
+
+def test_a_terminal_stays_one_for_this_process() -> None:
+    """A progress bar goes on while an engine starts: it moves on terminals alone."""
+    program = "import os, sys\nfrom mclabel.engines.vllm_start import OutputTail\n"
+    program += "with OutputTail():\n"
+    program += "    print('shown', sys.stdout.isatty(), sys.stderr.isatty(), os.isatty(1))\n"
+    program += "print('after', sys.stdout is sys.__stdout__)"
+    master, terminal = os.openpty()
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, stdout=terminal, stderr=terminal, check=True)
+    os.close(terminal)
+    assert os.read(master, 1000).split() == b"shown True True False after True".split()
+    os.close(master)

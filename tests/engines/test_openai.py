@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -29,6 +30,20 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 0.2)
 
 
+@asynccontextmanager
+async def started(
+    *urls: str, sampling: Mapping[str, Any] = SAMPLING, **settings: Any
+) -> AsyncIterator[OpenAIEngine]:
+    """Start an engine on servers, and close it in the end."""
+    servers = OpenAIEngine.Settings(endpoints=list(urls), **{"retry_s": 5.0, **settings})
+    policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, **sampling))
+    await policy.start()
+    try:
+        yield policy
+    finally:
+        await policy.close()
+
+
 def sample(
     *urls: str,
     prefix: str = "",
@@ -39,10 +54,7 @@ def sample(
     """Completions of one problem each, from a policy of its own."""
 
     async def run() -> list[Completion]:
-        servers = OpenAIEngine.Settings(endpoints=list(urls), **{"retry_s": 5.0, **settings})
-        policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, **sampling))
-        await policy.start()
-        try:
+        async with started(*urls, sampling=sampling, **settings) as policy:
             asked = [
                 policy.sample(policy.prompt_ids(f"What is 1 + {i}?"), policy.encode(prefix), seed=i)
                 for i in range(count)
@@ -51,8 +63,6 @@ def sample(
             assert policy.stats().num_sampled_tokens >= sum(len(c.ids) for c in completions)
             assert policy.stats().num_live == policy.stats().num_waiting == 0
             return completions
-        finally:
-            await policy.close()
 
     return asyncio.run(run())
 
@@ -127,10 +137,7 @@ NONSENSE = [
 
 def test_an_answer_that_cannot_be_used_fails_its_request_alone() -> None:
     async def run(url: str) -> None:
-        servers = OpenAIEngine.Settings(endpoints=[url], retry_s=5.0)
-        policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, **SAMPLING))
-        await policy.start()
-        try:
+        async with started(url) as policy:
             prompt = policy.prompt_ids("What is 1 + 1?")
             for body, message in NONSENSE:
                 server.faults += [body] * 2
@@ -147,8 +154,6 @@ def test_an_answer_that_cannot_be_used_fails_its_request_alone() -> None:
             ) as caught:
                 await policy.sample(prompt, (), seed=0)
             assert not isinstance(caught.value, RequestFailed)  # no request alone
-        finally:
-            await policy.close()
 
     with Server() as server:
         asyncio.run(run(server.url))
@@ -172,18 +177,13 @@ def test_other_words_for_the_end_and_no_usage_are_read(
     """The ids of the prompt show what the server read, as its usage would."""
 
     async def run(url: str) -> Completion:
-        servers = OpenAIEngine.Settings(endpoints=[url], retry_s=5.0)
-        policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, max_tokens=7))
-        await policy.start()
-        try:
+        async with started(url, sampling={"max_tokens": 7}) as policy:
             prompt = policy.prompt_ids("What is 1 + 1?")
             ids = policy.encode(ANSWER)[:num_ids]
             answer = {"choices": [{"text": "", "token_ids": ids, **end}]}
             body = json.dumps({**answer, "prompt_token_ids": prompt}).encode()
             server.faults += [body] * 3
             return await policy.sample(prompt, (), seed=0)
-        finally:
-            await policy.close()
 
     with Server() as server:
         if finish_reason is None:
@@ -196,16 +196,11 @@ def test_other_words_for_the_end_and_no_usage_are_read(
 
 def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> None:
     async def run(url: str) -> list[Any]:
-        servers = OpenAIEngine.Settings(endpoints=[url], retry_s=0.0)
-        policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, **SAMPLING))
-        await policy.start()
-        server.faults += [(503, {"Retry-After": "300"})]
-        try:
+        async with started(url, retry_s=0.0) as policy:
+            server.faults += [(503, {"Retry-After": "300"})]
             prompt = policy.prompt_ids("What is 1 + 1?")
             asked = [policy.sample(prompt, (), seed=i) for i in range(20)]
             return await asyncio.gather(*asked, return_exceptions=True)
-        finally:
-            await policy.close()
 
     with Server() as server:
         found = asyncio.run(asyncio.wait_for(run(server.url), 60))
@@ -290,13 +285,21 @@ def test_a_server_that_repeats_the_key_is_not_quoted(monkeypatch: pytest.MonkeyP
 
 
 def test_pauses_double_up_to_a_bound() -> None:
-    assert [pause_s(n) for n in (1, 2, 3)] == [0.005, 0.01, 0.02]
-    assert pause_s(10**6) == 30.0
-    assert retry_after_s({"retry-after": "7"}) == 7.0
-    assert retry_after_s({"retry-after": "1e9"}) == 300.0
-    assert retry_after_s({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}) is None
-    assert retry_after_s({"retry-after": "nan"}) is None
-    assert retry_after_s({}) is None
+    assert [pause_s(n) for n in (1, 2, 3, 10**6)] == [0.005, 0.01, 0.02, 30.0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "1e9"}, 300.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+        ({"retry-after": "nan"}, None),
+        ({}, None),
+    ],
+)
+def test_a_server_says_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_s(headers) == seconds
 
 
 def test_slots_are_given_to_the_most_urgent_and_survive_cancelling() -> None:

@@ -23,7 +23,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.own_engine import ConstantEngine
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 OWN = "tests.support.own_engine:ConstantEngine"
 
@@ -34,8 +34,7 @@ def overrides(folder: Path, engine: str, *more: str) -> list[str]:
 
 
 def label(folder: Path, *more: str, engine: str = OWN) -> list[LabeledSolution]:
-    config = load_config(LabelConfig, None, overrides(folder, engine, "ray.address=none", *more))
-    jobs.label(config, lambda state: None)
+    run_label_job(overrides(folder, engine, "ray.address=none", *more))
     return list(read_labels(Store(str(folder / "out"))))
 
 

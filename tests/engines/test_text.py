@@ -85,21 +85,26 @@ def test_a_stop_text_ends_with_the_token_that_completes_it() -> None:
     assert [text.decode(repeated[:n]) for n in ends] == ["1.", "1. 1."]
 
 
-def test_what_a_completion_keeps_of_its_end() -> None:
+@pytest.mark.parametrize(
+    ("text", "stop", "kept", "is_at_stop"),
+    [
+        ("abc$", (), "abc", False),
+        ("abEND", (), "abEND", False),
+        ("abENDcd", (), "abEND", False),  # sampled in the same step
+        ("", (), "", False),
+        ("a\nb\n", ("\n",), "a\n", True),
+        ("ab$", ("\n",), "ab", False),
+        ("a\nEND", ("\n\n",), "a\nEND", False),
+    ],
+)
+def test_what_a_completion_keeps_of_its_end(
+    text: str, stop: tuple[str, ...], kept: str, is_at_stop: bool
+) -> None:
     def decode(ids: object) -> str:
         return "".join(map(chr, ids))  # type: ignore[call-overload]
 
-    def kept(text: str, *stop: str) -> str:
-        ids, at_stop = ended_ids(tuple(map(ord, text)), {ord("$")}, ("END",), stop, decode)
-        return decode(ids) + ("|" if at_stop else "")
-
-    assert kept("abc$") == "abc"
-    assert kept("abEND") == "abEND"
-    assert kept("abENDcd") == "abEND"  # sampled in the same step
-    assert kept("") == ""
-    assert kept("a\nb\n", "\n") == "a\n|"
-    assert kept("ab$", "\n") == "ab"
-    assert kept("a\nEND", "\n\n") == "a\nEND"
+    ids, at_stop = ended_ids(tuple(map(ord, text)), {ord("$")}, ("END",), stop, decode)
+    assert (decode(ids), at_stop) == (kept, is_at_stop)
 
 
 @pytest.mark.parametrize(

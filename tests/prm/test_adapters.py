@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     LlamaConfig,
@@ -18,13 +17,13 @@ from transformers import (
     Qwen2Config,
 )
 
-from mclabel.cli import main
 from mclabel.core.errors import ConfigError, DataError, EngineError
 from mclabel.judge.opinions import OpinionRun, judged_solutions
 from mclabel.prm import load_prm
 from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT, adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
 from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, split_text
+from tests.support.commands import run_verb
 
 OTHERS = [form for form in FORMATS if form not in (OWN_FORMAT, GENERATIVE)]
 
@@ -112,8 +111,7 @@ def test_the_command_leaves_out_what_the_network_cannot_read(
     rows = [{"problem": PROBLEM, "steps": steps} for steps in (STEPS, ["a " * 9000], ["a"] * 9000)]
     file = tmp_path / "in.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
-    done = CliRunner().invoke(main, ["score", path, str(file), "--format", form])
-    assert done.exit_code == 0, done.output
+    done = run_verb(["score", path, str(file), "--format", form])
     assert len(done.stdout.splitlines()) == 1
     assert [line[:18] for line in done.stderr.splitlines()] == [
         "row 2 (too_long): ",
@@ -128,8 +126,7 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
     text = "a b\n\nc\na c"
     file, out = tmp_path / "in.jsonl", tmp_path / "run"
     file.write_text(json.dumps({"problem": PROBLEM, "solution": text}) + "\n")
-    done = CliRunner().invoke(main, ["score", path, str(file), "--format", form, "-o", str(out)])
-    assert done.exit_code == 0, done.output
+    run_verb(["score", path, str(file), "--format", form, "-o", str(out)])
     (judged,) = judged_solutions(str(out))
     paragraphs = form in ("rlhflow", "qwen")
     assert judged.steps == (("a b\n\n", "c\na c") if paragraphs else ("a b\n\n", "c\n", "a c"))
@@ -155,12 +152,19 @@ def test_a_wrong_setting_is_told_in_one_line() -> None:
         load_prm("nowhere", shape="trl")
 
 
-def test_a_text_is_split_as_the_authors_of_a_format_do_and_not_by_the_rules_for_labels() -> None:
-    text = "Step 1:\n3 + 4 = 7\n\n\\[\nx = 7\n\\]"
-    assert split_text(text, "line") == ["Step 1:\n", "3 + 4 = 7\n\n", "\\[\n", "x = 7\n", "\\]"]
-    assert split_text(text, "paragraph") == ["Step 1:\n3 + 4 = 7\n\n", "\\[\nx = 7\n\\]"]
-    assert split_text(text, OUR_SPLIT) == ["Step 1:\n3 + 4 = 7\n\n", "\\[\nx = 7\n\\]"]
-    assert split_text("", "line") == []
+@pytest.mark.parametrize(
+    ("split", "steps"),
+    [
+        ("line", ["Step 1:\n", "3 + 4 = 7\n\n", "\\[\n", "x = 7\n", "\\]"]),
+        ("paragraph", ["Step 1:\n3 + 4 = 7\n\n", "\\[\nx = 7\n\\]"]),
+        (OUR_SPLIT, ["Step 1:\n3 + 4 = 7\n\n", "\\[\nx = 7\n\\]"]),
+        ("line", []),
+    ],
+)
+def test_a_text_is_split_as_the_authors_of_a_format_do_and_not_by_the_rules_for_labels(
+    split: str, steps: list[str]
+) -> None:
+    assert split_text("".join(steps), split) == steps
 
 
 @pytest.mark.parametrize(

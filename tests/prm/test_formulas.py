@@ -101,11 +101,10 @@ def test_likelihood_features_are_minima_and_sums_of_step_and_prefix() -> None:
     assert features[1].tolist() == [[-10, -10, -10, -10], [0, 0, 0, 0]]  # clamped, not there
 
 
-def test_aggregations() -> None:
-    scores = [0.5, 0.8, 0.25]
-    assert aggregate(scores, "last") == 0.25
-    assert aggregate(scores, "min") == 0.25
-    assert aggregate(scores, "product") == pytest.approx(0.1)
-    assert aggregate(scores, "mean") == pytest.approx(1.55 / 3)
+@pytest.mark.parametrize(
+    ("how", "expected"), [("last", 0.25), ("min", 0.25), ("product", 0.1), ("mean", 1.55 / 3)]
+)
+def test_aggregations(how: str, expected: float) -> None:
+    assert aggregate([0.5, 0.8, 0.25], how) == pytest.approx(expected)
     with pytest.raises(ValueError, match="no step scores"):
-        aggregate([], "last")
+        aggregate([], how)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.prm.scoring.manifest import scorer_fingerprint, server_address
+from tests.support.commands import run_verb
 
 SOLUTION = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
 JUDGED = [
@@ -19,15 +18,12 @@ JUDGED = [
 ]
 
 
-def run(*arguments: str) -> None:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
-
-
 @pytest.fixture(scope="module")
 def prm(base: str, labels: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("prm") / "prm"
-    run("train", "/dev/null", f"out={out}", f"labels=[{labels}]", f"base={base}", "max_steps=1")
+    run_verb(
+        ["train", "/dev/null", f"out={out}", f"labels=[{labels}]", f"base={base}", "max_steps=1"]
+    )
     return str(out)
 
 
@@ -37,17 +33,14 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("trusted", [True])
-def test_scores_and_processbench_record_whether_code_was_trusted(
-    prm: str, tmp_path: Path, trusted: bool
-) -> None:
-    more = ["--trust-remote-code"] if trusted else []
+def test_scores_and_processbench_record_whether_code_was_trusted(prm: str, tmp_path: Path) -> None:
+    trust = "--trust-remote-code"
     file, bench = tmp_path / "in.jsonl", tmp_path / "processbench_gsm8k.json"
     file.write_text(json.dumps(SOLUTION))
     bench.write_text(json.dumps(JUDGED))
-    run("score", prm, str(file), "-o", f"{tmp_path}/out.jsonl", *more)
-    run("eval", "processbench", str(bench), "--model", prm, "-o", f"{tmp_path}/bench", *more)
-    known = {"prm": prm, "weights": scorer_fingerprint(prm), "trust_remote_code": trusted}
+    run_verb(["score", prm, str(file), "-o", f"{tmp_path}/out.jsonl", trust])
+    run_verb(["eval", "processbench", str(bench), "--model", prm, "-o", f"{tmp_path}/bench", trust])
+    known = {"prm": prm, "weights": scorer_fingerprint(prm), "trust_remote_code": True}
     assert read(tmp_path / "out.jsonl.provenance.json") == {
         **known,
         "format": "mclabel",

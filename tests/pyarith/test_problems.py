@@ -1,15 +1,19 @@
-"""Generated problems: their tests tell the right function from all others, and splits are apart."""
+"""Problems of pyarith: their tests and splits, and the truth of their lines."""
 
 from __future__ import annotations
+
+import json
+import random
 
 import pytest
 
 from mclabel.core.records import Problem
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
-from mclabel.domains.pyarith.interpreter import run
+from mclabel.domains.pyarith.interpreter import MAX_LINES, run
 from mclabel.domains.pyarith.problems import Function, generate
-from mclabel.domains.pyarith.solutions import reference
+from mclabel.domains.pyarith.solutions import Written, reference, write
+from mclabel.domains.registry import carries_truth, true_first_error
 
 
 def function_of(problem: Problem) -> Function:
@@ -55,3 +59,128 @@ def test_the_reader_gives_problems_with_their_gold(problems: list[Problem]) -> N
     found = list(read_problems(reader_settings("pyarith", limit=5, seed=3)))
     assert found == problems[:5]
     assert found[0].gold["fn_name"] == "solve"
+
+
+def steps(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def first_affected(function: Function, written: Written) -> int:
+    """The first line that states a node which is misread, or which rests on one."""
+    wrong: set[int] = set()
+    for index in function.needed():
+        if index in written.misread or wrong & set(function.nodes[index].needs):
+            wrong.add(index)
+    lines = [number for number, node in enumerate(written.nodes) if node in wrong]
+    return lines[0] if lines else len(written.nodes) - 1
+
+
+def test_references_in_all_forms_have_no_wrong_step(problems: list[Problem]) -> None:
+    for number, problem in enumerate(problems):
+        function = Function.from_json(problem.meta["function"])
+        assert carries_truth(problem.meta)
+        for text in (
+            reference(function),
+            write(function, rng=random.Random(number), forms=True).text,
+        ):
+            assert true_first_error(problem.meta, steps(text)) is None
+
+
+def test_misreadings_are_found_where_they_are(problems: list[Problem]) -> None:
+    misread = 0
+    for number, problem in enumerate(problems):
+        function = Function.from_json(problem.meta["function"])
+        written = write(function, rng=random.Random(number), strength=2.0)
+        found = true_first_error(problem.meta, steps(written.text))
+        if written.misread:
+            misread += 1
+            assert found == first_affected(function, written), (problem.text, written.text)
+        else:
+            assert found is None
+    assert misread > 24
+
+
+# Ada fills p boxes with q pens each. Ada gives r pens away, and half of the rest is left.
+NODES = (
+    {"op": "*", "left": "p", "right": "q", "variable": "boxes", "event": "start"},
+    {"op": "-", "left": "#0", "right": "r", "variable": "ada", "event": "give"},
+    {"op": "/", "left": "#1", "right": "2", "variable": "ada", "event": "sell_half"},
+)
+
+
+@pytest.fixture(scope="module")
+def meta() -> dict[str, str]:
+    states = [[3, 8, 4], [4, 5, 6], [5, 7, 3], [2, 9, 8]]
+    content = {"nodes": NODES, "target": 2, "story": [3, 8, 4], "states": states}
+    return {"function": json.dumps(content)}
+
+
+HEAD = "def solve(p, q, r):\n"
+RIGHT = [
+    "    boxes = p * q\n    ada = boxes - r\n    boxes = q * p\n    return ada // 2",
+    "    boxes = p * q\n    ada = boxes - r\n    ada = ada // 2\n    return ada",
+    "    boxes = q * p\n    boxes -= r\n    return boxes // 2",
+    "    return (q * p - r) // 2",
+    "    x = 0\n    for _ in range(q):\n        x = x + p\n    x = x - r\n    return x // 2",
+    "    x = 0\n    for i in range(p): x += q\n    y = r\n    x = x - y\n    half = 2\n"
+    "    return x // half",
+    "    boxes = p * q\n\n    # what is left\n    ada = -r + boxes\n    return ada // 2\n",
+]
+WRONG = [
+    ("    boxes = p * q\n    ada = boxes - r\n    ada = ada + r\n    return ada // 2", 3),
+    ("    boxes = p * q\n    zero = boxes - boxes\n    return boxes", 2),
+    ("    boxes = p + q\n    ada = boxes - r\n    return ada // 2", 1),
+    ("    boxes = p * q\n    ada = boxes + r\n    return ada // 2", 2),
+    ("    boxes = p * q\n    ada = boxes - r\n    return ada", 3),
+    ("    boxes = p * q\n    ada = boxes // 2\n    return ada", 2),
+    ("    boxes = p * q\n    ada = boxes - r\n    ada = ada // 3\n    return ada", 3),
+    ("    x = 0\n    for _ in range(r):\n        x = x + p\n    return x", 2),
+    ("    x = 0\n    for _ in range(q):\n        x = x + q\n    return x", 3),
+    ("    x = 1\n    for _ in range(q):\n        x = x + p\n    return x", 1),
+    ("    boxes = p * q\n    import os\n    return boxes", 2),
+    ("    return (q * p - r) // 2\n    return p", 2),
+    ("    return 10", 1),
+]
+
+
+@pytest.mark.parametrize("body", RIGHT)
+def test_equivalent_forms_are_right(body: str, meta: dict[str, str]) -> None:
+    assert true_first_error(meta, steps(HEAD + body)) is None
+
+
+@pytest.mark.parametrize(("body", "error"), WRONG)
+def test_wrong_statements_are_found(body: str, error: int, meta: dict[str, str]) -> None:
+    text = steps(HEAD + body)
+    assert true_first_error(meta, text) == error
+    # What follows decides nothing about a step.
+    assert true_first_error(meta, text[:error]) is None
+    assert true_first_error(meta, text[: error + 1]) == error
+
+
+def test_helpers_are_right_by_their_operation(meta: dict[str, str]) -> None:
+    body = "    boxes = p * q\n    ada = boxes - r\n    return share(ada, 2)\n"
+    half = "def share(n, k):\n    return n // k\n"
+    assert true_first_error(meta, steps(half + HEAD + body)) is None
+    add = "def share(n, k):\n    return n + k\n"
+    assert true_first_error(meta, steps(add + HEAD + body)) == 1
+    assert true_first_error(meta, steps(half + HEAD + body.replace("ada, 2", "ada, r"))) == 5
+
+
+def test_several_lines_in_a_step_and_fences(meta: dict[str, str]) -> None:
+    text = ["```python\n" + HEAD, "    boxes = p * q\n    ada = boxes + r\n", "    return ada\n```"]
+    assert true_first_error(meta, text) == 1
+    assert true_first_error(meta, ["```python\n" + HEAD + RIGHT[0] + "\n```\n"]) is None
+    assert true_first_error(meta, ["The answer is 4.\n", HEAD]) == 0
+
+
+def test_truth_is_bounded(meta: dict[str, str]) -> None:
+    assert true_first_error(meta, ["# x\n"] * 2 * MAX_LINES) == MAX_LINES
+    assert true_first_error(meta, [HEAD, "    x = " + "-" * 10**6 + "p\n"]) == 1
+    assert true_first_error(meta, [HEAD, "    x = \0\n"]) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"nodes":[],"target":0,"story":[1]}'])
+def test_a_field_function_of_others_is_no_truth(text: str) -> None:
+    assert not carries_truth({"function": text})
+    with pytest.raises(KeyError):
+        true_first_error({"function": text}, ["x = 1\n"])

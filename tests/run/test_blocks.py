@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.core.errors import DataError, ShardError
 from mclabel.core.records import Problem
-from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import ProblemItem, ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.report.viewer.index import Index
@@ -27,6 +24,7 @@ from mclabel.run.shards.plan import read_parts
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from mclabel.run.task import Block
+from tests.support.scripted_jobs import run_label_job
 
 PER_PROBLEM = 2
 
@@ -70,8 +68,7 @@ class Run:
         base = [f"problems.source={self.source}", f"out={self.out}", "policy.engine=scripted"]
         base += ["ray.address=none", "block_problems=4", "estimator.rollouts=2"]
         base += [f"solutions.per_problem={PER_PROBLEM}"]
-        config = load_config(LabelConfig, None, [*base, *overrides])
-        return jobs.label(config, lambda state: None, accept_changes=accept)
+        return run_label_job([*base, *overrides], accept_changes=accept)
 
     def check(self, rows: Sequence[dict[str, str]], store: Store | None = None) -> None:
         """Every problem of the input is labelled once, as it stands there, and nothing else."""

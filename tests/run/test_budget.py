@@ -1,13 +1,15 @@
-"""Budgets: a job stops in order, says what is left, and goes on with a larger one."""
+"""Costs of a job: budgets that stop it in order, forecasts, and pilots that the job finds done."""
 
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -17,13 +19,21 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.budget import Ledger, read_spent
-from mclabel.run.shards.labels import committed_blocks
+from mclabel.run.forecast import CostModel, Interval, Size, pilot_blocks, predict
+from mclabel.run.shards.compact import compact
+from mclabel.run.shards.labels import committed_blocks, label_tables
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
+from tests.support.commands import run_verb
 from tests.support.exactness import check_exact
 from tests.support.job_states import STATE
-from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+from tests.support.scripted_jobs import (
+    run_label_job,
+    scripted_overrides,
+    write_config,
+    write_problems,
+)
 
 SLOW = "policy.engine={kind: scripted, delay_s: 0.05, repeatable: false}"
 
@@ -31,7 +41,7 @@ SLOW = "policy.engine={kind: scripted, delay_s: 0.05, repeatable: false}"
 def label(folder: Path, *more: str) -> JobReport:
     source = write_problems(folder, 40)
     base = scripted_overrides(source, folder / "out", "ray.address=none", "journal_s=0.2", *more)
-    return jobs.label(load_config(LabelConfig, None, base), lambda state: None)
+    return run_label_job(base)
 
 
 def spent(folder: Path) -> dict[str, Any]:
@@ -72,11 +82,10 @@ def test_a_job_stops_at_its_hours_with_its_own_exit_code(tmp_path: Path) -> None
     source, config = write_problems(tmp_path, 40), write_config(tmp_path)
     more = ["ray.address=none", "estimator.kind=fixed", SLOW]
     arguments = ["label", str(config), *scripted_overrides(source, tmp_path / "out", *more)]
-    result = CliRunner().invoke(main, [*arguments, "budget.max_hours=1e-4"])
-    assert result.exit_code == 3, result.output
+    result = run_verb([*arguments, "budget.max_hours=1e-4"], code=3)
     assert "stopped by budget.max_hours=0.0001:" in result.output
     assert "of 10 blocks" in result.output and "larger budget" in result.output
-    assert CliRunner().invoke(main, [*arguments, "budget.max_hours=1"]).exit_code == 0
+    run_verb([*arguments, "budget.max_hours=1"])
     check_exact(tmp_path / "out", num_problems=40)
 
 
@@ -87,8 +96,8 @@ def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> N
     assert CliRunner().invoke(main, command).stderr == ""
     (out / "finished.json").unlink()
     next((out / "labels").iterdir()).unlink()
-    said = CliRunner().invoke(main, command)
-    assert said.exit_code == 0 and said.stderr.startswith("1 of 10 blocks have no labels")
+    said = run_verb(command)
+    assert said.stderr.startswith("1 of 10 blocks have no labels")
     found = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
     assert (found["num_blocks"], found["num_blocks_left"]) == (9, 1)
     shutil.rmtree(out / "plan")
@@ -119,3 +128,140 @@ def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None
     store.create("spent.json", b"[]")
     with pytest.raises(ShardError, match=r"spent\.json: not what mclabel wrote"):
         read_spent(store)
+
+
+def sized(*lengths: int) -> Size:
+    """Of problems with texts of these lengths."""
+    return Size(len(lengths), sum(lengths), sum(length**2 for length in lengths))
+
+
+def test_the_cost_model_by_hand() -> None:
+    model = CostModel()
+    assert model.predict(sized(1)) is None
+    # 30 a problem, half a token a character, a hundredth for squares.
+    for lengths in [(50, 50), (100, 200), (20, 20, 20), (7,), (300, 10)]:
+        size = sized(*lengths)
+        model.add(size, 30 * len(lengths) + 0.5 * size.num_chars + 0.01 * size.num_squares)
+    assert model.predict(sized(100, 100)) == pytest.approx(60 + 100 + 200, rel=1e-6)
+    assert model.predict(sized(400)) == pytest.approx(30 + 200 + 1600, rel=1e-6)
+    assert model.predict(Size()) == 0
+    one = CostModel()
+    one.add(sized(10, 10), 50)
+    assert one.predict(sized(10, 10, 10, 10)) == pytest.approx(100)
+
+
+def test_coefficients_are_never_negative_and_the_sum_is_that_of_what_was_seen() -> None:
+    falling = CostModel()  # dearer where texts are shorter: length says nothing
+    for length, cost in [(10, 100), (20, 80), (30, 60)]:
+        falling.add(sized(length), cost)
+    assert falling.predict(sized(200, 200, 200)) == pytest.approx(240)
+    curved = CostModel()  # rises with the cube: the least squares alone would miss the sum
+    lengths = (10, 20, 30, 40, 100)
+    for length in lengths:
+        curved.add(sized(length), length**3)
+    assert curved.predict(sized(*lengths)) == pytest.approx(sum(x**3 for x in lengths))
+
+
+def test_a_pilot_is_spread_over_all_lengths() -> None:
+    lengths = list(range(100))
+    random.Random(0).shuffle(lengths)
+    sizes = [sized(length) for length in lengths]
+    for seed in range(20):
+        picked = sorted(lengths[i] for i in pilot_blocks(sizes, 10, seed=seed))
+        assert [x // 10 for x in picked] == list(range(10))  # one of each tenth
+    assert pilot_blocks(sizes, 10, seed=3) == pilot_blocks(sizes, 10, seed=3)
+    assert pilot_blocks(sizes[:2], 10, seed=0) == {0, 1}
+    counts = np.bincount([i for s in range(2000) for i in pilot_blocks(sizes, 9, seed=s)])
+    assert counts.min() > 120 and counts.max() < 240  # of 167 or 182
+
+
+@pytest.mark.slow
+def test_the_interval_holds_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    hits = errors = 0.0
+    for trial in range(40):
+        lengths = rng.lognormal(5, 1, size=120).astype(int) + 1
+        cost = (200 + 3 * lengths + 0.002 * lengths**2) * rng.lognormal(0, 0.2, size=120)
+        sizes = [sized(int(length)) for length in lengths]
+        pilot = pilot_blocks(sizes, 12, seed=trial)
+        left = [i for i in range(120) if i not in pilot]
+        truth = float(cost[left].sum())
+        seen = [(sizes[i], float(cost[i])) for i in sorted(pilot)]
+        found = predict(seen, sum((sizes[i] for i in left), Size()), seed=trial)
+        hits += found.low <= truth <= found.high
+        errors += abs(found.expected / truth - 1)
+    assert hits / 40 >= 0.85
+    assert errors / 40 < 0.12
+
+
+def test_intervals() -> None:
+    one = predict([(sized(5, 5), 50)], sized(5, 5, 5, 5))
+    assert one.expected == pytest.approx(100) and (one.low, one.high) == (0, float("inf"))
+    same = predict([(sized(5, 5), 50)] * 5, sized(5, 5, 5, 5))
+    assert (same.low, same.expected, same.high) == pytest.approx((100, 100, 100))
+    assert same.times(2, plus=1).expected == pytest.approx(201)
+
+
+def overrides(folder: Path, *more: str) -> list[str]:
+    source = folder / "problems.jsonl"
+    if not source.exists():
+        write_problems(folder, 120)
+    return scripted_overrides(source, folder / "out", "ray.address=none", *more)
+
+
+def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
+    config = load_config(LabelConfig, None, overrides(tmp_path, "estimator.kind=fixed"))
+    report = jobs.run_pilot(config, lambda state: None, num_problems=40)
+    out = Store(str(tmp_path / "out"))
+    pilot = committed_blocks(out)
+    assert len(pilot) == 10 and (report.num_items, report.num_blocks_left) == (40, 20)
+    again = jobs.run_pilot(config, lambda state: None, num_problems=40)
+    assert again.num_items == 0 and committed_blocks(out) == pilot
+    found = jobs.forecast(config)
+    assert found is not None
+    assert (found.num_blocks, found.num_blocks_done, found.num_blocks_seen) == (30, 10, 10)
+    whole = jobs.label(config, lambda state: None)
+    assert whole.num_blocks_resumed == 10
+    check_exact(tmp_path / "out", num_problems=120)
+    costs = [metadata["cost"] for metadata, _ in label_tables(out)]
+    tokens = sum(cost["num_tokens"] for cost in costs)
+    rollouts = sum(cost["num_rollouts"] for cost in costs)
+    assert abs(found.num_tokens.expected / tokens - 1) < 0.15
+    assert abs(found.num_rollouts.expected / rollouts - 1) < 0.15
+    assert found.num_tokens.low <= tokens <= found.num_tokens.high
+    # Of a job that is done everything is known, and a merge changes nothing.
+    done = jobs.forecast(config)
+    compact(out, rows=100)
+    assert done is not None and jobs.forecast(config) == replace(
+        done, num_blocks_seen=done.num_blocks_seen
+    )
+    assert done.num_tokens == Interval(expected=tokens, low=tokens, high=tokens)
+    assert done.num_rollouts.expected == rollouts
+
+
+@pytest.mark.slow
+def test_a_pilot_forecasts_an_estimator_that_learns(tmp_path: Path) -> None:
+    more = ["estimator.kind=posterior", "estimator.pilot=40"]
+    config = load_config(LabelConfig, None, overrides(tmp_path, *more))
+    jobs.run_pilot(config, lambda state: None, num_problems=32)
+    found = jobs.forecast(config)
+    assert found is not None and found.still_learning
+    jobs.label(config, lambda state: None)
+    assert read_spent(Store(config.out)).num_tokens < 1.1 * found.num_tokens.expected
+
+
+def test_prices_and_what_the_command_says(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    more = ["estimator.kind=fixed", "budget.price_per_million_tokens=1000000"]
+    arguments = ["label", str(config), *overrides(tmp_path, *more), "--dry-run"]
+    result = CliRunner().invoke(main, arguments)
+    assert "forecast: none yet; add --pilot" in result.output
+    assert not (tmp_path / "out").exists()
+    result = run_verb([*arguments, "--pilot", "20"])
+    assert "from 5 blocks; 5 of 30 are done; 95% intervals" in result.output
+    lines = dict(line.split(": ", 1) for line in result.output.splitlines() if ": " in line)
+    assert lines["price in all"] == lines["tokens in all"]  # at a price of 1 each
+    again = CliRunner().invoke(main, arguments)
+    assert "from 5 blocks; 5 of 30" in again.output and "pilot" not in again.output
+    result = run_verb([*arguments[:-1], "--pilot", "20"], code=2)
+    assert "--pilot works only with --dry-run" in result.output

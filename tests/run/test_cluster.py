@@ -18,11 +18,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
+from tests.support.commands import run_verb
 from tests.support.exactness import check_exact
 from tests.support.forked import Forked
 from tests.support.job_processes import last_state
@@ -137,8 +136,7 @@ def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
         tmp_path, *scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
     )
     write_config(tmp_path).write_text("checker: shlex:quote")
-    refused = CliRunner(env={"COLUMNS": "300"}).invoke(main, submit[3:])
-    assert refused.exit_code == 2
+    refused = run_verb(submit[3:], code=2)
     assert "checker: shlex:quote is code that is named only in a file" in refused.output
     code, output = cluster.run(*submit, "--allow=shlex")
     assert code == 2 and "checker=shlex:quote: its parameter s gets no value" in output

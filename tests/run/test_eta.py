@@ -1,16 +1,26 @@
-"""The time that is said to be left, over whole jobs that are played through second by second."""
+"""Progress of a job: rates, the remaining time, what is written of them, and silent engines."""
 
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.forecast import Remainder, Size
-from mclabel.run.progress_log import Meter
+from mclabel.run.progress_log import Meter, totals
+from mclabel.run.running import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, Watch
+from mclabel.run.shards.store import Store
+from mclabel.run.tally import JobState
+from mclabel.run.task import RunnerState
+from mclabel.run.worker import WorkerProgress
 from mclabel.show.progress import job_progress
 from tests.support.job_states import STATE
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 CHARS = 100
 
@@ -93,3 +103,209 @@ def test_the_time_left_falls_under_an_estimator_that_learns() -> None:
     judged = [(eta, row[0]) for eta, row in zip(etas, RECORDED, strict=True) if row[0] > 3][2:]
     assert all(0.25 < eta / left < 2.5 for eta, left in judged)
     assert etas[4] > 1.3 * etas[10] > 2 * etas[17] > 4 * etas[19]
+
+
+def at(seconds: int) -> JobState:
+    """Ten problems, 40 completions and 2,000 tokens a second, twice as many from 100 s on."""
+    amount = seconds + max(0, seconds - 100)
+    return replace(
+        STATE,
+        num_items_done=80 + amount,
+        counters={**STATE.counters, "num_completions": 40 * amount},
+        num_tokens=2000 * amount,
+        num_tokens_left=2000.0 * (720 - amount),
+    )
+
+
+def test_rates_are_those_of_the_last_minute() -> None:
+    meter = Meter()
+    assert meter.update(at(0), 0.0).tokens_per_s is None
+    for second in range(1, 201):
+        rates = meter.update(at(second), float(second))
+        if second == 50:
+            assert (rates.items_per_s, rates.counters_per_s) == (1.0, {"num_completions": 40.0})
+            assert rates.tokens_per_s == 2000.0
+            assert rates.eta_s == 670.0  # 720 - 50 left, one a second
+    assert rates.tokens_per_s == 4000.0
+    assert rates.eta_s == 210.0  # 720 - 300 left, two a second
+
+
+def test_another_run_has_rates_of_its_own() -> None:
+    meter = Meter()
+    for second in (0, 50):
+        meter.update(at(second), float(second))
+    meter.update(at(0), 60.0)
+    assert meter.update(at(10), 70.0).tokens_per_s == 2000.0
+
+
+def test_nothing_done_has_no_eta_and_a_cache_that_is_not_told_of_has_no_hits() -> None:
+    meter = Meter()
+    meter.update(STATE, 0.0)
+    rates = meter.update(STATE, 10.0)
+    assert (rates.eta_s, rates.tokens_per_s) == (None, 0.0)
+    counters = STATE.counters
+    assert LABEL_OUTPUTS.derived(counters) == {"cache_hits": None}
+    told = {**counters, "num_prefill_tokens": 25, "num_cached_tokens": 75}
+    assert LABEL_OUTPUTS.derived(told) == {"cache_hits": 0.75}
+
+
+def test_a_line_says_what_there_is_to_say() -> None:
+    output = io.StringIO()
+    with job_progress(Console(file=output, width=400), "label") as show:
+        show(
+            replace(
+                STATE,
+                gauges={**STATE.gauges, "kv_usage": 0.871},
+                counters={**STATE.counters, "num_preemptions": 3, "num_steps": 9},
+                num_failures=1,
+                num_live=1234,
+            )
+        )
+    opening, line, *_ = output.getvalue().splitlines()
+    assert opening == "label: reading inputs, loading libraries"
+    assert "label: 80/800 problems" in line
+    for said in ("2 engines", "1,234 live", "9 steps", "KV 87%", "3 preempted", "1 engines lost"):
+        assert said in line
+    assert "truncated" not in line and "cache" not in line and "GPU-h" not in line
+
+
+def test_a_run_leaves_its_last_state(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    more = ["ray.address=none", "policy.engine={kind: scripted, truncate_rate: 0.2, delay_s: 0.05}"]
+    changes = scripted_overrides(write_problems(tmp_path, 8), out, *more)
+    report = run_label_job(changes)
+    lines = (out / "progress.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    assert last["num_problems"] == 8
+    assert 0 < last["num_completions"] <= sum(report.counts.values())
+    assert 0 < last["num_truncated"] < last["num_completions"]
+    assert last["num_tokens"] > 0 and last["num_replayed"] == 0
+    assert totals(STATE) < set(last)
+    documented = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    for name in totals(STATE):
+        assert name in documented
+
+
+def test_a_log_in_an_object_store_is_added_to(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}")
+    store.append("log", b"one\n")
+    store.append("log", b"two\n")
+    assert store.read("log") == b"one\ntwo\n"
+
+
+FLOOR = 60.0
+
+
+def at_work(num_tokens: int, *, is_steady: bool = True) -> WorkerProgress:
+    return WorkerProgress(
+        worker="w", runner=RunnerState(num_live=8, num_tokens=num_tokens, is_steady=is_steady)
+    )
+
+
+class Clock:
+    """Lets a watch tick once a second."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch, self.now = watch, 0.0
+        watch.tick(self.now)
+
+    def wait(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(self.now + 1.0, until)
+            self.watch.tick(self.now)
+
+
+def begun(pause_s: float = 1.0) -> Clock:
+    """An engine that gives a token after each pause."""
+    clock = Clock(Watch(stall_s=FLOOR))
+    for number in range(20):
+        clock.watch.record(at_work(number))
+        clock.wait(pause_s)
+    clock.watch.record(at_work(20))
+    return clock
+
+
+def test_a_fast_engine_has_stopped_after_twice_the_floor() -> None:
+    clock = begun()
+    for now, silent, stopped in [(59, False, False), (60, True, False), (120, True, True)]:
+        clock.wait(now - clock.watch.silent_s)
+        clock.watch.record(at_work(20))
+        assert (clock.watch.is_silent, clock.watch.has_stopped) == (silent, stopped)
+    assert "produced no token and did not respond for 120 s" in clock.watch.report()
+    assert "longest recent pause: 1.0 s" in clock.watch.report()
+
+
+def test_news_of_a_batch_is_a_sign_of_life() -> None:
+    clock = begun()
+    for number in range(10):
+        clock.wait(FLOOR / 2)
+        runner = RunnerState(num_live=8, num_tokens=20, num_signs=number + 1)
+        clock.watch.record(WorkerProgress(worker="w", runner=runner))
+        assert not clock.watch.is_silent
+
+
+def test_a_slow_engine_is_given_the_time_that_it_takes() -> None:
+    clock = begun(pause_s=40.0)
+    assert clock.watch.limit_s == PACE * 40.0
+    clock.wait(199)
+    assert not clock.watch.is_silent
+    clock.wait(1)
+    assert clock.watch.is_silent and not clock.watch.has_stopped
+    clock.watch.record(at_work(21))
+    assert clock.watch.silent_s == 0.0 and not clock.watch.is_silent
+
+
+def test_a_long_pause_counts_for_some_minutes() -> None:
+    clock = begun()
+    clock.wait(50)
+    clock.watch.record(at_work(21))
+    assert clock.watch.limit_s == PACE * 50
+    for number in range(int(WINDOW_S) + 2):
+        clock.wait(1)
+        clock.watch.record(at_work(22 + number))
+    assert clock.watch.limit_s == FLOOR
+
+
+def test_the_first_token_may_take_longer() -> None:
+    clock = Clock(Watch(stall_s=FLOOR))
+    clock.watch.record(at_work(0))
+    clock.wait(FIRST * FLOOR - 1)
+    clock.watch.record(at_work(0))
+    assert not clock.watch.is_silent
+    clock.wait(1)
+    assert clock.watch.is_silent
+    clock.wait((PATIENCE - 1) * FIRST * FLOOR)
+    assert clock.watch.has_stopped
+
+
+def test_an_engine_with_nothing_to_do_is_not_silent() -> None:
+    clock = begun()
+    for _ in range(500):
+        clock.wait(1)
+        clock.watch.record(WorkerProgress(worker="w", runner=RunnerState(num_tokens=20)))
+    assert not clock.watch.is_silent
+
+
+def test_an_idle_engine_that_does_not_answer_is_silent() -> None:
+    clock = begun()
+    clock.watch.record(WorkerProgress(worker="w", runner=RunnerState(num_tokens=20)))
+    clock.wait(120)
+    assert clock.watch.has_stopped
+
+
+@pytest.mark.parametrize("held_up_s", [300.0, 3e6])
+def test_a_driver_that_was_held_up_suspects_nobody(held_up_s: float) -> None:
+    clock = begun()
+    clock.now += held_up_s
+    clock.watch.tick(clock.now)
+    assert clock.watch.silent_s == MAX_TICK_S
+
+
+def test_an_engine_that_counts_at_the_end_is_reported_and_not_replaced() -> None:
+    clock = Clock(Watch(stall_s=FLOOR))
+    for number in range(3):
+        clock.watch.record(at_work(number, is_steady=False))
+        clock.wait(1)
+    clock.wait(10_000)
+    assert clock.watch.is_silent and not clock.watch.has_stopped

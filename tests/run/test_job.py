@@ -1,16 +1,31 @@
-"""Jobs: commit, resume, refusal, and that labels rest on their own rollouts."""
+"""Jobs: commit, resume and refusal, the frozen heap, and the blocks of one worker."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import shutil
+import signal
+from functools import partial
 from pathlib import Path
 
+import pytest
+
 import mclabel
-from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.labeling.config import LabelConfig
+from mclabel.core.errors import DataError, EngineDied
+from mclabel.core.records import Problem
+from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.config import LabelConfig, LabelSettings
+from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.job import semantic_config
+from mclabel.labeling.sampling import SolutionSettings
+from mclabel.labeling.task import LabelTask
+from mclabel.run.actor import NotLoaded, WorkerActor
+from mclabel.run.job import frozen_heap
+from mclabel.run.running import Lease, RunningBlocks
 from mclabel.run.shards.labels import (
     commit_block,
     committed_blocks,
@@ -21,13 +36,15 @@ from mclabel.run.shards.labels import (
 from mclabel.run.shards.schema import LABELS_SCHEMA, SCHEMA_VERSION
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
+from mclabel.run.task import Block
+from mclabel.run.worker import Worker
 from tests.support.exactness import check_exact
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted, scripted_overrides, write_problems
 
 
 def run(out: Path) -> JobReport:
     changes = scripted_overrides(write_problems(out.parent, 20), out, "ray.address=none")
-    return jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+    return run_label_job(changes)
 
 
 def test_of_two_attempts_the_first_wins_whole(tmp_path: Path) -> None:
@@ -73,3 +90,116 @@ def test_a_local_model_is_known_by_its_weights(tmp_path: Path) -> None:
     changed[-1] ^= 1
     weights.write_bytes(changed)
     assert semantic("arith:policy") != semantic(moved)
+
+
+def test_the_heap_is_frozen_while_it_lasts_and_free_after_a_failure() -> None:
+    with pytest.raises(ZeroDivisionError), frozen_heap():
+        assert gc.get_freeze_count() > 1000
+        _ = 1 / 0
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_heap_that_somebody_else_froze_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        with frozen_heap():
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+
+
+def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> Worker:
+    Store(str(folder), create=True)
+    task = LabelTask(
+        make_policy=partial(ScriptedEngine, scripted(delay_s=delay_s, poison=True)),
+        settings=LabelSettings(
+            solutions=SolutionSettings(per_problem=1),
+            estimator=FixedEstimator.Settings(rollouts=1),
+            strict=strict,
+        ),
+        provenance={},
+    )
+    return Worker(task, out=str(folder))
+
+
+def lease(name: str, text: str = "", gold: str = "1", only: str | None = None) -> Lease:
+    problem = Problem(id=f"p-{name}", text=f"{text} [answer 1]", answer=gold)
+    block = Block(id=name, items=(ProblemItem(problem),), priority=0)
+    return Lease(block=block, replay=False, only=only)
+
+
+def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = worker(tmp_path)
+        await one.start()
+        blocks = RunningBlocks(one)
+        blocks.begin([lease(f"b{i}") for i in range(5)])
+        ended = await blocks.ended(60)
+        while len(ended) < 5:  # on a machine that has other work to do
+            ended += await blocks.ended(60)
+        assert sorted(block_id for block_id, _ in ended) == [f"b{i}" for i in range(5)]
+        assert all(report is not None and report.committed for _, report in ended)
+        assert blocks.unreported == [] and await blocks.ended(0.01) == []
+        blocks.begin([lease("b5", only="p-b5")])
+        assert await blocks.ended(60) == [("b5", None)]  # tried, not committed
+
+    asyncio.run(run())
+    assert committed_blocks(Store(str(tmp_path))) == {f"b{i}" for i in range(5)}
+
+
+def test_what_failed_stays_unreported_and_the_worse_failure_is_named(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = worker(tmp_path, strict=True)
+        await one.start()
+        blocks = RunningBlocks(one)
+        blocks.begin([lease("kills", "[poison]")])
+        while blocks.failure is None:
+            assert await blocks.ended(1) == []
+        assert isinstance(blocks.failure, EngineDied)
+        blocks.begin([lease("bad", gold="")])
+        while not isinstance(blocks.failure, DataError):
+            await blocks.ended(1)
+        assert blocks.unreported == ["kills", "bad"]
+
+    asyncio.run(run())
+
+
+def test_what_is_stopped_leaves_its_journal_and_is_no_failure(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = worker(tmp_path, delay_s=0.2)
+        await one.start()
+        blocks = RunningBlocks(one)
+        blocks.begin([lease("b0")])
+        while (await one.progress()).runner.counters["num_completions"] == 0:
+            assert await blocks.ended(0.01) == []
+        await blocks.stop()
+        assert blocks.failure is None and blocks.unreported == ["b0"]
+
+    asyncio.run(run())
+    assert list((tmp_path / "journals" / "b0").iterdir())
+
+
+def test_an_actor_refuses_an_exchange_of_an_earlier_load(tmp_path: Path) -> None:
+    """Its answer would go to nobody, and the block would be waited for without end.
+
+    The actor runs in this process, and is not asked to end: it would kill all that the process has
+    started.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        actor = WorkerActor(partial(worker, tmp_path))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(NotLoaded):
+        actor.exchange(1, [])
+    actor.load(1)
+    assert not actor.exchange(1, []).failed
+    actor.load(2)
+    with pytest.raises(NotLoaded):
+        actor.exchange(1, [lease("b0")])
+    ended = [*actor.exchange(2, [lease("b1")]).ended]
+    while not ended:
+        ended += actor.exchange(2, []).ended
+    assert sorted(block_id for block_id, _ in ended) == ["b1"]
+    assert committed_blocks(Store(str(tmp_path))) == {"b1"}

@@ -35,7 +35,12 @@ from tests.support.job_processes import (
     wait_for_work,
     worker_actors,
 )
-from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+from tests.support.scripted_jobs import (
+    run_label_job,
+    scripted_overrides,
+    write_config,
+    write_problems,
+)
 from tests.support.searches import check_trees
 
 pytestmark = pytest.mark.ray
@@ -61,7 +66,7 @@ def test_rows_through_ray_equal_those_in_process(
         changes = scripted_overrides(
             source, out, TWO, f"ray.address={address}", f"estimator.kind={kind}", *more
         )
-        jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+        run_label_job(changes)
         store = Store(str(out))
         rows[address] = (list(read_labels(store)), list(read_rollouts(store)))
     assert rows["none"] == rows["local"]
@@ -89,7 +94,7 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
     (tmp_path / "model" / "config.json").write_text('{"model_type": "llama"}')
     changes = [f"out={tmp_path / 'out'}", "problems.limit=1", f"policy.model={tmp_path / 'model'}"]
     with pytest.raises(EngineError, match="its tokenizer cannot be loaded"):
-        jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+        run_label_job(changes)
 
 
 def test_a_node_that_does_not_start_is_one_message(tmp_path: Path) -> None:
@@ -117,7 +122,7 @@ def test_a_job_without_room_says_what_the_nodes_have(tmp_path: Path, shared_clus
     changes = scripted_overrides(source, tmp_path / "out", *more)
     reason = r"room for 0 of ray.min_engines=1 engines after ray.wait_s=0.1.*\d+ CPUs and 0 GPUs"
     with pytest.raises(EngineError, match=reason):
-        jobs.label(load_config(LabelConfig, None, changes), lambda state: None)
+        run_label_job(changes)
 
 
 OWN = "tests.support.own_engine:ConstantEngine"

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import DataError
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
+from tests.support.commands import run_verb
 from tests.support.exactness import check_exact
 
 LONG = "long " * 40
@@ -122,7 +121,6 @@ def test_a_job_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> Non
     (tmp_path / "problems.jsonl").write_text(json.dumps(row))
     narrow = "policy.engine={kind: scripted, max_context: 5}"
     for _ in range(2):  # running it again changes nothing
-        done = CliRunner().invoke(main, ["label", "/dev/null", *overrides(tmp_path, narrow)])
-        assert done.exit_code == 1, done.output
+        done = run_verb(["label", "/dev/null", *overrides(tmp_path, narrow)], code=1)
         said = " ".join(done.output.split())
         assert "no problem could be labelled: all were left out" in said

@@ -1,26 +1,42 @@
-"""Ctrl-C and SIGTERM, with real processes: once in order, twice at once, nothing left behind."""
+"""Ctrl-C and SIGTERM with real processes, and engines that stop without a word."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from mclabel.core.stop import SAME_S
+from mclabel.run.shards.rejects import FILE
+from mclabel.run.shards.store import Store
+from tests.support.exactness import check_exact, check_solutions
 from tests.support.job_processes import (
     EAGER,
     HANGS_S,
     VLLM,
     check_nothing_is_left,
     go_on,
+    last_state,
     shared_memory,
     start,
     vllm_engine,
     wait_for_engine,
+    wait_for_journals,
     wait_for_work,
+    worker_actors,
+)
+from tests.support.scripted_jobs import (
+    run_label_job,
+    scripted_overrides,
+    write_config,
+    write_problems,
 )
 
 RAY = pytest.param("local", marks=pytest.mark.ray)
@@ -84,3 +100,95 @@ def test_vllm_in_an_actor_leaves_neither_processes_nor_shared_memory(
     output, _ = job.communicate(timeout=HANGS_S)
     assert job.returncode == 128 + signal.SIGINT, output
     check_nothing_is_left(job, memory)
+
+
+FLOOR = "ray.stall_s=1"
+
+
+@pytest.mark.ray
+def test_a_stopped_process_is_replaced(tmp_path: Path, shared_cluster: str) -> None:
+    """SIGSTOP: neither the engine nor anything else in its process goes on."""
+    source, out = write_problems(tmp_path, 24), tmp_path / "out"
+    scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 2.0}"
+    more = ["ray.min_engines=2", "ray.max_engines=2"]  # so that both have blocks
+    more.append(f"ray.address={shared_cluster}")
+    more += ["journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
+    driver = subprocess.Popen(
+        [
+            *[sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))],
+            *scripted_overrides(source, out, *more),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_for_journals(out, driver)
+    stopped = worker_actors()[0]
+    stopped.send_signal(signal.SIGSTOP)
+    output, _ = driver.communicate(timeout=400)
+    assert driver.returncode == 0, output
+    assert not stopped.is_running()
+    check_exact(out, 24)
+    assert last_state(out)["num_failures"] >= 1
+    assert "produced no token and did not respond for" in output and "it is replaced" in output
+
+
+@pytest.mark.ray
+def test_an_engine_that_hangs_in_a_live_process_is_replaced(tmp_path: Path) -> None:
+    """After some time, whatever it is given: nothing is set aside for it."""
+    source, out = write_problems(tmp_path, 12), tmp_path / "out"
+    scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}"
+    more = ["ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
+    changes = scripted_overrides(source, out, *more)
+    report = run_label_job(changes)
+    assert report.num_rejected == 0 and last_state(out)["num_failures"] > 0
+    check_exact(out, 12)
+
+
+@pytest.mark.ray
+def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None:
+    source, out = tmp_path / "problems.jsonl", tmp_path / "out"
+    rows = [
+        {"id": f"p{i}", "problem": f"P{i} [answer {i}]{' [hang]' * (i == 1)}", "answer": str(i)}
+        for i in range(8)
+    ]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    more = ["ray.max_engines=1", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
+    more.append("policy.engine={kind: scripted, repeatable: false, hang: true}")
+    changes = scripted_overrides(source, out, *more)
+    report = run_label_job(changes)
+    assert report.num_rejected == 1
+    check_solutions(Store(str(out)), [0, *range(2, 8)])
+    (row,) = [json.loads(line) for line in (out / FILE).read_text().splitlines()]
+    assert (row["problem_id"], row["reason"]) == ("p1", "kills_engine")
+    assert "produced no token and did not respond for" in row["detail"]
+
+
+@pytest.mark.ray
+def test_an_actor_that_survives_every_kill_is_left_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in a call of the kernel that never returns: its node keeps it, the job goes on."""
+    for name in ("ABANDON_S", "KILL_S"):  # over before the process can be gone
+        monkeypatch.setattr(f"mclabel.run.ray_run.{name}", -1.0)
+    source, out = write_problems(tmp_path, 8), tmp_path / "out"
+    more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
+    more.append("policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}")
+    changes = scripted_overrides(source, out, *more)
+    run_label_job(changes)
+    check_exact(out, 8)
+
+
+@pytest.mark.slow
+def test_without_ray_a_silent_engine_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, out = write_problems(tmp_path, 4), tmp_path / "out"
+    more = ["ray.address=none", "ray.stall_s=0.1", "budget.max_hours=0.001"]
+    more.append("policy.engine={kind: scripted, hang_after: 0}")
+    changes = scripted_overrides(source, out, *more)
+    with caplog.at_level(logging.WARNING):
+        report = run_label_job(changes)
+    assert report.stopped_by == "budget.max_hours=0.001"
+    _silent, stopped = [r.message for r in caplog.records if "produced no token" in r.message]
+    assert "ray.address=local" in stopped and last_state(out)["num_silent"] == 1

@@ -8,9 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from mclabel.cli import main
 from mclabel.data.readers.generated import ArithReader
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.run.shards.labels import read_labels
@@ -21,15 +19,12 @@ from mclabel.search import SEARCHES
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.scorers import make_scorer
+from tests.support.commands import run_verb
 from tests.support.scripted_jobs import write_problems
 from tests.support.searches import check_trees
 
 POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
 SIZES = {"n": 4}
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
 
 
 def found_by(settings: SearchSettings, num_problems: int = 2, **policy: object) -> list[Found]:
@@ -102,8 +97,7 @@ def arith(out: Path, *more: str) -> list[str]:
 
 def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = run(*arith(out))
-    assert result.exit_code == 0, result.output
+    result = run_verb(arith(out))
     assert "of 4 problems" in " ".join(result.output.split())
     rows, trees = list(read_labels(Store(str(out)))), list(read_trees(Store(str(out))))
     check_trees(trees, {row.problem.id for row in rows})
@@ -114,16 +108,17 @@ def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
         first = min(own, key=lambda row: row.solution.sample_index)
         assert (first.solution.outcome == "right") == tree.is_right
     assert verify(Store(str(out))).is_sound
-    again = run(*arith(out))
-    assert again.exit_code == 0 and list(read_trees(Store(str(out)))) == trees
-    other = run(*arith(out, "search.n=8"))
-    assert other.exit_code == 2 and "search.n" in other.output
-    labelled = run(
-        *["label", "configs/label/quickstart.yaml", "--solutions", str(out)],
-        *[f"out={tmp_path / 'labelled'}", "policy.max_tokens=160", "ray.address=none"],
-        *["estimator=fixed", "estimator.rollouts=2"],
+    run_verb(arith(out))
+    assert list(read_trees(Store(str(out)))) == trees
+    other = run_verb(arith(out, "search.n=8"), code=2)
+    assert "search.n" in other.output
+    run_verb(
+        [
+            *["label", "configs/label/quickstart.yaml", "--solutions", str(out)],
+            *[f"out={tmp_path / 'labelled'}", "policy.max_tokens=160", "ray.address=none"],
+            *["estimator=fixed", "estimator.rollouts=2"],
+        ]
     )
-    assert labelled.exit_code == 0, labelled.output
     assert len(list(read_labels(Store(str(tmp_path / "labelled"))))) == len(rows)
 
 
@@ -133,8 +128,7 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
     keys += ["search=beam", "search.n=2", "search.width=2"]
     narrow = "policy.engine={kind: scripted, max_context: 10}"
     for _ in range(2):  # running it again changes nothing
-        done = run("search", "/dev/null", *keys, narrow)
-        assert done.exit_code == 1, done.output
+        done = run_verb(["search", "/dev/null", *keys, narrow], code=1)
         assert "no problem could be searched: all were left out" in done.output
     assert len((out / "rejects.jsonl").read_text().splitlines()) == 2
 
@@ -153,8 +147,8 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
     ],
 )
 def test_bad_input_is_one_clear_word(tmp_path: Path, keys: list[str], message: str) -> None:
-    result = run(*arith(tmp_path / "out", *keys))
-    assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
+    result = run_verb(arith(tmp_path / "out", *keys), code=2)
+    assert message in " ".join(result.output.split()), result.output
     assert not (tmp_path / "out").exists()
 
 
@@ -162,16 +156,15 @@ def test_a_dry_run_checks_and_forecasts_and_writes_nothing(tmp_path: Path) -> No
     out = tmp_path / "out"
     keys = ["configs/search/arith-beam.yaml", f"out={out}", "scorer=exact", "search.n=4"]
     keys += ["problems.limit=6", "problems.num_steps=[3,4]", "block_problems=2"]
-    fresh = run("search", *keys, "--dry-run")
-    assert fresh.exit_code == 0, fresh.output
+    fresh = run_verb(["search", *keys, "--dry-run"])
     assert "search: beam, n=4" in fresh.output and f"{out}: not begun" in fresh.output
     assert not out.exists()
-    assert run("search", *keys).exit_code == 0
+    run_verb(["search", *keys])
     before = sorted(path.name for path in out.rglob("*"))
-    done = run("search", *keys, "--dry-run")
+    done = run_verb(["search", *keys, "--dry-run"])
     sampled = sum(tree.cost.num_sampled for tree in read_trees(Store(str(out))))
     assert f"3 of 3 blocks are done\ntokens in all: {sampled:,}\n" in done.output
-    more = run("search", *keys, "problems.limit=12", "--dry-run")
+    more = run_verb(["search", *keys, "problems.limit=12", "--dry-run"])
     expected = re.search(r"3 of 6 blocks.*\ntokens in all: ([\d,]+) \(", more.output)
     assert expected is not None
     assert 1.3 * sampled < float(expected[1].replace(",", "")) < 3 * sampled

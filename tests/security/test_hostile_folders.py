@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from tests.support.broken_inputs import World
+from tests.support.commands import run_verb
 from tests.support.hostile_models import hostile_models
 from tests.support.hostile_runs import SCRIPT, Touches, hostile_configurations, hostile_runs
 
@@ -110,7 +111,7 @@ def test_a_training_is_not_resumed_from_pickles(stranger: Stranger, tmp_path: Pa
     out = tmp_path / "out"
     command = ["train", stranger.world["train.yaml"], f"labels=[{stranger.world['arith']}]"]
     command += [f"out={out}", "max_steps=2", "save_steps=1"]
-    assert CliRunner().invoke(main, command).exit_code == 0
+    run_verb(command)
     shutil.rmtree(out / "model")
     whole = shutil.copytree(out, tmp_path / "whole")
     names = sorted(path.name for path in (whole / "checkpoints" / "checkpoint-1").iterdir())

@@ -20,6 +20,7 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.run.shards.digest import read_object, with_digest
+from tests.support.commands import run_verb
 from tests.support.scripted_jobs import write_problems
 
 OWN = '''
@@ -125,8 +126,7 @@ def test_a_training_file_imports_nothing_by_itself(tmp_path: Path, own: str, key
 def test_what_the_command_line_names_runs(tmp_path: Path, own: str, more: list[str]) -> None:
     config = label_yaml(tmp_path, checker=f"{own}:is_right")
     more = [one.replace("OWN", own) for one in more]
-    result = CliRunner().invoke(main, ["label", config, f"out={tmp_path}/out", *more])
-    assert result.exit_code == 0, result.output
+    run_verb(["label", config, f"out={tmp_path}/out", *more])
 
 
 def test_another_name_of_a_module_is_not_allowed_by_one(tmp_path: Path, own: str) -> None:
@@ -223,8 +223,7 @@ def test_harmless_values_of_a_file_stand(tmp_path: Path) -> None:
 def labelled_run(folder: Path, *changes: str) -> Path:
     config = label_yaml(folder, estimator={"kind": "fixed", "rollouts": 2})
     out = folder / "run"
-    result = CliRunner().invoke(main, ["label", config, f"out={out}", *changes])
-    assert result.exit_code == 0, result.output
+    run_verb(["label", config, f"out={out}", *changes])
     return out
 
 

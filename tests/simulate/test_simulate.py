@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.core.records import Outcome
-from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.prefixes import step_key
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
@@ -21,8 +19,43 @@ from tests.benchmarks.simulation.measure import measure
 from tests.benchmarks.simulation.profiles import PROFILES, resampled_cases, simulated_cases
 from tests.benchmarks.simulation.replay import read_pool, replay
 from tests.support.estimating import make
-from tests.support.paraphrase import paraphrase
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
+
+_STEP = re.compile(
+    r"(?P<lead>.*?)(?P<a>\d+) (?P<op>//|[-+*/]) (?P<b>\d+) = (?P<c>\d+)(?P<tail>.*?)\.?\s*$"
+)
+_ANSWER = re.compile(r"The answer is \\boxed\{(\d+)\}\.")
+_SPOKEN = {"+": "plus", "-": "minus", "*": "times", "/": "divided by", "//": "divided by"}
+
+
+def paraphrase(step: str, rng: random.Random) -> str:
+    """The step in other words: same quantities, another form; anything else as it is."""
+    if answer := _ANSWER.search(step):
+        value = answer[1]
+        return rng.choice(
+            [
+                f"Therefore the final answer is \\boxed{{{value}}}.",
+                f"So we get \\boxed{{ {value}}}.",
+                f"\\boxed{{\\text{{{value}}}}} is the answer",
+                f"That makes **{value}** in all: \\boxed{{{value}.0}}",
+            ]
+        )
+    found = _STEP.match(step)
+    if found is None:
+        return step
+    a, b, op, c = found["a"], found["b"], found["op"], found["c"]
+    if op in "+*" and rng.random() < 0.4:
+        a, b = b, a
+    lead, tail = found["lead"].strip(), found["tail"].strip()
+    return rng.choice(
+        [
+            f"{lead} {a} {op} {b} = {c} {tail}.",
+            f"Since {a} {_SPOKEN[op]} {b} is {c}, {lead} {c} {tail}.",
+            f"Next, {a} {_SPOKEN[op]} {b} gives {c}.",
+            f"We compute {a} {op} {b} and find that {lead} {c} {tail}",
+            f"- {lead}: {c} {tail} ({a} {op} {b})",
+        ]
+    )
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -63,8 +96,7 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
     more = ["ray.address=none", "policy.max_tokens=1000"]
     more += ["estimator.kind=fixed", "estimator.rollouts=3", "estimator.root_rollouts=3"]
     changes = scripted_overrides(write_problems(tmp_path, 6), tmp_path / "run", *more)
-    config = load_config(LabelConfig, None, changes)
-    jobs.label(config, lambda state: None)
+    run_label_job(changes)
     store = Store(str(tmp_path / "run"))
     labels = {(r.problem.id, r.solution.sample_index): r for r in read_labels(store)}
     pool = read_pool(store, lambda row: None)

@@ -16,7 +16,6 @@ from mclabel.core.config.load import load_config
 from mclabel.judge.combine import combine
 from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import score
-from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.journal import read_entry, rollout_line, solution_line
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.training.checkpoint import check_checkpoint
@@ -34,7 +33,7 @@ from mclabel.run.shards.trees import read_trees
 from mclabel.run.trainings import check_finished
 from mclabel.search.config import SearchConfig
 from tests.support.labelled import arith_rows, tiny_model, train_tiny_prm, write_run
-from tests.support.scripted_jobs import scripted_overrides, write_problems
+from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 
 def _labels(folder: Path, seed: int, num_blocks: int | None = None) -> Path:
@@ -45,9 +44,8 @@ def _labels(folder: Path, seed: int, num_blocks: int | None = None) -> Path:
     for count in (8, 12):
         source.write_text("\n".join(map(json.dumps, rows[:count])) + "\nno JSON\n")
         more = ["ray.address=none", "estimator.kind=posterior", f"seed={seed}"]
-        config = load_config(LabelConfig, None, scripted_overrides(source, out, *more))
         first = lambda blocks: [name for name, _ in blocks.sizes()][:num_blocks]  # noqa: E731
-        jobs.label(config, lambda state: None, choose=first)
+        run_label_job(scripted_overrides(source, out, *more), choose=first)
     return out
 
 

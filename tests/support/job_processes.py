@@ -13,9 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from click.testing import CliRunner
 
-from mclabel.cli import main
+from tests.support.commands import run_verb
 from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
@@ -60,8 +59,7 @@ def start(folder: Path, address: str, *more: str) -> Job:
 def go_on(folder: Path) -> None:
     """The same job to its end, in this process."""
     scripted = "policy.engine={kind: scripted, repeatable: false}"
-    ended = CliRunner().invoke(main, _label(folder, "ray.address=none", scripted))
-    assert ended.exit_code == 0, ended.output
+    run_verb(_label(folder, "ray.address=none", scripted))
     check_exact(folder / "out", NUM_PROBLEMS)
 
 

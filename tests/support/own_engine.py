@@ -72,7 +72,3 @@ class ConstantEngine(Engine):
     def stats(self) -> EngineStats:
         """Characters written."""
         return EngineStats(num_sampled_tokens=self._num_tokens)
-
-
-class UnfinishedEngine(Engine):
-    """Lacks all that an engine has to write."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mclabel import jobs
+from mclabel.core.config.load import load_config
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.config import LabelConfig
+from mclabel.run.tally import JobReport
 
 
 def write_problems(folder: Path, count: int) -> Path:
@@ -31,6 +36,16 @@ def scripted_overrides(source: Path, out: Path, *more: str) -> list[str]:
     """A job in blocks of four problems."""
     base = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
     return [*base, "block_problems=4", "estimator.rollouts=4", *more]
+
+
+def run_label_job(overrides: Sequence[str], **options: Any) -> JobReport:
+    """Run a labelling job without showing its progress.
+
+    Args:
+        overrides: every setting that is not the default.
+        options: keyword arguments of `jobs.label`.
+    """
+    return jobs.label(load_config(LabelConfig, None, overrides), lambda state: None, **options)
 
 
 def scripted(*, max_tokens: int = 1000, **settings: Any) -> PolicySettings:

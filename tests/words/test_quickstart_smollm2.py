@@ -7,10 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
+from tests.support.commands import run_verb
 
 
 @pytest.mark.slow
@@ -19,8 +18,7 @@ def test_it_ends_with_figures_and_a_report(tmp_path: Path) -> None:
     if find_spec(SMOLLM2_PACKAGE) is None or find_spec("gguf") is None:
         pytest.skip(f"SmolLM2 is not installed: {SMOLLM2_INSTALL}")
     words = ["quickstart", "--model", "smollm2:135m", "--size", "small", "--out", str(tmp_path)]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
+    done = run_verb(words)
     assert "prove nothing about quality" in done.output
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert set(summary["seconds"]) == {"label", "train", "evaluate", "total"}

@@ -219,11 +219,6 @@ def read_catalog(store: Store, *, must_be_whole: bool = True) -> Catalog:
     Raises:
         DamagedFile: a merge's catalog, or the plan, is damaged; or a block is lost.
     """
-    if must_be_whole and any(store.listed("labels/labels")):
-        raise ShardError(
-            f"{store.location}: is a folder of several runs. Give its labels: "
-            f"{store.location}/labels"
-        )
     # The order matters while jobs and merges go on. The record of the end is read before the shards
     # are listed, as a job may end meanwhile; shards are listed before the merges, so that a block
     # whose small shard is already gone is found in a merge; the plan is read last, so that it names
@@ -276,7 +271,8 @@ def without_problems(table: pa.Table, problem_ids: Collection[str]) -> pa.Table:
 def _own_blocks(store: Store, too_small: list[str]) -> Iterator[str]:
     """Yield blocks with a shard of their own, and note the shards that are too small."""
     for name, size in store.sizes("labels"):
-        if name.endswith(".parquet"):
+        # A folder of several runs may have one that is called labels, with shards deeper down.
+        if name.endswith(".parquet") and name.count("/") == 1:
             if size < SMALLEST:
                 too_small.append(name)
             yield name.removeprefix("labels/").removesuffix(".parquet")

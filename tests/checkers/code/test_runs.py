@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
+from tests.support.commands import run_verb
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 LABEL = f"{CONFIGS}/label/pyarith.yaml"
@@ -20,8 +19,7 @@ FEW = ("estimator={kind: fixed, rollouts: 2}", "policy.engine.max_live=64")
 
 
 def command(*words: object) -> str:
-    done = CliRunner().invoke(main, [str(word) for word in words])
-    assert done.exit_code == 0, done.output
+    done = run_verb([str(word) for word in words])
     return done.output
 
 
