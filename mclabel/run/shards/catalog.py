@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mclabel.core.errors import DamagedFile, ShardError
+from mclabel.core.errors import DamagedFile
 from mclabel.run.shards.digest import SMALLEST, parquet_with_digest
 from mclabel.run.shards.finished import check_whole, read_finished
 from mclabel.run.shards.opinions import holds_opinions
