@@ -120,6 +120,6 @@ def test_a_folder_of_several_runs_and_a_run_as_configuration_say_what_to_type(
     shard.parent.mkdir(parents=True)
     shard.write_bytes(b"PAR1")
     done = CliRunner().invoke(main, ["labels", str(tmp_path)])
-    assert done.exit_code == 2 and f"Give its labels: {tmp_path}/labels" in done.stderr
+    assert done.exit_code == 2 and f"Give {tmp_path}/labels" in done.stderr
     done = CliRunner().invoke(main, ["train", str(tmp_path)])
     assert done.exit_code == 2 and f"own-labels.yaml labels=[{tmp_path}] base=MODEL" in done.stderr

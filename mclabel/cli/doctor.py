@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from mclabel.cli.output import json_option, result
+from mclabel.core.cores import num_cores
 from mclabel.core.errors import CheckerError
 from mclabel.core.extras import EXTRAS, is_installed
 
@@ -67,7 +68,7 @@ def _missing(modules: Iterable[str]) -> list[str]:
 
 def _devices() -> dict[str, Any]:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    cores = num_cores()
     found: dict[str, Any] = {"cores": cores, "memory_gib": round(pages / _GIB, 1)}
     found |= {"cuda": None, "gpus": [], "error": None}
     if _missing(["torch"]):

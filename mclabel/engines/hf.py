@@ -15,6 +15,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, cast
 
+from mclabel.core.cores import usable_threads
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.core.records import Completion
 from mclabel.engines.base import NO_ROOM, EngineStats
@@ -91,7 +92,7 @@ class HfEngine(ModelEngine):
             )
         folder = self.fetch()
         text = self.load_text(folder)
-        torch.set_num_threads(settings.threads)
+        torch.set_num_threads(usable_threads(settings.threads))
         quiet_transformers()
         dtype = settings.weights_dtype
         model = load_model(
@@ -222,7 +223,7 @@ class HfEngine(ModelEngine):
         assert self._decoder is not None
         # Of this thread alone: a trainer or a PRM beside it has its own number. Until it is asked
         # for once, a thread would take the number that any other sets later.
-        torch.set_num_threads(self.settings.threads)
+        torch.set_num_threads(usable_threads(self.settings.threads))
         torch.get_num_threads()
         try:
             while self._admit(self._decoder):

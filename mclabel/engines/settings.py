@@ -89,7 +89,7 @@ class DeviceSettings(BatchSettings):
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
     """Data type of the weights. `auto`: float32 on a CPU, the model's own on a GPU."""
     threads: Annotated[int, OPERATIONAL, at_most(1_024, _NO_CORES)] = Field(1, ge=1)
-    """CPU threads of each engine, on a CPU."""
+    """CPU threads of each engine, on a CPU; at most one per core is used."""
 
     @property
     def found_device(self) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mclabel.core.cores import usable_threads
 from mclabel.core.errors import DataError
 from mclabel.core.plain_files import check_plain
 from mclabel.core.records import LabeledSolution
@@ -116,7 +117,7 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
     from mclabel.prm.training.trainer import train_step_model
 
     config, out = scorer.config, Path(scorer.config.out)
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(usable_threads(config.threads))
     transformers.set_seed(config.seed)
     model = scorer.model()
     if config.shard:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.checkers import make_checker
+from mclabel.core.cores import usable_threads
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Problem
 from mclabel.core.seeds import content_id
@@ -230,7 +231,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
             prm = PRM.load(config.prm, device=config.device, threads=config.threads)
     prover = None if plan.prover is None else plan.prover.maker(config.seed)()
     with LiveEngine(plan.policy.maker(config.seed)(), config, prover=prover) as live:
-        torch.set_num_threads(config.threads)  # which an engine sets for itself
+        torch.set_num_threads(usable_threads(config.threads))  # which an engine sets for itself
         rollouts = StepRollouts(
             live,
             Crediting(config, live, prm),

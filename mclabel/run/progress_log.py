@@ -138,6 +138,8 @@ class JobRates:
     counters_per_s: Mapping[str, float] = field(default_factory=dict)
     """How much counters rise, those of which the task wants it shown; empty before there is
     anything to measure."""
+    slots_used: float | None = None
+    """Mean share of the engines' slots that had a request, since the first engine was loaded."""
     eta_s: float | None = None
     """Seconds until all items are done: the tokens that are left, as forecast, at the speed of an
     engine in the last minute, times the engines there are. None before there is a forecast."""
@@ -152,6 +154,8 @@ class Meter:
         """Clock readings, seconds of engines until then, and states."""
         self._last: tuple[float, JobState] | None = None
         self._engine_s = 0.0
+        self._live_s = self._slot_s = 0.0
+        """Seconds of slots that had a request, and of all slots."""
 
     def update(self, state: JobState, now: float) -> JobRates:
         """Return the rates at a state.
@@ -163,6 +167,8 @@ class Meter:
         if self._last is not None:
             then, before = self._last
             self._engine_s += (now - then) * before.num_workers
+            self._live_s += (now - then) * before.num_live
+            self._slot_s += (now - then) * before.num_slots
             # Speed measured while no engine was loaded, or on another run, predicts nothing here.
             if state.num_tokens < before.num_tokens or not before.num_workers:
                 self._states.clear()
@@ -186,6 +192,7 @@ class Meter:
                 name: ((state.counters[name] or 0) - (before.counters[name] or 0)) / seconds
                 for name in state.words.rates
             },
+            slots_used=self._live_s / self._slot_s if self._slot_s else None,
             eta_s=eta_s,
         )
 
@@ -203,6 +210,7 @@ def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str
             f"{name.removeprefix('num_')}_per_s": rates.counters_per_s.get(name)
             for name in state.words.rates
         },
+        "slots_used": rates.slots_used,
         "eta_s": rates.eta_s,
     }
     return {
@@ -215,6 +223,7 @@ def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str
         "num_replayed": state.num_replayed,
         "num_tokens": state.num_tokens,
         "num_live": state.num_live,
+        "num_slots": state.num_slots,
         "num_waiting": state.num_waiting,
         "loop_lag_s": state.loop_lag_s,
         "num_workers": state.num_workers,

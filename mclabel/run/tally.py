@@ -35,6 +35,8 @@ class JobState:
     """Cost of the engines' work so far, in the task's unit."""
     num_live: int = 0
     """Requests that the engines are working on."""
+    num_slots: int = 0
+    """Requests that the loaded engines can work on at a time; 0 if no engine reports it."""
     num_waiting: int = 0
     """Requests that wait for the engines."""
     loop_lag_s: float = 0.0
@@ -152,6 +154,7 @@ class Tally:
             num_replayed=sum(worker.num_replayed for worker in every),
             num_tokens=sum(worker.runner.num_tokens for worker in every),
             num_live=sum(worker.runner.num_live for worker in now),
+            num_slots=sum(worker.runner.max_live for worker in now),
             num_waiting=sum(worker.runner.num_waiting for worker in now),
             loop_lag_s=max((worker.loop_lag_s for worker in now), default=0.0),
             num_workers=len(now),

@@ -169,7 +169,10 @@ def _detail(state: JobState, rates: JobRates) -> str:
         for name, what in words.rates.items():
             parts.append(f"{rates.counters_per_s[name]:,.0f} {what}/s")
         parts.append(f"{rates.tokens_per_s:,.0f} tokens/s")
-    parts.append(f"{state.num_live:,} live")
+    slots = f" of {state.num_slots:,}" if state.num_slots else ""
+    parts.append(f"{state.num_live:,}{slots} live")
+    if rates.slots_used is not None:
+        parts.append(f"{rates.slots_used:.0%} of slots used")
     for name, what in words.shown_shares.items():
         share = state.gauges[name]
         if share is not None:

@@ -137,12 +137,21 @@ class Game:
         """
         wanted = self.checked.wanted(self.case.num_prefixes)
         for probe in wanted:
-            own = self._counts[probe.completer]
-            rollout = self.case.draw(probe, own[probe.prefix].num_rollouts)
-            own[probe.prefix] = own[probe.prefix].plus(rollout.outcome, rollout.num_tokens)
-            self.checked.record(rollout)
+            num_drawn = self._counts[probe.completer][probe.prefix].num_rollouts
+            self.take(self.case.draw(probe, num_drawn))
         self._num_decisions += bool(wanted)
         return bool(wanted)
+
+    def take(self, rollout: RecordedRollout) -> None:
+        """Record a rollout that the estimator has asked for."""
+        own = self._counts[rollout.completer]
+        own[rollout.prefix] = own[rollout.prefix].plus(rollout.outcome, rollout.num_tokens)
+        self.checked.record(rollout)
+
+    @property
+    def num_recorded(self) -> int:
+        """Number of rollouts that were recorded."""
+        return sum(count.num_rollouts for own in self._counts for count in own)
 
     def end(self) -> Replay:
         """Let the estimator label the solutions.

@@ -1,0 +1,22 @@
+"""The number of CPU cores that this process may use."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may run on; 1 if it is not known."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def usable_threads(threads: int) -> int:
+    """Return this number of threads, but at most one per core: more would only wait for each other.
+
+    Args:
+        threads: number that a configuration asks for.
+    """
+    return min(threads, num_cores())
