@@ -56,20 +56,24 @@ def load_pool(runs: Sequence[str], **options: Any) -> list[Case]:
     """Cases of several runs, those without a verdict left out; a problem is taken once."""
     cases = [case for run in runs for case in read_pool(Store(run), exact_first_error, **options)]
     kept: dict[str, Case] = {}
-    for case in cases:
-        graded = [
-            i for i, path in enumerate(case.paths) if path.outcome in (Outcome.RIGHT, Outcome.WRONG)
-        ]
-        if graded:
-            kept.setdefault(
-                case.id,
-                replace(
-                    case,
-                    paths=tuple(case.paths[i] for i in graded),
-                    truth=tuple(case.truth[i] for i in graded),
-                ),
-            )
+    for case in graded(cases):
+        kept.setdefault(case.id, case)
     return list(kept.values())
+
+
+def graded(cases: Sequence[Case]) -> list[Case]:
+    """Return the cases without the solutions that have no verdict, and without empty cases."""
+    kept = []
+    for case in cases:
+        verdicts = [
+            (path, truth)
+            for path, truth in zip(case.paths, case.truth, strict=True)
+            if path.outcome in (Outcome.RIGHT, Outcome.WRONG)
+        ]
+        if verdicts:
+            paths, truth = zip(*verdicts, strict=True)
+            kept.append(replace(case, paths=paths, truth=truth))
+    return kept
 
 
 @dataclass(frozen=True, kw_only=True)

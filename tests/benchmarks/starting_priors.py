@@ -2,13 +2,14 @@
 
     python -m tests.benchmarks.starting_priors [--smoke | --quick] [--out FOLDER] [--write FILE]
 
-Two sets are labelled with sixteen rollouts of every prefix: validation problems of arith, with
-exact truth, and solutions of plain SmolLM2-135M, whose first errors were judged by reading. Every
-second problem of a set is for choosing, the others are for testing. Priors are fitted, without
-truth, to the choosing halves; `--write` writes them as the file that every run begins with. All
-figures are of the testing halves. The posterior is measured as in a run too small to learn
-(`posterior, first problems`) and with priors that the run has learned (`posterior`), beside the
-best constant rule and `fixed`. Rollouts are drawn from the same pool by all.
+Three sets are labelled with sixteen rollouts of every prefix: validation problems of arith, with
+exact truth, and two sets of solutions of plain SmolLM2-135M, whose first errors were judged by
+reading (`plain`, and `plain, second set` in tests/data/plain). Every second problem of a set is
+for choosing, the others are for testing. Priors are fitted to the choosing halves, whose first
+errors are given; `--write` writes them as the file that every run begins with. All figures are of
+the testing halves. The posterior is measured as in a run too small to learn (`posterior, first
+problems`) and with priors that the run has learned, without truth (`posterior`), beside the best
+constant rule and `fixed`. Rollouts are drawn from the same pool by all.
 
 Two more sets are arith's testing half where each wrong answer, of solutions and rollouts, is turned
 right with the chance 1/2, as if answers were guessed: once with `problems.chance` known, once not.
@@ -31,16 +32,17 @@ import numpy as np
 
 from mclabel.core.records import Outcome
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights
-from mclabel.data.readers.judged import JudgedSolution
+from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.truth import judged_truth
 from mclabel.labeling.estimators import Judgement, Probe, RecordedRollout, SolutionPath
 from mclabel.labeling.estimators.fixed import FixedEstimator
+from mclabel.labeling.estimators.posterior.chain import Evidence
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
+from mclabel.labeling.estimators.posterior.fit import ByCompleter, Readings, fit_readings
 from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, wide_priors
 from mclabel.run.shards.store import Store
-from tests.benchmarks.estimators_common import Point, learned, load_pool, make_pool
+from tests.benchmarks.estimators_common import Point, graded, learned, load_pool, make_pool
 from tests.benchmarks.figures import finish, numbers
 from tests.benchmarks.real_model import sampled_source
 from tests.benchmarks.runs import label, read_rows
@@ -49,9 +51,14 @@ from tests.benchmarks.simulation.replay import Case, Replay, read_pool
 from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need, not_run
 
 JUDGED, FEW_SHOT = "judged_smollm2_plain.jsonl", "smollm2_plain_few_shot.jsonl"
-COPIES = {"arith": 1, "plain": 3}
-"""Times that the choosing half of a set counts, so that both sets weigh about the same."""
+SECOND_SET = Path(__file__).parents[1] / "data" / "plain" / "judged.jsonl"
+COPIES = {"arith": 1, "plain": 3, "plain, second set": 3}
+"""Times that the choosing half of a set counts: arith and plain text weigh about the same."""
 FIT_ROUNDS = 3
+STRENGTH = 10.0
+"""Weight of the wide priors, towards which the starting ones are shrunk."""
+OTHERWISE = 0.02
+"""Likelihood of each first error but the true one, where the truth is given; a reader may err."""
 GUESS = 0.5
 """Chance that a wrong answer is turned right."""
 RULES: Mapping[str, Callable[[int], int]] = {
@@ -104,8 +111,6 @@ def make_sets(out: Path, size: BenchmarkSize, rollouts: int) -> dict[str, list[C
     count = size.pick(smoke=2, quick=40, full=100)
     arith = load_pool([make_pool(out, "validation", count, rollouts)])
     rows = [json.loads(line) for line in (DATA / JUDGED).read_text("utf-8").splitlines()]
-    problems = list(dict.fromkeys((row["problem"], row["gold"]) for row in rows))
-    problems = problems[: size.pick(smoke=2, quick=24, full=len(problems))]
     judged = [
         JudgedSolution(
             id=str(number),
@@ -115,12 +120,41 @@ def make_sets(out: Path, size: BenchmarkSize, rollouts: int) -> dict[str, list[C
             also=frozenset(row["ok"]),
         )
         for number, row in enumerate(rows)
-        if (row["problem"], row["gold"]) in problems
     ]
-    work = out / "plain"
+    golds = {row["problem"]: row["gold"] for row in rows}
+    second = [json.loads(line) for line in SECOND_SET.read_text("utf-8").splitlines()]
+    few_shot = {row["id"] for row in second if row["prompt"] == "few_shot"}
+    own = [solution for solution in read_processbench(SECOND_SET) if solution.id in few_shot]
+    own_golds = {row["problem"]: row["answer"] for row in second}
+    return {
+        "arith": arith,
+        "plain": _judged_set(out / "plain", judged, golds, size, rollouts),
+        "plain, second set": _judged_set(out / "plain-second", own, own_golds, size, rollouts),
+    }
+
+
+def _judged_set(
+    work: Path,
+    judged: Sequence[JudgedSolution],
+    golds: Mapping[str, str],
+    size: BenchmarkSize,
+    rollouts: int,
+) -> list[Case]:
+    """Sample the pool of a set of judged solutions, as far as that is not done yet.
+
+    Args:
+        work: folder of the pool.
+        judged: solutions of plain SmolLM2-135M with three examples in its prompt.
+        golds: gold answer by problem.
+        size: of the benchmark.
+        rollouts: number of each prefix.
+    """
+    problems = list(dict.fromkeys(solution.problem for solution in judged))
+    problems = problems[: size.pick(smoke=2, quick=24, full=len(problems))]
+    judged = [solution for solution in judged if solution.problem in problems]
     work.mkdir(parents=True, exist_ok=True)
     source = work / "problems.jsonl"
-    texts = [json.dumps({"problem": problem, "answer": gold}) for problem, gold in problems]
+    texts = [json.dumps({"problem": one, "answer": golds[one]}) for one in problems]
     source.write_text("\n".join(texts), encoding="utf-8")
     keys = [
         f"problems.source={source}",
@@ -135,7 +169,7 @@ def make_sets(out: Path, size: BenchmarkSize, rollouts: int) -> dict[str, list[C
     keys += [f"solutions.run={run}", f"estimator={json.dumps(fixed)}"]
     label(work / "pool", *keys, config="quickstart-smollm2.yaml")
     truth = judged_truth("processbench", read_rows(work / "pool"), judged)
-    return {"arith": arith, "plain": read_pool(Store(str(work / "pool")), truth.of)}
+    return graded(read_pool(Store(str(work / "pool")), truth.of))
 
 
 def with_guesses(case: Case, *, known: bool) -> Case:
@@ -162,7 +196,7 @@ def with_guesses(case: Case, *, known: bool) -> Case:
 def fit_starting_priors(
     choosing: Mapping[str, Sequence[Case]], settings: PosteriorEstimator.Settings
 ) -> Priors:
-    """Fit pooled priors to choosing halves, without their truth."""
+    """Fit pooled priors to choosing halves, whose first errors are given."""
     cases = [
         replace(case, id=f"{name}-{copy}-{case.id}")
         for name, own in choosing.items()
@@ -174,12 +208,32 @@ def fit_starting_priors(
         evidence: dict[str, list[Readings]] = {}
 
         def keep(case: Case, checked: Any, done: Replay, to: Any = evidence) -> None:
-            to.setdefault(case.answer_class, []).append(checked.estimators[0].evidence())
+            readings = with_truth(checked.estimators[0].evidence(), case)
+            to.setdefault(case.answer_class, []).append(readings)
 
         point = Point(name="", settings=settings, label="", knowledge=priors)
         measure(point.make, cases, on_done=keep)
-        priors = fit_readings(evidence, start=wide_priors())
+        priors = fit_readings(evidence, start=wide_priors(), strength=STRENGTH)
     return priors
+
+
+def with_truth(readings: Readings, case: Case) -> Readings:
+    """Add the true first errors to the evidence on a case."""
+
+    def known(by_completer: ByCompleter | None) -> ByCompleter | None:
+        return by_completer and {who: _with_truth(own, case) for who, own in by_completer.items()}
+
+    outcomes, once = known(readings.outcomes), known(readings.once)
+    assert outcomes and once
+    return Readings(outcomes=outcomes, once=once, agreement=known(readings.agreement))
+
+
+def _with_truth(evidence: Evidence, case: Case) -> Evidence:
+    elsewhere = np.full_like(evidence.elsewhere, OTHERWISE)
+    for number, (truth, path) in enumerate(zip(case.truth, case.paths, strict=True)):
+        # The chain numbers first errors by the steps to go before them, 0 for none.
+        elsewhere[number, 0 if truth is None else path.num_steps - truth] = 1.0
+    return replace(evidence, elsewhere=elsewhere)
 
 
 def rounded(priors: Priors) -> Priors:

@@ -42,9 +42,11 @@ Floats = NDArray[np.float64]
 ROUNDS = 8
 MIN_SOLUTIONS = 40
 """Minimum number of solutions for which an answer class gets its own priors."""
-TO_START, TO_WIDE, TO_POOLED = 10.0, 3.0, 8.0
+TO_START, TO_WIDE, TO_POOLED = 150.0, 3.0, 150.0
 """Weights of the starting priors, of the wide ones and of the pooled ones, in observations per
-row."""
+row. The starting priors know where errors lie from judged solutions, which a run's own evidence
+cannot tell where nothing is ever solved: with weights of 10 and 8 a run on such problems unlearns
+it."""
 NEIGHBOUR = 0.25
 """Weight of the counts at one more or one fewer step to go."""
 CHUNK = 256
@@ -70,7 +72,10 @@ class Readings:
 
 
 def fit_readings(
-    problems: Mapping[str, Iterable[Readings]], *, start: Priors | None = None
+    problems: Mapping[str, Iterable[Readings]],
+    *,
+    start: Priors | None = None,
+    strength: float = TO_START,
 ) -> Priors:
     """Fit priors to the evidence of finished problems, by answer class; see `fit_priors`."""
 
@@ -78,7 +83,9 @@ def fit_readings(
         of_class = {kind: [getattr(one, name) for one in own] for kind, own in problems.items()}
         return {kind: own for kind, all_ in of_class.items() if (own := [o for o in all_ if o])}
 
-    return fit_priors(read("outcomes"), read("once"), read("agreement"), start=start)
+    return fit_priors(
+        read("outcomes"), read("once"), read("agreement"), start=start, strength=strength
+    )
 
 
 def fit_priors(
@@ -87,6 +94,7 @@ def fit_priors(
     agreement: Mapping[str, Sequence[ByCompleter]] | None = None,
     *,
     start: Priors | None = None,
+    strength: float = TO_START,
     rounds: int = ROUNDS,
 ) -> Priors:
     """Fit priors that make the evidence likely.
@@ -100,19 +108,21 @@ def fit_priors(
             outcome once.
         start: priors to begin with, towards which the fitted ones are shrunk; None takes
             `starting_priors`.
+        strength: weight of `start` in observations per row, where the author rolls out alone.
         rounds: rounds of expectation maximisation; as many before them, led by the author, where
             others roll out, too.
     """
     start = start or starting_priors()
     if agreement:
-        found = fit_priors(agreement, start=start.agreement or start, rounds=rounds)
-        outcomes = fit_priors(evidence, once, start=start, rounds=rounds)
+        own_start = start.agreement or start
+        found = fit_priors(agreement, start=own_start, strength=strength, rounds=rounds)
+        outcomes = fit_priors(evidence, once, start=start, strength=strength, rounds=rounds)
         return replace(outcomes, agreement=found, rates=found.rates)
     if once:
         values = start if start.values is None else replace(start, classes=start.values)
         return _with_values(
-            fit_priors(evidence, start=start, rounds=rounds),
-            fit_priors(once, start=values, rounds=rounds),
+            fit_priors(evidence, start=start, strength=strength, rounds=rounds),
+            fit_priors(once, start=values, strength=strength, rounds=rounds),
         )
     stacked = {
         name: {who: stack_evidence([part[who] for part in parts]) for who in parts[0]}
@@ -128,7 +138,7 @@ def fit_priors(
     alone = len(everyone) == 1
     # The starting priors were fitted to a policy that rolls out alone.
     first = (start if alone else wide_priors()).of(POOLED)
-    strength = TO_START if alone else TO_WIDE
+    strength = strength if alone else TO_WIDE
     begun = {POOLED: first, **{name: guessing(first, chance_of(name)) for name in own}}
     current: _Current = dict.fromkeys(everyone, begun)
     for number in range(rounds if alone else 2 * rounds):

@@ -293,8 +293,9 @@ def _listed(array: Floats) -> Any:
 def starting_priors() -> Priors:
     """Read the priors that a run with one completer begins with.
 
-    They were fitted without truth to choosing halves of the problems of `arith` and of plain
-    SmolLM2 on word problems (`tests/benchmarks/starting_priors.py`, which writes the file).
+    They were fitted to halves of three sets of solutions whose first errors are known: of `arith`,
+    and of plain SmolLM2 on two sets of word problems (`tests/benchmarks/starting_priors.py`, which
+    writes the file).
     """
     text = resources.files(__package__).joinpath(STARTING).read_text(encoding="utf-8")
     return Priors.from_json(text)
