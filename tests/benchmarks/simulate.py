@@ -27,7 +27,6 @@ LEARNED_PROBLEMS = 100
 """Problems of the profile that an estimator with a learner labels before it is measured."""
 COMPARED: Mapping[str, Sequence[str]] = {
     "tree": ["searches=0"],
-    "posterior": ["rollouts=64", "min_gain=0.06"],
 }
 """Settings at which built-in estimators are compared, where these are not the defaults."""
 

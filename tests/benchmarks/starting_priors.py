@@ -57,7 +57,7 @@ COPIES = {"arith": 1, "plain": 3, "plain, second set": 3}
 FIT_ROUNDS = 3
 STRENGTH = 10.0
 """Weight of the wide priors, towards which the starting ones are shrunk."""
-OTHERWISE = 0.02
+OTHERWISE = 0.1
 """Likelihood of each first error but the true one, where the truth is given; a reader may err."""
 GUESS = 0.5
 """Chance that a wrong answer is turned right."""
