@@ -13,6 +13,8 @@ constant rule and `fixed`. Rollouts are drawn from the same pool by all.
 
 Two more sets are arith's testing half where each wrong answer, of solutions and rollouts, is turned
 right with the chance 1/2, as if answers were guessed: once with `problems.chance` known, once not.
+The others are simulated: a grid of the chance that the policy solves a problem and of the chance
+that a wrong answer is right by luck, which is known.
 
 Intervals: 95%, bootstrap over problems. Pools under `--out` are not made again. The last line is
 JSON: `sets` {set: {estimator: figures}}.
@@ -25,6 +27,7 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from tests.benchmarks.figures import finish, numbers
 from tests.benchmarks.real_model import sampled_source
 from tests.benchmarks.runs import label, read_rows
 from tests.benchmarks.simulation.measure import measure
+from tests.benchmarks.simulation.profiles import guessed_cases
 from tests.benchmarks.simulation.replay import Case, Replay, read_pool
 from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need, not_run
 
@@ -61,6 +65,8 @@ OTHERWISE = 0.1
 """Likelihood of each first error but the true one, where the truth is given; a reader may err."""
 GUESS = 0.5
 """Chance that a wrong answer is turned right."""
+SOLVED, GUESSED = (0.02, 0.1, 0.3, 0.6, 0.9), (0.0, 0.1, 0.25, 0.5)
+"""Grid of the simulated sets."""
 RULES: Mapping[str, Callable[[int], int]] = {
     "wrong answer: the first step": lambda steps: 0,
     "wrong answer: the second step": lambda steps: min(1, steps - 1),
@@ -103,6 +109,10 @@ def main() -> None:
     for known in (True, False):
         name = f"arith, guesses {'known' if known else 'unknown'}"
         testing[name] = [with_guesses(case, known=known) for case in testing["arith"]]
+    count = size.pick(smoke=1, quick=20, full=60)
+    for guessed, solved in product(GUESSED, SOLVED):
+        name = f"simulated, solved {solved}, guessed {guessed}"
+        testing[name] = list(guessed_cases(solved, guessed, count))
     finish({"sets": {name: measured(cases, priors, settings) for name, cases in testing.items()}})
 
 

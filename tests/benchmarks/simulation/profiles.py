@@ -85,6 +85,45 @@ def simulated_cases(
         )
 
 
+def guessed_cases(
+    solved: float, guessed: float, count: int, *, seed: int = 0, num_solutions: int = 4
+) -> Iterator[Case]:
+    """Simulate cases in which every answer can be guessed, with known chances.
+
+    Args:
+        solved: chance that the policy solves the bare problem without a guess.
+        guessed: chance that a wrong answer is right by luck.
+        count: of problems.
+        seed: cases are a function of it and of the other arguments.
+        num_solutions: of a problem; they share no step.
+    """
+    rng = np.random.default_rng([seed, round(1000 * solved), round(1000 * guessed)])
+    for number in range(count):
+        values, paths, truth = [solved + (1 - solved) * guessed], [], []
+        for _ in range(num_solutions):
+            steps = int(rng.integers(3, 8))
+            wrong = rng.random(steps) < 1 - solved ** (1 / steps)
+            error = int(np.argmax(wrong)) if wrong.any() else None
+            prefixes = range(len(values), len(values) + steps - 1)
+            for step in range(steps - 1):
+                is_sound = error is None or step < error
+                value = solved ** ((steps - 1 - step) / steps) if is_sound else 0.0
+                values.append(value + (1 - value) * guessed)
+            is_right = error is None or bool(rng.random() < guessed)
+            paths.append(_path(prefixes, is_right, steps))
+            truth.append(error)
+        right_draws = rng.random((len(values), DRAWN_ROLLOUTS)) < np.array(values)[:, None]
+        yield Case(
+            id=f"{solved}-{guessed}-{number}",
+            paths=tuple(paths),
+            num_prefixes=len(values),
+            answer_class=f"number {guessed:.3g}" if guessed else "number",
+            truth=tuple(truth),
+            draw=_draws(right_draws, values, _to_go(paths, len(values)), [seed, number]),
+            values=tuple(values),
+        )
+
+
 def resampled_cases(pool: Sequence[Case], count: int, *, seed: int = 0) -> Iterator[Case]:
     """Simulate cases with a pool's prefixes, outcomes and truth, its shares taken for values."""
     key = [seed, len(PROFILES)]
