@@ -89,7 +89,7 @@ class Problem:
     meta: Mapping[str, str] = field(default_factory=dict)
     """Carried to the label shards untouched (level, subject, a problem's hidden truth)."""
     answer_is_json: bool = False
-    """Whether the source holds an object or a list as the gold: `answer` is its JSON text."""
+    """True if the source holds an object or a list as the gold: `answer` is its JSON text."""
 
     @property
     def chance(self) -> float | None:
@@ -122,7 +122,7 @@ class GivenSolution:
     step_ends: tuple[int, ...] | None = None
     """Character positions where its steps end; None splits it as sampled ones are."""
     is_separated: bool = False
-    """Whether a line break was put between its steps, which had no white space there."""
+    """True if a line break was put between its steps, which had no white space there."""
     index: int | None = None
     """Its place among all that are given for the problem, where some of them are chosen; None for
     its place among these."""
@@ -136,7 +136,7 @@ class Selection:
     probability: float
     """With which it was chosen, given the pool and its scores, in (0, 1]."""
     by_content: bool
-    """Whether what solutions say, or how they ended, decided which were chosen: then outcomes are
+    """True if what solutions say, or how they ended, decided which were chosen: then outcomes are
     no evidence of the values of prefixes."""
 
 
@@ -159,7 +159,7 @@ class Completion:
     text: str
     finish_reason: FinishReason
     at_stop: bool = False
-    """Whether a text ended it that the caller gave for this completion alone: then the policy has
+    """True if a text ended it that the caller gave for this completion alone: then the policy has
     not ended the solution, and it can be continued."""
     num_counted: int | None = None
     """Number of sampled tokens, from a service that counts them and does not give their ids."""
@@ -316,7 +316,7 @@ class StepLabel:
 
     @property
     def is_outcome(self) -> bool:
-        """Whether the label is the solution's own outcome, as that of its last step."""
+        """Return whether the label is the solution's own outcome, as that of its last step."""
         return self.source == OUTCOME_SOURCE
 
 
@@ -347,7 +347,7 @@ class SourceOpinion:
     """`rollouts`, or the judge's name."""
     claim: Claim
     is_known: bool
-    """Whether it says anything; unknown is not "no error"."""
+    """True if it says anything; unknown is not "no error"."""
     first_error: int | None
     """The step it names, None for none."""
     flags: tuple[Flag, ...] = ()
@@ -359,7 +359,7 @@ class Consensus:
 
     rule: str
     kept: bool
-    """Whether the sources agree as the rule demands: what is not kept is not trained on, and not
+    """True if the sources agree as the rule demands: what is not kept is not trained on, and not
     exported."""
     opinions: tuple[SourceOpinion, ...]
 
@@ -428,7 +428,7 @@ class LabeledSolution:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the labels say where the first error is, or that there is none.
+        """Return whether the labels say where the first error is, or that there is none.
 
         Not so where a step before it has no verdict, where only the last step is labelled
         (estimator `outcome`), and where the solution was cut, not graded, or has no steps.
@@ -439,7 +439,9 @@ class LabeledSolution:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the labels are to be used: not if a consensus was asked for and not reached."""
+        """Return whether the labels are to be used: not if a consensus was asked for and not
+        reached.
+        """
         return self.consensus is None or self.consensus.kept
 
     def with_first_error(self, error: int | None) -> LabeledSolution:

@@ -71,7 +71,7 @@ def blocks(
 
 
 def is_inside(place: int, spans: Sequence[Span]) -> bool:
-    """Whether a place lies inside one of the spans, behind its beginning.
+    """Return whether a place lies inside one of the spans, behind its beginning.
 
     The spans rise and are apart from each other.
     """
@@ -85,7 +85,7 @@ def span_around(place: int, spans: Sequence[Span]) -> Span | None:
 
 
 def overlaps(span: Span, others: Sequence[Span]) -> bool:
-    """Whether a span shares a place with one of others, which rise and are apart."""
+    """Return whether a span shares a place with one of others, which rise and are apart."""
     at = bisect_left(others, (span[1],)) - 1
     return at >= 0 and span[0] < others[at][1]
 
@@ -171,7 +171,7 @@ def _tables(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
 
 
 def _is_row(line: str, is_last: bool, ended: bool) -> bool:
-    """Whether a line goes on with a table, or may do so once it has grown."""
+    """Return whether a line goes on with a table, or may do so once it has grown."""
     if is_last and not ended and not line.endswith("\n"):
         return True
     return "|" in line
@@ -242,7 +242,7 @@ _VERBS = frozenset(
 
 
 def is_heading(line: str) -> bool:
-    """Whether a line is a heading or a mark, which belongs to what follows it.
+    """Return whether a line is a heading or a mark, which belongs to what follows it.
 
     Blank lines are none.
     """
@@ -266,7 +266,7 @@ def is_heading(line: str) -> bool:
 
 
 def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
-    """Whether words in bold are a case, a label with a number, a title or a name."""
+    """Return whether words in bold are a case, a label with a number, a title or a name."""
     inner = bare.strip(_FRAME)
     if _STATES.search(bare):
         case = _CASE.match(inner) if len(bare) <= MAX_LABEL else None
@@ -280,7 +280,9 @@ def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
 
 
 def _is_label(bare: str) -> bool:
-    """Whether a short line is the number of an item, a numbered label, or words with a colon."""
+    """Return whether a short line is the number of an item, a numbered label, or words with a
+    colon.
+    """
     inner = bare.strip(_FRAME)
     if _ITEM.fullmatch(bare) or _OPENING.fullmatch(bare):
         return True
@@ -299,13 +301,13 @@ def _name(inner: str) -> str:
 
 
 def _asserts(line: str) -> bool:
-    """Whether a condition, a case or a heading that holds a formula concludes something."""
+    """Return whether a condition, a case or a heading that holds a formula concludes something."""
     words = _WORD.findall(line.lower())
     return _RESULT.search(line) is not None or not _VERBS.isdisjoint(words)
 
 
 def _is_title(name: str) -> bool:
-    """Whether words in bold are a title, and not a result."""
+    """Return whether words in bold are a title, and not a result."""
     label = _LABEL.match(name)
     words = name.lower().split()
     return (
@@ -317,8 +319,8 @@ def _is_title(name: str) -> bool:
 
 
 def is_closing(line: str) -> bool:
-    """Whether a line ends what stands above: the end of a formula, a list or a bracket, a symbol
-    alone, or the result of a tool.
+    """Return whether a line ends what stands above: the end of a formula, a list or a bracket, a
+    symbol alone, or the result of a tool.
     """
     bare = line.strip()
     if _CLOSING.fullmatch(bare) or begins_tool_result(bare):
@@ -336,12 +338,12 @@ def may_become_closing(line: str) -> bool:
 
 
 def begins_tool_result(line: str) -> bool:
-    """Whether a line begins the result of a tool."""
+    """Return whether a line begins the result of a tool."""
     return line.lstrip().startswith(_TOOL_RESULT)
 
 
 def _points_on(bare: str) -> bool:
-    """Whether a line without letters and digits belongs to what follows it."""
+    """Return whether a line without letters and digits belongs to what follows it."""
     return bare.isascii() or _POINTS_ON.fullmatch(bare) is not None
 
 

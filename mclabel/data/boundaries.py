@@ -107,7 +107,7 @@ def pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
 
 
 def may_end(text: str) -> bool:
-    """Whether a step may end behind a text, whole lines that began where the step did.
+    """Return whether a step may end behind a text, whole lines that began where the step did.
 
     It may not behind headings and marks alone, nor in a block that is open; a table may go on with
     the next line.

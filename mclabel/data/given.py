@@ -147,7 +147,7 @@ def gold_of(gold: Any) -> Gold:
 
 
 def is_valid(text: str) -> bool:
-    """Whether a text is valid Unicode, which has no lone surrogates."""
+    """Return whether a text is valid Unicode, which has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Whether a problem to train on is in an evaluation set: problems that read the same."""
+"""True if a problem to train on is in an evaluation set: problems that read the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether runs that are joined hold the same solutions, which would then count twice."""
+"""True if runs that are joined hold the same solutions, which would then count twice."""
 
 from __future__ import annotations
 

@@ -88,13 +88,13 @@ def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterat
 
 
 def _word_is_whole(text: str, at: int) -> bool:
-    """Whether the word that begins at a place has ended, in a text that grows."""
+    """Return whether the word that begins at a place has ended, in a text that grows."""
     stop = at + MAX_WORD
     return stop <= len(text) or any(map(str.isspace, text[at:stop]))
 
 
 def _line_ends(text: str, begin: int, start: int, at: int) -> bool:
-    """Whether a sentence ends with its line, though no point says so."""
+    """Return whether a sentence ends with its line, though no point says so."""
     line = text[max(begin, start - MAX_WORD) : start].rstrip()
     if not line or line[-1] in ".!?":
         return bool(line)
@@ -102,7 +102,7 @@ def _line_ends(text: str, begin: int, start: int, at: int) -> bool:
 
 
 def _sentence_ends(text: str, begin: int, start: int, mark: str, at: int) -> bool:
-    """Whether a mark at `start` ends the sentence that goes on from `begin`, before `at`."""
+    """Return whether a mark at `start` ends the sentence that goes on from `begin`, before `at`."""
     following = text[at]
     if mark[0] in "。！？":
         return following not in "，、；：。！？"
@@ -130,7 +130,7 @@ def _sentence_ends(text: str, begin: int, start: int, mark: str, at: int) -> boo
 
 
 def _is_short(before: str, word: str, following: str) -> bool:
-    """Whether a word is cut short by the point behind it, and its sentence goes on."""
+    """Return whether a word is cut short by the point behind it, and its sentence goes on."""
     lower = before.lower()
     if lower in _NEVER_END:
         return True

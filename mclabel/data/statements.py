@@ -77,7 +77,7 @@ class Statements:
         self.others: list[Span] = []
         """Fenced blocks of other languages."""
         self.is_known = True
-        """Whether no text that follows decides if this one begins inside code."""
+        """True if no text that follows decides if this one begins inside code."""
         self._text, self._lines, self._ended = text, lines, ended
         self._functions = functions
         self._read()
@@ -124,7 +124,7 @@ class Statements:
         return None
 
     def _grows(self, number: int) -> bool:
-        """Whether a line is not whole yet."""
+        """Return whether a line is not whole yet."""
         is_last = number == len(self._lines) - 1
         return is_last and not self._ended and not self._text.endswith("\n")
 
@@ -205,7 +205,7 @@ class _Block:
         return number
 
     def _has_failed(self, number: int, line: str) -> bool:
-        """Whether the open statement is none, as a line shows."""
+        """Return whether the open statement is none, as a line shows."""
         assert self._first is not None
         if self._lines[number][1] - self._lines[self._first][0] > MAX_CODE:
             return True
@@ -248,7 +248,7 @@ class _Block:
         self._begin_statement(None)
 
     def _read_marks(self, line: str) -> tuple[bool, bool]:
-        """Whether a backslash joins the next line, and whether code ends with a colon."""
+        """Return whether a backslash joins the next line, and whether code ends with a colon."""
         at, end, is_continued = 0, len(line), False
         while match := _MARKS[self._quote].search(line, at):
             at, mark = match.end(), match[0]
@@ -278,7 +278,7 @@ class _Block:
             self._found.places.append(self._gap)
 
     def _is_part(self, line: str) -> bool:
-        """Whether a statement is a part of a function, or of what stands between two."""
+        """Return whether a statement is a part of a function, or of what stands between two."""
         if not self._found._functions:
             return False
         column = len(line[: len(line) - len(line.lstrip())].expandtabs())
@@ -292,11 +292,11 @@ class _Block:
 
 
 def _says(line: str) -> bool:
-    """Whether a line of code is neither blank nor a comment."""
+    """Return whether a line of code is neither blank nor a comment."""
     bare = line.lstrip()
     return bool(bare) and bare[0] != "#"
 
 
 def _is_alone(fence: re.Match[str] | None) -> bool:
-    """Whether a line is a fence that names no language."""
+    """Return whether a line is a fence that names no language."""
     return fence is not None and not fence[2].strip("~ \t\r")

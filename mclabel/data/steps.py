@@ -123,11 +123,13 @@ class StepSplitter(Settings):
         return (*before, *self._limited(after, before, ids, text, decode, ended))
 
     def begins_in(self, prompt: str) -> bool:
-        """Whether the thinking begins in a prompt, so that a solution begins inside it."""
+        """Return whether the thinking begins in a prompt, so that a solution begins inside it."""
         return prompt.rstrip().endswith(self.think[0])
 
     def thinks_after(self, prefix: str, *, opened: bool) -> bool:
-        """Whether what follows a solution's beginning is thinking; `opened` as in `split`."""
+        """Return whether what follows a solution's beginning is thinking; `opened` as in
+        `split`.
+        """
         opening, closing = self.think
         return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix
 

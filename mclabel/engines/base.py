@@ -72,7 +72,7 @@ class EngineStats:
     num_signs: int = 0
     """Signs of life beside tokens, such as news of a batch that is not ended."""
     counts_as_sampled: bool = True
-    """Whether tokens are counted as soon as they are sampled. If False, they are counted when their
+    """True if tokens are counted as soon as they are sampled. If False, they are counted when their
     completion ends."""
 
 
@@ -187,7 +187,7 @@ class Engine(Policy):
 
     Settings: ClassVar[type[EngineSettings]] = EngineSettings
     continues: ClassVar[bool] = True
-    """Whether the engine continues a prefix. One that only answers whole prompts serves critics;
+    """True if the engine continues a prefix. One that only answers whole prompts serves critics;
     every other job refuses it before it begins."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Packages whose versions are recorded with labels, beside those that every job records. One

@@ -76,7 +76,7 @@ class ServerAnswer:
 
     @property
     def has_known_end(self) -> bool:
-        """Whether the server names the end by a word that is known."""
+        """Return whether the server names the end by a word that is known."""
         word = (self.finish_reason or "").lower()
         return word in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
 

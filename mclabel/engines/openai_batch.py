@@ -44,7 +44,7 @@ class BatchApiSettings(BatchSettings):
     """Settings of an engine that can ask in batches."""
 
     batch: Annotated[bool, OPERATIONAL] = False
-    """Whether to use the server's Batch API."""
+    """True to use the server's Batch API."""
     batch_requests: Annotated[int, OPERATIONAL] = Field(50_000, ge=1, le=1_000_000)
     """Most requests in a batch."""
     batch_poll_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)

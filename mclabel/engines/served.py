@@ -43,7 +43,7 @@ class ServerSettings(BatchApiSettings):
     api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
     """Environment variable that holds the API key (command line only)."""
     per_request_seeds: Annotated[bool, OPERATIONAL] = False
-    """Whether each completion has its own seed. `auto`: on a CPU only, because seeds slow a GPU
+    """True if each completion has its own seed. `auto`: on a CPU only, because seeds slow a GPU
     down."""
     timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
     """Seconds to wait for an answer."""

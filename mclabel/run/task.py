@@ -83,7 +83,7 @@ class Attempt:
     journal: BlockJournal
     """Holds what earlier attempts at the block have done, and receives what this one does."""
     is_trial: bool = False
-    """Whether one item is run alone, to see whether the engine survives it. Its result is not
+    """True if one item is run alone, to see whether the engine survives it. Its result is not
     committed, but its journal is kept."""
 
 
@@ -135,7 +135,7 @@ class RunnerState:
     gauges: Mapping[str, float | None] = field(default_factory=dict)
     """Readings of the moment, by name, of which a job shows the mean over its workers."""
     is_steady: bool = True
-    """Whether there are signs of life all the while, and not only when a request has ended. A
+    """True if there are signs of life all the while, and not only when a request has ended. A
     runner without them is reported when it is silent, and not replaced."""
 
 

@@ -62,7 +62,7 @@ class WorkerProgress:
     loop_lag_s: float = 0.0
     """The longest time since the last snapshot that something held the event loop."""
     draining: bool = False
-    """Whether the worker's node is about to go, so that it is given no more blocks."""
+    """True if the worker's node is about to go, so that it is given no more blocks."""
     runner: RunnerState
 
 
@@ -87,7 +87,7 @@ class Worker:
         self._num_items = self._num_open = self._num_replayed = 0
         self._num_done_tokens = self._num_ended_tokens = self._num_replayed_tokens = 0
         self.draining = False
-        """Whether the node is about to go."""
+        """True if the node is about to go."""
 
     async def start(self) -> None:
         """Load the engine."""

@@ -39,16 +39,16 @@ class Node:
     num_tokens: int
     """Number of tokens from the beginning of the solution."""
     is_finished: bool = False
-    """Whether the policy ended the solution here: there is nothing to continue."""
+    """True if the policy ended the solution here: there is nothing to continue."""
     is_cut: bool = False
-    """Whether there is no room left for more tokens, though the policy did not end it: a dead
-    end, never a result."""
+    """True if there is no room left for more tokens, though the policy did not end it: a dead end,
+    never a result."""
     scores: tuple[float, ...] = ()
     """A score in [0, 1] for every step from the beginning; empty where nothing scores."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be continued."""
+        """Return whether it can be continued."""
         return not (self.is_finished or self.is_cut)
 
 

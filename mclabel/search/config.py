@@ -119,7 +119,7 @@ class SharedSearchConfig(PolicySteeredSettings, RunsHere):
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of the journals: the most work that a killed engine loses."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
+    """True to stop at the first unusable row or problem, instead of leaving it out."""
 
 
 class SearchConfig(PolicySearchSettings, SharedSearchConfig):

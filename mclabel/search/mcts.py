@@ -87,7 +87,7 @@ class Growth:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that it asked for has arrived."""
+        """Return whether everything that it asked for has arrived."""
         return not self.num_due and None not in self.rolled.values()
 
 

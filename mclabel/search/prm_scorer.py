@@ -154,7 +154,7 @@ class PrmScorer(StepScorer):
         return [found[id(one)] for one in asked]
 
     def _shares_tokens(self, one: Beginning) -> bool:
-        """Whether the policy's tokens mean the same to the PRM."""
+        """Return whether the policy's tokens mean the same to the PRM."""
         if self._incremental is None or (one.parent is None and one.num_new < len(one.steps)):
             return False  # of a beginning whose parent had to be read as text
         start = one.steps[-one.num_new - 1].end if one.num_new < len(one.steps) else 0

@@ -60,7 +60,7 @@ class Found:
     """The finished solutions by id, and how much each counts in a vote."""
     cost: SearchCost
     is_spent: bool
-    """Whether the limit of tokens ended it."""
+    """True if the limit of tokens ended it."""
 
 
 @dataclass(frozen=True, kw_only=True)

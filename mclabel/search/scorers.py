@@ -71,7 +71,7 @@ class StepScorer(ABC):
 
     Settings: ClassVar[type[StepScorerSettings]] = StepScorerSettings
     is_truth: ClassVar[bool] = False
-    """Whether it knows the truth: a search by it shows what the method could reach."""
+    """True if it knows the truth: a search by it shows what the method could reach."""
     settings: Any
 
     def __init__(self, settings: Any) -> None:

@@ -134,7 +134,7 @@ class Solved:
     steps: tuple[str, ...]
     """Their texts, which join to its text."""
     is_finished: bool
-    """Whether the policy has ended it; else its length did."""
+    """True if the policy has ended it; else its length did."""
 
     @property
     def text(self) -> str:
@@ -160,7 +160,7 @@ class Answer:
     scores: tuple[float, ...]
     """Of the steps of the chosen one; empty where it is not finished."""
     is_spent: bool
-    """Whether the limit of tokens ended the search."""
+    """True if the limit of tokens ended the search."""
     cost: StoredCost
 
     def completion(self) -> dict[str, Any]:

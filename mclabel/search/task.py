@@ -93,7 +93,7 @@ class SearchTask:
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
     strict: bool = False
-    """Whether a problem that cannot be searched is an error."""
+    """True if a problem that cannot be searched is an error."""
 
     @property
     def outputs(self) -> SearchOutputs:

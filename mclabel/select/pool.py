@@ -111,7 +111,7 @@ def read_pool(source: str, without: Sequence[Selected] = ()) -> Pool:
 
 
 def is_file(source: str) -> bool:
-    """Whether a source is a file of solutions, and no run."""
+    """Return whether a source is a file of solutions, and no run."""
     return source.endswith(FILES)
 
 

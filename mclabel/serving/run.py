@@ -245,7 +245,7 @@ def host_name(header: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, as seen from itself alone."""
+    """Return whether a host is this machine, as seen from itself alone."""
     name = host.strip("[]")
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

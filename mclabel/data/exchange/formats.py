@@ -52,7 +52,7 @@ class LabeledTexts:
     prediction: str | None = None
     """The solution's answer; None if the format does not have it."""
     right: bool | None = None
-    """Whether the solution"""
+    """True if the solution"""
     extra: tuple[tuple[str, str], ...] = ()
     """Other fields of the format that are kept: name and text."""
     id: str = ""
@@ -79,7 +79,7 @@ class Format(Protocol):
     losses: ClassVar[str]
     """What the format cannot hold: a clause for the data set's card, such as "ids are lost"."""
     is_cut: ClassVar[bool]
-    """Whether a solution is written up to its first step without a label, and no further."""
+    """True if a solution is written up to its first step without a label, and no further."""
 
     def write(self, texts: LabeledTexts) -> Mapping[str, Any] | None:
         """The row of a solution, with JSON values; None if the format cannot hold it.

@@ -178,7 +178,7 @@ class Prm800k:
 
 
 def _same(one: LabeledTexts, other: LabeledTexts) -> bool:
-    """Whether steps and labels are the same; a line's end is not of a step."""
+    """Return whether steps and labels are the same; a line's end is not of a step."""
     ends = [[step.removesuffix("\n") for step in texts.steps] for texts in (one, other)]
     return ends[0] == ends[1] and one.ratings == other.ratings
 

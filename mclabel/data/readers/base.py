@@ -33,7 +33,7 @@ class ReaderSettings(ComponentSettings):
 
     component_kind: ClassVar[str] = "readers"
     reads_files: ClassVar[bool] = False
-    """Whether `source` is a path or a URL, which must mean the same on every machine."""
+    """True if `source` is a path or a URL, which must mean the same on every machine."""
 
     source: str = Field(coerce_numbers_to_str=True)
     """`arith`, `pyarith` or `words` (generated), a file, `hf:NAME` (a Hugging Face dataset) or

@@ -33,7 +33,7 @@ class JudgedSolution:
     also: frozenset[int | None] = frozenset()
     """Other first errors that those who judged it accept."""
     answer_right: bool | None = None
-    """Whether the final answer is the gold one; None where the source does not have it."""
+    """True if the final answer is the gold one; None where the source does not have it."""
     weight: float = 1.0
     """How many solutions of its run it stands for, if it was drawn from one."""
 

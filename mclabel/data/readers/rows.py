@@ -66,7 +66,9 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
 
 
 def is_unicode(content: Any) -> bool:
-    """Whether all texts in a row are valid Unicode; tokenizers take no others, nor do files."""
+    """Return whether all texts in a row are valid Unicode; tokenizers take no others, nor do
+    files.
+    """
     try:
         json.dumps(content, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:

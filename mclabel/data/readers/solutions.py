@@ -131,7 +131,7 @@ def _unknown(row: Mapping[str, Any]) -> RejectReason:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether texts are the same, whatever their whitespace."""
+    """Return whether texts are the same, whatever their whitespace."""
     return one.split() == other.split()
 
 

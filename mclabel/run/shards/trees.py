@@ -49,7 +49,7 @@ class StoredNode:
     """Tokens sampled for it, all times together."""
     is_finished: bool
     is_cut: bool
-    """Whether there was no room left to go on."""
+    """True if there was no room left to go on."""
     weight: Amount | None = None
     """Weight of a result in a vote; None for a beginning that was given up."""
     score: float | None = None
@@ -89,7 +89,7 @@ class StoredTree:
     chosen: str | None
     """Id of the solution that is the result; None where none was finished."""
     is_spent: bool
-    """Whether the limit of tokens ended the search."""
+    """True if the limit of tokens ended the search."""
     cost: StoredCost
 
     @property
@@ -99,7 +99,7 @@ class StoredTree:
 
     @property
     def is_right(self) -> bool:
-        """Whether the chosen solution has the right answer."""
+        """Return whether the chosen solution has the right answer."""
         return any(node.id == self.chosen and node.outcome == "right" for node in self.nodes)
 
 

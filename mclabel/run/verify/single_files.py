@@ -48,7 +48,7 @@ class SingleFiles:
         self.has_manifest = store.read(MANIFEST) is not None
         self._finished: Finished | None = None
         self._says_finished = False
-        """Whether the log of progress says that no block was left."""
+        """True if the log of progress says that no block was left."""
         self._noted: set[str] | None = None
         self._stamps: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
         """A shard of each configuration, with its metadata, by a hash of the configuration."""
@@ -293,7 +293,7 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether no damage was result."""
+        """Return whether no damage was result."""
         return not self.num_damaged
 
     def add(self, error: DamagedFile) -> None:
