@@ -31,7 +31,7 @@ MAX_TOKEN_CHARS = 1024
 
 
 def never_fits(num_chars: int, policy: Policy) -> str | None:
-    """That a text is longer than its tokens could ever be; tokenising it alone would take long.
+    """Return the size of a text that is too long for the policy, without tokenising it; else None.
 
     Args:
         num_chars: characters of the text.
@@ -78,9 +78,7 @@ class EngineStats:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyPreview:
-    """What is known about a policy from its configuration and tokenizer before its engine is
-    started.
-    """
+    """Facts about a policy from its configuration and tokenizer, before its engine is started."""
 
     tokenizer: str
     """Class of the tokenizer."""

@@ -1,4 +1,4 @@
-"""What engines have in common that run `policy.model`: its tokenizer, its identity, its checks."""
+"""Base of the engines that run `policy.model`: its tokenizer, its identity, its checks."""
 
 from __future__ import annotations
 

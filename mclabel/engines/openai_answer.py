@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server answers, read with care: any field may lack or be anything."""
+"""Parser of answers of OpenAI-compatible servers, in which any field may be missing or invalid."""
 
 from __future__ import annotations
 

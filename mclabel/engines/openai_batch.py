@@ -31,7 +31,7 @@ from mclabel.engines.settings import BatchSettings
 logger = logging.getLogger(__name__)
 
 _MISSING = (404, 405, 501)
-"""What servers answer at addresses that they do not have."""
+"""HTTP statuses of servers for addresses that they do not have."""
 BATCH_BYTES = 200_000_000
 """Largest file of a batch, which is OpenAI's limit."""
 LOST_POLLS = 5
@@ -103,9 +103,9 @@ class Batches:
         self._num_empty = 0
         """Batches in a row that brought nothing."""
         self._num_unprocessed: Counter[str] = Counter()
-        """How often a request was not processed in a batch that was."""
+        """Number of completed batches in which each request was left unprocessed."""
         self.num_signs = 0
-        """How often the server has said how a batch stands."""
+        """Number of status reports on batches from the server."""
 
     async def start(self) -> None:
         """See that the server has the API, and read what was asked before.

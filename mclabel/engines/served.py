@@ -1,4 +1,4 @@
-"""What engines have in common that ask servers: addresses, a key, retries, batches, counts."""
+"""Base of the engines that use servers: addresses, a key, retries, batches, counts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ServedEngine(Engine):
 
     packages: ClassVar[tuple[str, ...]] = ("openai",)
     start_s: ClassVar[float] = 20.0
-    """How long servers that do not answer are waited for at the start."""
+    """Seconds to wait at the start for servers that do not answer."""
 
     settings: ServerSettings
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 PROBE = "What is 1 + 1?"
 MIN_TOKEN_CHARS = 64
-"""Of the longest token of any tokenizer, where a text's length is all that is looked at."""
+"""Characters allowed for the longest token of any tokenizer, when only a text's length is
+checked."""
 MARK = "mclabel"  # a text that no chat template writes by itself
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """Roles that any tokenizer may give a token; what an unknown text becomes often parts documents."""

@@ -29,7 +29,7 @@ Hashes = NDArray[np.uint64]
 
 @dataclass(frozen=True, kw_only=True)
 class InputChanges:
-    """How the input differs from what the run was begun with."""
+    """Differences between the input and the input with which the run was begun."""
 
     num_added: int = 0
     num_changed: int = 0

@@ -167,7 +167,7 @@ class Inputs(Protocol):
 
     @property
     def size(self) -> Size:
-        """How much text all items have."""
+        """Amount of text of all items."""
 
     def rejects(self) -> Iterable[Reject]:
         """Return the rows of the input that cannot be used."""

@@ -250,7 +250,7 @@ class Watch:
         self._has_begun = False
         self._is_steady = True
         self._pauses: deque[tuple[float, float]] = deque()
-        """When pauses ended and how long they were, each shorter than the one before."""
+        """End and length of pauses in seconds, each shorter than the one before."""
         self.silent_s = 0.0
         """Seconds since the last sign of life."""
 

@@ -59,7 +59,7 @@ class Block:
 
     @property
     def size(self) -> Size:
-        """How much text the items have."""
+        """Amount of text of the items."""
         return Size.of_lengths(item.num_chars for item in self.items)
 
 
@@ -114,7 +114,7 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerState:
-    """What a runner does now, and what it has done since it was loaded.
+    """Current state of a runner, and its work since it was loaded.
 
     Whatever rises in `num_tokens`, `num_signs` or a counter is a sign of life: a runner that has
     work and gives none for too long is taken to have stopped (`mclabel.run.running`).
@@ -203,7 +203,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskWords:
-    """How messages and progress name what a task does, and what it counts."""
+    """Words with which messages and progress describe a task and its counters."""
 
     item: str
     """One item, such as `problem`."""
@@ -233,7 +233,7 @@ class TaskWords:
 ANY_WORDS = TaskWords(
     item="item", items="items", content="content", done="done", block_setting="block_items"
 )
-"""Of a task that is not known."""
+"""Words for a task that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +251,7 @@ class Outputs(Protocol):
 
     @property
     def words(self) -> TaskWords:
-        """How messages name the task's items."""
+        """Words for the task's items in messages."""
 
     def committed(self, store: Store) -> CommittedBlocks:
         """Return the blocks that are done.

@@ -37,7 +37,7 @@ class BlockReport:
     num_tokens: int
     """Cost of all items, including work taken from a journal."""
     size: Size
-    """How much text the items have."""
+    """Amount of text of the items."""
     counts: Mapping[str, int]
     """Named counts of what the block holds, from the task."""
 
@@ -55,8 +55,7 @@ class WorkerProgress:
     num_done_tokens: int = 0
     """Cost of these items, including work taken from journals."""
     num_open_tokens: int = 0
-    """What the blocks that are running have cost so far, those of their items included that are
-    not done yet."""
+    """Tokens that the running blocks have cost so far, including items that are not done."""
     num_replayed: int = 0
     """Entries taken from journals."""
     loop_lag_s: float = 0.0

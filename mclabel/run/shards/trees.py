@@ -24,7 +24,7 @@ from mclabel.run.shards.store import Store, damaged
 
 FOLDER = "trees"
 TASK = "search"
-"""What the manifest of a run of a search calls its task."""
+"""Name of the task in the manifest of a search."""
 VERSION = 1
 
 
@@ -44,7 +44,7 @@ class StoredNode:
     scores: tuple[float, ...]
     """A score for each step from the beginning of the solution; empty where it was not scored."""
     count: Count
-    """How often it was sampled."""
+    """Number of times that it was sampled."""
     num_sampled: Count
     """Tokens sampled for it, all times together."""
     is_finished: bool

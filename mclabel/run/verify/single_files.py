@@ -251,7 +251,7 @@ def _check_claims(store: Store, result: Verification) -> None:
 
 MAX_LISTED = 1000
 TRAINING = "training"
-"""What `Verification.holds` says of a training."""
+"""Value of `Verification.holds` for a training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ class Verification:
 
     run: str
     holds: str = "labels"
-    """What its shards hold: `labels`, `scores` or `opinions`; `training` or `annotations`, which
+    """Content of its shards: `labels`, `scores` or `opinions`; `training` or `annotations`, which
     have none."""
     num_blocks: int = 0
     num_shards: int = 0
