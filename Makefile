@@ -5,7 +5,7 @@ PYTHON ?= python
 help:
 	@echo "make install  the package with what development needs, into the active environment"
 	@echo "make test     the plain run of the tests; make ci: all of them, as CI runs them"
-	@echo "make lint     ruff, mypy, typos, and which room imports which (import-linter)"
+	@echo "make lint     ruff, mypy, typos, docstrings, and which room imports which (import-linter)"
 	@echo "make docs     the pages and the API reference, into build/site; links are checked"
 	@echo "make keys     docs/keys.md anew, from the settings"
 	@echo "make bench    the quick benchmarks, one after the other (about twenty minutes)"
@@ -24,6 +24,7 @@ lint:
 	$(PYTHON) -m mypy
 	typos
 	lint-imports
+	$(PYTHON) scripts/prose.py
 
 docs:
 	$(PYTHON) -m mkdocs build --strict

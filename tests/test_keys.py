@@ -136,7 +136,7 @@ def test_the_page_begins_with_ten_keys_whose_examples_can_be_used() -> None:
         "|---|---|---|",
         *(f"| `{name}" for name in script.OFTEN_SET),
     ]
-    assert "| `split.by=blank_line` | `line` | How a solution is split into steps. |" in lines
+    assert "| `split.by=blank_line` | `line` | Rule that splits a solution into steps. |" in lines
     overrides = [f"{name}={example}" for name, example in script.OFTEN_SET.items()]
     config = load_config(LabelConfig, None, overrides)
     assert (config.problems.kind, config.policy.engine.kind) == ("file", "vllm")

@@ -1,4 +1,4 @@
-"""What grades a completion: checkers behind one protocol, chosen by name.
+"""Checkers, which grade completions, behind one protocol and chosen by name.
 
 A checker is a class here and a line in `CHECKERS`, a class in a package of your own, or a plain
 function `module:function` (`mclabel.checkers.function`).
@@ -24,7 +24,7 @@ CHECKERS: Mapping[str, str] = {
     "code": "mclabel.checkers.code.checker:CodeChecker",
     "math": "mclabel.checkers.math:MathChecker",
 }
-"""Name in a configuration, and where the class stands."""
+"""Import path of each built-in checker, by its name in a configuration."""
 
 __all__ = [
     "CHECKERS",

@@ -1,7 +1,7 @@
-"""What a checker is: it grades completions by the gold of their problem.
+"""The protocol of checkers, which grade completions against the gold answer of their problem.
 
-Three-valued: what a checker cannot decide is unknown, which counts neither for nor against a step.
-A failure of its own (a worker that died, a server that is away) is unknown too, never wrong.
+A verdict is right, wrong or unknown; unknown counts neither for nor against a step. If the checker
+itself fails (a dead worker, an unreachable server), the verdict is unknown, never wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mclabel.core.settings import Chosen, ComponentSettings, Settings
 
 T = TypeVar("T")
 WEAK_PREFIX = "weak: "
-"""How the reason of a verdict begins if the program that was tested could have forged it."""
+"""Prefix of a verdict's reason if the tested program could have forged the verdict."""
 
 
 class Aside(Protocol):
@@ -31,12 +31,12 @@ class Aside(Protocol):
 
 
 async def here(work: Callable[[], T], /) -> T:
-    """Run a function at once, on the event loop: an `Aside` for callers that have nothing else."""
+    """Run a function at once, on the event loop: an `Aside` for callers without a thread pool."""
     return work()
 
 
 class CheckerSettings(ComponentSettings):
-    """Settings that every checker has."""
+    """Base class of the settings of checkers."""
 
     component_kind: ClassVar[str] = "checkers"
 
@@ -47,7 +47,7 @@ CheckerField = Annotated[CheckerSettings, _CHECKER]
 
 
 def default_checker() -> CheckerSettings:
-    """Settings of the default checker, which compares mathematical answers."""
+    """Return the settings of the default checker, which compares mathematical answers."""
     return _checker_settings({})
 
 
@@ -58,12 +58,12 @@ class GradeItem:
     problem: Problem
     """The problem with its gold answer: the text `answer`, or the data `gold`."""
     completion: str
-    """The whole solution: the prefix it continues, and what was sampled."""
+    """The whole solution: the prefix and the sampled continuation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grade:
-    """A verdict, and how it was reached."""
+    """A verdict and the way it was reached."""
 
     verdict: Verdict
     answer: str | None = None
@@ -101,67 +101,71 @@ class Checker(Protocol):
         """
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Say why no completion of a problem can be graded; None if they can be graded.
+        """Return the reason why no completion of a problem can be graded; None if they can.
 
         Args:
-            problem: with its gold.
-            aside: runs what computes off the event loop.
+            problem: the problem with its gold answer.
+            aside: runs blocking work off the event loop.
         """
         return None
 
     @abstractmethod
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
-        """Grade completions that were not cut by their length.
+        """Grade completions that were not cut off by the token limit.
 
         Args:
-            items: completions of one problem or of many.
-            aside: runs what computes off the event loop.
+            items: completions of one or several problems.
+            aside: runs blocking work off the event loop.
 
         Returns:
             One grade per item, in order.
         """
 
     def states_answer(self, step: str) -> bool:
-        """Whether a step of a solution commits to an answer on the way, which `grade` can grade if
-        it is given that step alone.
+        """Return whether an intermediate step states an answer.
+
+        Given such a step alone, `grade` can grade that answer.
         """
         return False
 
     def key(self, answer: str) -> str:
-        """A key that is equal for equivalent answers."""
+        """Return a key that is equal for equivalent answers."""
         return answer
 
     def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
         """Number the answers to many problems by equivalence, for majority votes.
 
         Args:
-            answers: of each problem's completions; None where there is none.
+            answers: for each problem, the answers of its completions; None if one has no answer.
 
         Returns:
             For each problem, one number per answer: equal numbers for equivalent answers, None for
             None.
         """
-        found: list[list[int | None]] = []
-        for group in answers:
-            numbers: dict[str, int] = {}
-            found.append(
+        numbered_groups: list[list[int | None]] = []
+        for group_answers in answers:
+            number_of_key: dict[str, int] = {}
+            numbered_groups.append(
                 [
-                    None if one is None else numbers.setdefault(self.key(one), len(numbers))
-                    for one in group
+                    None
+                    if answer is None
+                    else number_of_key.setdefault(self.key(answer), len(number_of_key))
+                    for answer in group_answers
                 ]
             )
-        return found
+        return numbered_groups
 
 
 def recorded_checker(recorded: Any) -> CheckerSettings:
-    """Settings of the checker that a run's manifest names, which runs nothing of anybody's.
+    """Return the settings of the checker in a run's manifest, without importing code of third
+    parties.
 
     Args:
-        recorded: the manifest's `checker`; without one it is the default.
+        recorded: the manifest's `checker`; any value that is no mapping selects the default.
 
     Raises:
-        PydanticCustomError: there is no such checker any more, its settings are other ones, or it
-            is code of anybody's (`mclabel.core.components.within`).
+        PydanticCustomError: the checker no longer exists, its settings have changed, or it is
+            third-party code (`mclabel.core.components.within`).
     """
     if not isinstance(recorded, Mapping):
         return default_checker()
@@ -170,50 +174,50 @@ def recorded_checker(recorded: Any) -> CheckerSettings:
 
 
 def _checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
-    found = _CHECKER.settings(content)
-    assert isinstance(found, CheckerSettings)
-    return found
+    settings = _CHECKER.settings(content)
+    assert isinstance(settings, CheckerSettings)
+    return settings
 
 
 def recorded_keys(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of `checker` in a configuration from those in a manifest."""
+    """Return the keys of a manifest's `checker` that a configuration may hold."""
     return {name: value for name, value in recorded.items() if name != "version"}
 
 
-class _Chosen(Settings):
+class _CheckerConfig(Settings):
     checker: CheckerField
 
 
 def chosen_settings(checker: Any) -> CheckerSettings:
-    """The checked settings of a checker.
+    """Return the validated settings of a checker.
 
-    Those of mclabel's own checkers are kept by their content. A class or a function of the caller's
-    is looked up anew each time, since a notebook may define it again.
+    Settings of built-in checkers are cached by their content. A class or function of the caller is
+    looked up on every call, since a notebook may redefine it.
 
     Args:
-        checker: its name, its settings, or their keys and values with `kind` among them.
+        checker: name of a checker, its settings, or a mapping of their keys, including `kind`.
 
     Raises:
-        ConfigError: there is no such checker, or its settings are wrong; the message lists all
+        ConfigError: the checker does not exist or its settings are wrong; the message lists all
             faults.
     """
     content = {"kind": checker} if isinstance(checker, str) else checker
     if not isinstance(content, dict):
-        return _read(checker)
+        return _validated_settings(checker)
     if content.get("kind", "math") not in component_names("checkers", built_in=True):
-        return _read(checker)
+        return _validated_settings(checker)
     try:
         text = json.dumps(content, sort_keys=True)
-    except (TypeError, ValueError, RecursionError):  # holds what JSON does not, such as settings
-        return _read(checker)
-    return _kept(text)
+    except (TypeError, ValueError, RecursionError):  # not JSON, for example settings
+        return _validated_settings(checker)
+    return _cached_settings(text)
 
 
 @lru_cache(maxsize=256)
-def _kept(text: str) -> CheckerSettings:
+def _cached_settings(text: str) -> CheckerSettings:
     content: Mapping[str, Any] = json.loads(text)
-    return _read(content)
+    return _validated_settings(content)
 
 
-def _read(checker: Any) -> CheckerSettings:
-    return check_config(_Chosen, {"checker": checker}).checker
+def _validated_settings(checker: Any) -> CheckerSettings:
+    return check_config(_CheckerConfig, {"checker": checker}).checker

@@ -1,27 +1,29 @@
 """A plain function as a checker: `checker=my_package.grading:is_right`.
 
-The function's parameters are filled by name, so it takes what it needs of
+Parameters are filled by name, so the function takes only those that it needs:
 
 - `completion`: the whole solution, text;
-- `gold`: the problem's answer, text, or data where the source holds an object or a list;
+- `gold`: the problem's answer: a text, or an object or list if the source holds one;
 - `problem`: the `Problem`;
-- `meta`: the other columns of the problem's row that were kept, texts by name,
+- `meta`: the other columns of the problem's row, as texts by name;
 
-and keyword arguments from the configuration. It returns True (right), False (wrong), None (cannot
-be decided) or a `Grade`, and may be a coroutine function. An exception counts as "cannot be
-decided", and is the reason; what comes of a function that only raises is `guarded`'s.
+- keyword arguments that the configuration sets.
 
-A reward function of TRL, verl or reasoning-gym is taken as it stands, known by its
+It returns True (right), False (wrong), None (undecided) or a `Grade`, and may be a coroutine
+function. An exception counts as undecided and becomes the reason. `guarded` ends a job whose
+function only raises.
+
+A reward function of TRL, verl or reasoning-gym can be used unchanged; it is recognised by its
 parameters:
 
 - TRL: `f(prompts, completions, **columns) -> list[float | None]`;
 - verl: `compute_score(data_source, solution_str, ground_truth, extra_info)`, which returns a number
   or a mapping with `score`;
-- reasoning-gym: `score_answer(answer, entry) -> float`, a method of its data sets, too.
+- reasoning-gym: `score_answer(answer, entry) -> float`, also as a method of its data sets.
 
-Each is called for one completion at a time. Columns are those of the problem's row: texts, but for
-columns that hold an object. What a function names and no column has, such as `solution`, is the
-gold where its name is one of `GOLD_NAMES`.
+Each is called for one completion at a time. The columns are those of the problem's row: objects
+where a column holds one, else texts. A parameter that no column fills, such as `solution`, receives
+the gold if `GOLD_NAMES` lists its name.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Verdict
 from mclabel.core.settings import MAX_AMOUNT
 
-GIVEN = ("completion", "gold", "problem", "meta")
-"""Names of parameters that are filled from an item."""
+ITEM_PARAMETERS = ("completion", "gold", "problem", "meta")
+"""Names of parameters that are filled from the graded item."""
 _VERDICTS = {True: Verdict.RIGHT, False: Verdict.WRONG, None: Verdict.UNKNOWN}
 
 
@@ -53,24 +55,25 @@ class FunctionChecker(Checker):
     """Calls a function for every completion, off the event loop."""
 
     class Settings(CheckerSettings):
-        """Of a function that grades."""
+        """Settings of a checker that calls a function."""
 
         arguments: Mapping[str, Any] = {}
-        """Keyword arguments of the function, beside what is given by name."""
+        """Keyword arguments of the function, in addition to the parameters that are filled by
+        name."""
         right_from: float = Field(1.0, ge=-MAX_AMOUNT, le=MAX_AMOUNT)
         """Smallest reward of a right completion, for a reward function in the form of TRL, verl or
         reasoning-gym."""
         chat: bool = False
-        """Whether a reward function in TRL's form takes messages in place of texts."""
+        """True if a reward function in TRL's form takes chat messages instead of texts."""
 
     def __init__(self, settings: Settings) -> None:
-        """Find the function and see which parameters it has.
+        """Import the function and inspect its parameters.
 
         Args:
-            settings: whose `kind` is its `module:function`.
+            settings: settings whose `kind` is the function's `module:function`.
 
         Raises:
-            ConfigError: it has a parameter that nothing fills.
+            ConfigError: the function has a parameter that nothing fills.
         """
         self.name = settings.kind
         self._function: Callable[..., Any] = find_target("checkers", settings.kind)
@@ -79,7 +82,7 @@ class FunctionChecker(Checker):
         self._file = code.co_filename
         self._right_from = settings.right_from
         self._reward = reward_form(self._function, self._arguments, settings.chat)
-        self._given = (
+        self._parameter_names = (
             () if self._reward else _parameters(self.name, self._function, self._arguments)
         )
         self.version = _version(self._function)
@@ -89,31 +92,31 @@ class FunctionChecker(Checker):
         return [await self._grade(item, aside) for item in items]
 
     def grade_now(self, item: GradeItem) -> Grade | None:
-        """Grade one completion in the caller's thread; None if the function is a coroutine's."""
+        """Grade one completion in the caller's thread; return None for a coroutine function."""
         call = partial(self._call(item), **self._arguments)
         if inspect.iscoroutinefunction(call.func):
             return None
         try:
-            return self._graded(call())
-        except Exception as error:  # whatever the user's code raises: it did not decide
+            return self._grade_of(call())
+        except Exception as error:  # any exception of the user's code means undecided
             return raised_grade(error, self._file)
 
     async def _grade(self, item: GradeItem, aside: Aside) -> Grade:
         call = partial(self._call(item), **self._arguments)
         try:
-            found = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
-            return self._graded(found)
-        except Exception as error:  # whatever the user's code raises: it did not decide
+            result = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
+            return self._grade_of(result)
+        except Exception as error:  # any exception of the user's code means undecided
             return raised_grade(error, self._file)
 
-    def _graded(self, found: Any) -> Grade:
+    def _grade_of(self, result: Any) -> Grade:
         if self._reward is not None:
-            return reward_grade(found, self._right_from)
-        if isinstance(found, Grade):
-            return found
-        if found is None or isinstance(found, bool):
-            return Grade(verdict=_VERDICTS[found], layer="function")
-        return nonsense_grade(found, "True, False, None or a Grade")
+            return reward_grade(result, self._right_from)
+        if isinstance(result, Grade):
+            return result
+        if result is None or isinstance(result, bool):
+            return Grade(verdict=_VERDICTS[result], layer="function")
+        return nonsense_grade(result, "True, False, None or a Grade")
 
     def _call(self, item: GradeItem) -> Callable[[], Any]:
         if self._reward is not None:
@@ -124,16 +127,16 @@ class FunctionChecker(Checker):
             "problem": item.problem,
             "meta": dict(item.problem.meta),
         }
-        return partial(self._function, **{name: values[name] for name in self._given})
+        return partial(self._function, **{name: values[name] for name in self._parameter_names})
 
 
 def _version(function: Callable[..., Any]) -> str:
-    """A function's attribute `version` where it has one, else a hash of its source."""
+    """Return the function's attribute `version` if it has one, else a hash of its source."""
     if (version := getattr(function, "version", None)) is not None:
         return str(version)
     try:
         source = inspect.getsource(function)
-    except OSError:  # its file is not there
+    except OSError:  # the source file is missing
         return "unknown"
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
@@ -141,7 +144,7 @@ def _version(function: Callable[..., Any]) -> str:
 def _parameters(
     name: str, function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Which of the names in `GIVEN` a function takes."""
+    """Return the names in `ITEM_PARAMETERS` that a function takes."""
     parameters = inspect.signature(function).parameters.values()
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -150,36 +153,37 @@ def _parameters(
         for p in parameters
         if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
     }
-    if unfilled := sorted(needed - set(GIVEN) - set(arguments)):
+    if unfilled := sorted(needed - set(ITEM_PARAMETERS) - set(arguments)):
         raise ConfigError(
             f"checker={name}: its parameter {', '.join(unfilled)} gets no value. Use only "
-            f"parameters among {', '.join(GIVEN)}, or set checker.arguments"
+            f"parameters among {', '.join(ITEM_PARAMETERS)}, or set checker.arguments"
         )
     if (unknown := sorted(set(arguments) - set(names))) and not takes_all:
         raise ConfigError(
             f"checker.arguments: {name} has no parameter {', '.join(unknown)}; it has "
             f"{', '.join(names) or 'none'}"
         )
-    return GIVEN if takes_all else tuple(one for one in GIVEN if one in names)
+    return tuple(name for name in ITEM_PARAMETERS if takes_all or name in names)
 
 
 GOLD_NAMES = ("answer", "solution", "ground_truth", "gold", "target", "label")
-"""Names by which reward functions ask for the gold."""
+"""Parameter names under which reward functions expect the gold."""
 ALLOWED = "a finite number, None, or a list or mapping of the library's own form that holds one"
 _OPEN, _CLOSE = "<answer>", "</answer>"
 
 Call = Callable[[], Any]
 Bind = Callable[[GradeItem], Call]
-"""From a completion to the call that scores it."""
+"""Function that maps a completion to the call that scores it."""
 
 
 def reward_form(function: Callable[..., Any], arguments: Iterable[str], chat: bool) -> Bind | None:
-    """How a reward function of another library is called; None if it has none of their forms.
+    """Return the adapter that calls a reward function of another library; None if it has no known
+    form.
 
     Args:
-        function: of somebody's own.
+        function: a function of the user.
         arguments: names of parameters that the configuration fills.
-        chat: whether a function in TRL's form takes messages in place of texts.
+        chat: whether a function in TRL's form takes chat messages instead of texts.
     """
     names = set(inspect.signature(function).parameters) - set(arguments)
     if "completions" in names:
@@ -191,25 +195,25 @@ def reward_form(function: Callable[..., Any], arguments: Iterable[str], chat: bo
     return None
 
 
-def reward_grade(found: Any, right_from: float) -> Grade:
-    """The grade that a reward amounts to; None and NaN are unknown.
+def reward_grade(reward: Any, right_from: float) -> Grade:
+    """Convert a reward to a grade; None and NaN are unknown.
 
     Args:
-        found: what the function returned.
-        right_from: the smallest reward of a right completion.
+        reward: return value of the reward function.
+        right_from: smallest reward of a right completion.
     """
-    if isinstance(found, list | tuple) and len(found) == 1:
-        found = found[0]
-    elif isinstance(found, Mapping):
-        found = found.get("score", found)
-    if hasattr(found, "item") and not isinstance(found, Mapping | list | tuple):
-        found = found.item()  # a number of numpy or torch
-    if found is None or (isinstance(found, Real) and math.isnan(found)):
+    if isinstance(reward, list | tuple) and len(reward) == 1:
+        reward = reward[0]
+    elif isinstance(reward, Mapping):
+        reward = reward.get("score", reward)
+    if hasattr(reward, "item") and not isinstance(reward, Mapping | list | tuple):
+        reward = reward.item()  # a scalar of numpy or torch
+    if reward is None or (isinstance(reward, Real) and math.isnan(reward)):
         return Grade(verdict=Verdict.UNKNOWN, reason="no_reward", layer="function")
-    if not isinstance(found, Real):
-        return nonsense_grade(found, ALLOWED)
-    verdict = Verdict.RIGHT if float(found) >= right_from else Verdict.WRONG
-    return Grade(verdict=verdict, reason=f"reward:{float(found):.6g}", layer="function")
+    if not isinstance(reward, Real):
+        return nonsense_grade(reward, ALLOWED)
+    verdict = Verdict.RIGHT if float(reward) >= right_from else Verdict.WRONG
+    return Grade(verdict=verdict, reason=f"reward:{float(reward):.6g}", layer="function")
 
 
 def _trl(function: Callable[..., Any], names: set[str], chat: bool, item: GradeItem) -> Call:
@@ -219,25 +223,32 @@ def _trl(function: Callable[..., Any], names: set[str], chat: bool, item: GradeI
         prompt = [{"role": "user", "content": prompt}]
         completion = [{"role": "assistant", "content": completion}]
     columns = {name: [value] for name, value in _columns(item, names).items()}
-    given = {**columns, "prompts": [prompt], "completions": [completion]}
+    keyword_arguments = {**columns, "prompts": [prompt], "completions": [completion]}
     parameters = inspect.signature(function).parameters.values()
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
-    return partial(function, **{k: v for k, v in given.items() if takes_all or k in names})
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    return partial(
+        function, **{k: v for k, v in keyword_arguments.items() if takes_all or k in names}
+    )
 
 
 def _verl(function: Callable[..., Any], names: set[str], item: GradeItem) -> Call:
     columns = _columns(item, names)
-    given = {
+    keyword_arguments = {
         "data_source": columns.get("data_source", ""),
         "solution_str": item.completion,
         "ground_truth": item.problem.gold,
         "extra_info": columns.get("extra_info", columns),
     }
-    return partial(function, **{name: value for name, value in given.items() if name in names})
+    return partial(
+        function, **{name: value for name, value in keyword_arguments.items() if name in names}
+    )
 
 
 def _reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
-    """The answer is what stands in the last `<answer>`, as that library asks for, or all of it."""
+    """Return the call that scores the text in the last `<answer>`, or the whole text without one.
+
+    reasoning-gym's prompt asks for this tag.
+    """
     text = item.completion
     if (end := text.rfind(_CLOSE)) >= 0 and (start := text.rfind(_OPEN, 0, end)) >= 0:
         text = text[start + len(_OPEN) : end].strip()
@@ -250,7 +261,7 @@ def _reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
 
 
 def _columns(item: GradeItem, names: set[str]) -> dict[str, Any]:
-    """The columns of the problem's row, and the gold by the names that the function has for it."""
+    """Return the columns of the problem's row, and the gold under each parameter name for it."""
     columns: dict[str, Any] = {name: item.problem.gold for name in GOLD_NAMES if name in names}
     for name, text in item.problem.meta.items():
         columns[name] = json.loads(text) if text.startswith("{") and _is_json(text) else text

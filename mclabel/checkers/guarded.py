@@ -1,8 +1,8 @@
-"""What stands around every checker: its exceptions are grades without a verdict, up to a limit.
+"""The guard around every checker, which turns its exceptions into grades without a verdict.
 
-A checker that raises now and then has not decided about those completions, and the reason says
-what it raised. One that raises the same exception on every completion is broken, and a job with it
-would roll out for hours and learn nothing: it ends the job.
+An occasional exception leaves that completion undecided, with the exception as the reason. A
+checker that raises the same exception on every completion is broken: the guard ends the job, which
+would otherwise sample rollouts for hours without a verdict.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from mclabel.core.records import Problem, Verdict
 T = TypeVar("T")
 
 PATIENCE = 1.5
-"""Times `HANG_S` for what a checker awaits, such as a server: its own waiting comes on top."""
+"""Factor on `HANG_S` for coroutines, since a checker may await a server with a timeout of its
+own."""
 
 MAX_FAILURES = 32
-"""Grades that fail alike, and none that does not before them, which end a job."""
+"""Number of identical failures, without a single success, after which the job ends."""
 _RAISED, _RETURNED = "the checker raised ", "the checker returned "
-"""How the reasons of failed grades begin."""
+"""Prefixes of the reasons of failed grades."""
 MAX_REASON = 500
-"""Characters of a reason."""
+"""Maximum characters of a reason."""
 
 
 def make_checker(settings: CheckerSettings) -> GuardedChecker:
-    """Make the checker that settings name.
+    """Make the checker that the settings name, behind its guard.
 
     Raises:
-        ConfigError: its code cannot be imported.
-        ComponentError: it cannot be made, or lacks a name or a version.
+        ConfigError: the checker's code cannot be imported.
+        ComponentError: the checker cannot be constructed, or sets no name or version.
     """
     around = Boundary("checkers", settings.kind)
     checker = around.call("__init__", settings.component, settings)
@@ -63,14 +64,14 @@ def make_checker(settings: CheckerSettings) -> GuardedChecker:
 
 
 class GuardedChecker(Checker):
-    """A checker behind its boundary, whose exceptions are counted."""
+    """A checker behind its component boundary, with a count of its exceptions."""
 
     def __init__(self, checker: Checker, around: Boundary) -> None:
-        """Stand before a checker.
+        """Wrap a checker.
 
         Args:
-            checker: that grades.
-            around: its boundary.
+            checker: the checker to guard.
+            around: the component boundary of the checker.
         """
         self.name, self.version = checker.name, checker.version
         rules: dict[str, Rule] = {"grade": _ungraded, "group": _misgrouped}
@@ -78,30 +79,30 @@ class GuardedChecker(Checker):
         self._checker, self._around = guarded, around
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
         self.states_answer = self._checker.states_answer  # type: ignore[method-assign]
-        self._last = time.monotonic()
+        self._last_return = time.monotonic()
         self._file = inspect.getfile(type(checker).grade)
         self._has_graded = False
         self._failures: Counter[str] = Counter()
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Ask the checker; see `Checker`."""
-        asked = self._checker.refuse(problem, self._watched("refuse", aside))
-        return await self._returned("refuse", asked)
+        """Return the checker's reason for refusing a problem; see `Checker`."""
+        call = self._checker.refuse(problem, self._watched("refuse", aside))
+        return await self._await_result("refuse", call)
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
         """Grade completions; see `Checker`.
 
-        An exception on several completions is tried on each of them alone.
+        If a call for several completions raises, each of them is graded alone.
 
         Raises:
-            CheckerError: every grade so far has ended with an exception, and `MAX_FAILURES` of them
-                with the same one.
-            ComponentError: the checker does not give one grade a completion.
+            CheckerError: every grade so far has failed, `MAX_FAILURES` of them with the same
+                exception.
+            ComponentError: the checker does not return one grade per completion.
         """
-        asked = self._checker.grade(items, self._watched("grade", aside))
+        call = self._checker.grade(items, self._watched("grade", aside))
         try:
-            grades: Sequence[Grade] = await self._returned("grade", asked)
-        except Exception as error:  # whatever a checker raises: it did not decide
+            grades: Sequence[Grade] = await self._await_result("grade", call)
+        except Exception as error:  # any exception of the checker means undecided
             cause = _cause(error)
             if len(items) > 1:
                 return [grade for item in items for grade in await self.grade([item], aside)]
@@ -111,51 +112,51 @@ class GuardedChecker(Checker):
         return grades
 
     def grade_now(self, item: GradeItem) -> Grade | None:
-        """Grade one completion in the caller's own thread, without an event loop.
+        """Grade one completion in the caller's thread, without an event loop.
 
         Its failures are not counted.
 
         Returns:
-            The grade; None if only `grade` can give it, since the checker awaits something.
+            The grade; None if the checker can grade only in an event loop.
 
         Raises:
-            ComponentError: the checker gives something else than a grade.
+            ComponentError: the checker returns something other than a grade.
         """
-        now: Callable[[GradeItem], Grade | None] | None
-        now = getattr(self._checker, "grade_now", None)
-        if now is None:
+        grade_now: Callable[[GradeItem], Grade | None] | None
+        grade_now = getattr(self._checker, "grade_now", None)
+        if grade_now is None:
             return None
         must: Any = Any if self._around.ours else Grade | None
         try:
-            found: Grade | None = self._around.call("grade", now, item, must=must)
-        except Exception as error:  # whatever a checker raises: it did not decide
+            grade: Grade | None = self._around.call("grade", grade_now, item, must=must)
+        except Exception as error:  # any exception of the checker means undecided
             return raised_grade(_cause(error), self._file)
-        return found
+        return grade
 
     def _watched(self, method: str, aside: Aside) -> Aside:
-        """Runs the checker's functions elsewhere, each of which must return."""
+        """Return an `Aside` that fails if a function of the checker does not return in time."""
 
         def watched(work: Callable[[], T], /) -> Awaitable[T]:
             return aside(lambda: self._around.watched(method, work))
 
         return aside if self._around.ours else watched
 
-    async def _returned(self, method: str, asked: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine of the checker gives.
+    async def _await_result(self, method: str, call: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine of the checker.
 
         Raises:
-            ComponentError: no call of the checker has ended for too long.
+            ComponentError: no call of the checker has returned for too long.
         """
         if self._around.ours:
-            return await asked
-        task = asyncio.ensure_future(asked)
-        begun, limit = time.monotonic(), PATIENCE * boundary.HANG_S
+            return await call
+        task = asyncio.ensure_future(call)
+        started, limit = time.monotonic(), PATIENCE * boundary.HANG_S
         try:
             while not (await asyncio.wait({task}, timeout=limit))[0]:
-                silent = time.monotonic() - max(begun, self._last)
-                if silent >= limit:
-                    raise self._around.broken(method, f"has not returned for {silent:.0f} s")
-            self._last = time.monotonic()
+                silent_s = time.monotonic() - max(started, self._last_return)
+                if silent_s >= limit:
+                    raise self._around.broken(method, f"has not returned for {silent_s:.0f} s")
+            self._last_return = time.monotonic()
             return task.result()
         finally:
             task.cancel()
@@ -177,64 +178,66 @@ class GuardedChecker(Checker):
 
 
 def _cause(error: Exception) -> Exception:
-    """What a checker raised, unless that has a message for the user, which is raised."""
+    """Return the exception that a checker raised; raise it if it has a message for the user."""
     cause = error.__cause__ if isinstance(error, ComponentError) else error
     if not isinstance(cause, Exception) or isinstance(cause, MclabelError):
         raise error
     return cause
 
 
-def _ungraded(found: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:
-    return miscounted("grades of", found, "completion", len(items))
+def _ungraded(grades: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:
+    return miscounted("grades of", grades, "completion", len(items))
 
 
 def _misgrouped(
-    found: Sequence[Sequence[int | None]], answers: Sequence[Sequence[str | None]]
+    groups: Sequence[Sequence[int | None]], answers: Sequence[Sequence[str | None]]
 ) -> str | None:
-    if [len(group) for group in found] == [len(group) for group in answers]:
+    if [len(group) for group in groups] == [len(group) for group in answers]:
         return None
-    return f"gave {shown(found)}, must give a number, or None, for each of its answers"
+    return f"gave {shown(groups)}, must give a number, or None, for each of its answers"
 
 
 def shown_reason(reason: str) -> str:
-    """A reason on one line, bounded, and without what a file or a terminal cannot hold."""
+    """Return a reason as one bounded line of printable characters."""
     return clipped(reason, MAX_REASON)
 
 
 def is_failure(reason: str) -> bool:
-    """Whether the reason of a grade tells of a fault of the checker."""
+    """Return whether the reason of a grade reports a fault of the checker."""
     return reason.startswith((_RAISED, _RETURNED))
 
 
 def is_weak(reason: str) -> bool:
-    """Whether the reason of a grade says that its verdict is weak: the answer was only guessed, or
-    the tests ran in the program's own process.
+    """Return whether a reason marks a weak verdict.
+
+    A verdict is weak if the answer was guessed, or if the program could have forged the test
+    result.
     """
     return reason.startswith((GUESS, WEAK_PREFIX))
 
 
 def common_reason(reason: str) -> str:
-    """A reason to count by: of a fault without its text, which may differ for each completion."""
+    """Return a reason for counting: faults without their messages, which vary."""
     return reason.partition(": ")[0] if is_failure(reason) else reason
 
 
-def nonsense_grade(found: object, allowed: str) -> Grade:
-    """The grade that a result amounts to which is none.
+def nonsense_grade(result: object, allowed: str) -> Grade:
+    """Return the grade for a result of a wrong type.
 
     Args:
-        found: what the checker returned.
-        allowed: what it may return.
+        result: return value of the checker.
+        allowed: description of the values that it may return.
     """
-    name = type(found).__name__
+    name = type(result).__name__
     reason = f"{_RETURNED}{name}: must be {allowed}"
     return Grade(verdict=Verdict.UNKNOWN, reason=reason, failure=f"returned {name}")
 
 
 def raised_grade(error: Exception, file: str) -> Grade:
-    """The grade that an exception of a checker amounts to.
+    """Return the grade for an exception of a checker.
 
     Args:
-        error: that the checker raised.
+        error: exception that the checker raised.
         file: path of the checker's source. The place of the failure is the last line in it that
             ran, or where the exception was raised if none did.
     """

@@ -1,4 +1,4 @@
-"""The checker of mathematical answers: `mclabel.answers` behind the protocol."""
+"""The checker of mathematical answers, which adapts `mclabel.answers` to the protocol."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from mclabel.core.records import Problem, Verdict
 
 
 class MathChecker(Checker):
-    """Takes the final answer out of a completion and compares its meaning with the gold's."""
+    """Checker that extracts the final answer and compares its meaning with the gold answer."""
 
     class Settings(CheckerSettings):
-        """Where careful human graders differ."""
+        """Settings of the mathematical checker."""
 
         rules: GradeRules = GradeRules()
         """Rules for answers that careful human graders judge differently; docs/answers.md lists
         them with their defaults."""
 
     def __init__(self, settings: Settings) -> None:
-        """Make a checker; workers are shared by all of this process.
+        """Make a checker; all checkers of this process share its workers.
 
         Args:
-            settings: with the rules of its verdicts.
+            settings: settings with the rules for verdicts.
         """
         rules = settings.rules
         self._rules = None if rules == GradeRules() else rules
         self.name, self.version = settings.kind, CHECKER_VERSION
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Say why a gold is not understood; see `Checker`. Of several, one must be."""
+        """Return why no gold answer can be parsed; None if one can. See `Checker`."""
         golds, reason = _golds(problem), "the gold is data, not a text or a list of texts"
         for gold in golds:
-            found = await default_checker().unparsed_gold_async(gold, aside=aside)
-            if found is None or found in PASSING:
+            refusal = await default_checker().unparsed_gold_async(gold, aside=aside)
+            if refusal is None or refusal in PASSING:
                 return None
-            reason = found
+            reason = refusal
         return reason
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
@@ -54,37 +54,41 @@ class MathChecker(Checker):
 
         An answer is right if it is one of several golds, and wrong if it is none.
         """
-        golds = [_golds(item.problem) for item in items]
-        graded = iter(
+        golds_by_item = [_golds(item.problem) for item in items]
+        answer_grades = iter(
             await default_checker().grade_completions(
                 [
                     (item.completion, gold)
-                    for item, several in zip(items, golds, strict=True)
-                    for gold in several
+                    for item, gold_answers in zip(items, golds_by_item, strict=True)
+                    for gold in gold_answers
                 ],
                 rules=self._rules,
                 aside=aside,
             )
         )
         return [
-            best_grade([_graded(*next(graded)) for _ in several]) if several else _NO_GOLD
-            for several in golds
+            best_grade([_convert_grade(*next(answer_grades)) for _ in gold_answers])
+            if gold_answers
+            else _NO_GOLD
+            for gold_answers in golds_by_item
         ]
 
     def grade_now(self, item: GradeItem) -> Grade:
-        """Grade one completion in the caller's thread, which waits for what needs a worker."""
-        found = [
-            default_checker().grade_completion(item.completion, gold, rules=self._rules)
+        """Grade one completion in the caller's thread, which blocks while a worker computes."""
+        grades = [
+            _convert_grade(
+                *default_checker().grade_completion(item.completion, gold, rules=self._rules)
+            )
             for gold in _golds(item.problem)
         ]
-        return best_grade([_graded(*one) for one in found]) if found else _NO_GOLD
+        return best_grade(grades) if grades else _NO_GOLD
 
     def states_answer(self, step: str) -> bool:
-        """Whether it marks one, by a box or in words; see `Checker`."""
+        """Return whether a step marks an answer, by a box or in words; see `Checker`."""
         return stated_answer(step) is not None
 
     def key(self, answer: str) -> str:
-        """The normalised answer; see `Checker`."""
+        """Return the normalised answer; see `Checker`."""
         return answer_key(answer)
 
     def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
@@ -93,12 +97,17 @@ class MathChecker(Checker):
 
 
 def _golds(problem: Problem) -> tuple[str, ...]:
-    """The acceptable answers of a problem; none where its gold is data."""
+    """Return the acceptable answers of a problem; empty if its gold is data."""
     return acceptable_answers(Gold(problem.answer, is_json=problem.answer_is_json))
 
 
-def _graded(answer: str | None, found: AnswerGrade) -> Grade:
-    return Grade(verdict=found.verdict, answer=answer, reason=found.reason, layer=found.layer)
+def _convert_grade(answer: str | None, answer_grade: AnswerGrade) -> Grade:
+    return Grade(
+        verdict=answer_grade.verdict,
+        answer=answer,
+        reason=answer_grade.reason,
+        layer=answer_grade.layer,
+    )
 
 
 _NO_GOLD = Grade(verdict=Verdict.UNKNOWN, reason="gold_is_data", layer="none")

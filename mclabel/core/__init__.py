@@ -1,1 +1,3 @@
-"""What everything rests on: records, settings, configurations, components, errors, statistics."""
+"""Foundations of all packages: records, settings, configurations, components, errors,
+statistics.
+"""

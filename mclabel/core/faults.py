@@ -1,7 +1,7 @@
-"""What is wrong with a value of a setting, in plain words: what must be, and what is given.
+"""Messages for invalid values of settings, with the value and the rule in plain words.
 
-pydantic finds the faults and names each by a type. Its own sentences are written for those who
-write Python.
+pydantic finds the faults and gives each a type. Its own messages are written for Python
+programmers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MUST: Mapping[str, str] = {
     "invalid_key": "have a text in place of this key",
     "none_required": "be null",
 }
-"""By the type of an error, what the value must do; fields are those of the error's context."""
+"""Rule that the value must follow, by the error's type; fields are those of the error's context."""
 UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 REQUIRED = frozenset({"missing", "missing_argument"})
 

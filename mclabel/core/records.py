@@ -24,8 +24,9 @@ NO_ROOM = "not rolled out: less room than is usually needed from there"
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a number is within, where a component of somebody's own gives it (pydantic's `Field`,
-    which this module does without, since it must load with nothing but Python).
+    """Bounds of a number that a third-party component returns.
+
+    They replace pydantic's `Field`, since this module must load without any dependency.
     """
 
     low: int
@@ -51,7 +52,7 @@ TokenId = Annotated[int, Bounds(0, 2**31 - 1)]
 Many = Annotated[tuple[T, ...], Listed()]
 
 FinishReason = Literal["stop", "length", "failed"]
-"""How a text ended. `stop`: the policy ended it. `length`: it was cut by the token budget.
+"""Reason why a text ended. `stop`: the policy ended it. `length`: it was cut by the token budget.
 `failed`: the engine could not give it."""
 
 
@@ -65,7 +66,7 @@ class Verdict(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a completion ended: the checker's verdict, or that there was nothing to grade."""
+    """Outcome of a completion: the checker's verdict, or the reason why it was not graded."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -89,7 +90,7 @@ class Problem:
     meta: Mapping[str, str] = field(default_factory=dict)
     """Carried to the label shards untouched (level, subject, a problem's hidden truth)."""
     answer_is_json: bool = False
-    """Whether the source holds an object or a list as the gold: `answer` is its JSON text."""
+    """True if the source holds an object or a list as the gold: `answer` is its JSON text."""
 
     @property
     def chance(self) -> float | None:
@@ -122,7 +123,7 @@ class GivenSolution:
     step_ends: tuple[int, ...] | None = None
     """Character positions where its steps end; None splits it as sampled ones are."""
     is_separated: bool = False
-    """Whether a line break was put between its steps, which had no white space there."""
+    """True if a line break was put between its steps, which had no white space there."""
     index: int | None = None
     """Its place among all that are given for the problem, where some of them are chosen; None for
     its place among these."""
@@ -131,12 +132,12 @@ class GivenSolution:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How a solution was chosen from a pool to be labelled (`mclabel select`)."""
+    """Selection of a solution from a pool to be labelled (`mclabel select`)."""
 
     probability: float
     """With which it was chosen, given the pool and its scores, in (0, 1]."""
     by_content: bool
-    """Whether what solutions say, or how they ended, decided which were chosen: then outcomes are
+    """True if what solutions say, or how they ended, decided which were chosen: then outcomes are
     no evidence of the values of prefixes."""
 
 
@@ -159,7 +160,7 @@ class Completion:
     text: str
     finish_reason: FinishReason
     at_stop: bool = False
-    """Whether a text ended it that the caller gave for this completion alone: then the policy has
+    """True if a text ended it that the caller gave for this completion alone: then the policy has
     not ended the solution, and it can be continued."""
     num_counted: int | None = None
     """Number of sampled tokens, from a service that counts them and does not give their ids."""
@@ -274,17 +275,17 @@ def total_counts(parts: Iterable[Counts]) -> Counts:
 
 
 LabelSource = str
-"""How a step came to its label. `fixed`: a fixed number of rollouts. `first_success`: rolled
-out until the first right completion or a cap, so a share would be biased. `posterior`:
-by the posterior of a Bayesian search, with or without rollouts of its own. `implied`: not rolled
-out, it follows from other steps or from the solution's outcome if hard labels do not rise along
-a solution. `outcome`: the last step, whose label is the solution's own outcome. `judge`: by a
-judge, whose scores are the means. `given`: imported, somebody else's. `none`: no label. An
-estimator of your own may give others."""
+"""Source of a step's label. `fixed`: a fixed number of rollouts. `first_success`: rolled out until
+the first right completion or a cap, so a share would be biased. `posterior`: by the posterior of a
+Bayesian search, with or without rollouts of its own. `implied`: not rolled out, it follows from
+other steps or from the solution's outcome if hard labels do not rise along a solution. `outcome`:
+the last step, whose label is the solution's own outcome. `judge`: by a judge, whose scores are the
+means. `given`: imported, somebody else's. `none`: no label. An estimator of your own may give
+others."""
 OUTCOME_SOURCE: LabelSource = "outcome"
 
 StepState = Literal["sound", "error", "carried", "recovered"]
-"""What a step does to a solution that may correct itself (arXiv 2505.14391 has error, propagation
+"""State of a step in a solution that may correct itself (arXiv 2505.14391 has error, propagation
 and cessation). `sound`: nothing is wrong before it or in it. `error`: it goes wrong where nothing
 was. `carried`: it rests on an error that stands. `recovered`: it repairs what was wrong, so that
 the steps behind it are sound again."""
@@ -312,17 +313,17 @@ class StepLabel:
     state: StepState | None = None
     """Effect of the step, by an estimator that follows errors beyond the first."""
     committed: Outcome | None = None
-    """How the answer is graded that the step commits to on the way; None where it states none."""
+    """Outcome of the answer that an intermediate step states; None if it states none."""
 
     @property
     def is_outcome(self) -> bool:
-        """Whether the label is the solution's own outcome, as that of its last step."""
+        """Return whether the label is the solution's own outcome, as that of its last step."""
         return self.source == OUTCOME_SOURCE
 
 
 Claim = Literal["where", "at_or_before", "scores"]
-"""What an opinion says of the first error: `where` it is, or that there is none; that it is at a
-step or before it, where silence says nothing; or a number for each step."""
+"""Kind of statement that an opinion makes about the first error: `where` it is, or that there is
+none; that it is at a step or before it, where no statement means unknown; or a score per step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,7 +348,7 @@ class SourceOpinion:
     """`rollouts`, or the judge's name."""
     claim: Claim
     is_known: bool
-    """Whether it says anything; unknown is not "no error"."""
+    """True if the source has a verdict; an unknown verdict does not mean "no error"."""
     first_error: int | None
     """The step it names, None for none."""
     flags: tuple[Flag, ...] = ()
@@ -355,11 +356,11 @@ class SourceOpinion:
 
 @dataclass(frozen=True, kw_only=True)
 class Consensus:
-    """How the opinions of several sources came to one label."""
+    """Combination of the opinions of several sources into one label."""
 
     rule: str
     kept: bool
-    """Whether the sources agree as the rule demands: what is not kept is not trained on, and not
+    """True if the sources agree as the rule demands: what is not kept is not trained on, and not
     exported."""
     opinions: tuple[SourceOpinion, ...]
 
@@ -423,12 +424,12 @@ class LabeledSolution:
 
     @property
     def stands_for(self) -> float:
-        """How many solutions of its pool it stands for: 1 / `selection_probability`."""
+        """Number of solutions of its pool that it represents: 1 / `selection_probability`."""
         return 1.0 if self.selection_probability is None else 1 / self.selection_probability
 
     @property
     def is_decided(self) -> bool:
-        """Whether the labels say where the first error is, or that there is none.
+        """Return whether the labels say where the first error is, or that there is none.
 
         Not so where a step before it has no verdict, where only the last step is labelled
         (estimator `outcome`), and where the solution was cut, not graded, or has no steps.
@@ -439,7 +440,9 @@ class LabeledSolution:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the labels are to be used: not if a consensus was asked for and not reached."""
+        """Return whether the labels are to be used: not if a consensus was asked for and not
+        reached.
+        """
         return self.consensus is None or self.consensus.kept
 
     def with_first_error(self, error: int | None) -> LabeledSolution:

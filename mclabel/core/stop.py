@@ -27,7 +27,7 @@ REPEAT_S = 0.05
 """Seconds after which a signal is sent again where Python drops or delays what it raised."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TRACKER = b"resource_tracker"
-"""Of multiprocessing: ends by itself, and frees the shared memory of what it watches."""
+"""Name of multiprocessing's process that ends by itself after it has freed shared memory."""
 _IMPORTS = "<frozen importlib._bootstrap>"
 """File of the functions that run an import."""
 _SHOW_CURSOR = "\x1b[?25h"
@@ -54,7 +54,7 @@ class _State:
     """The first signal, if one has come."""
     ask: Callable[[], None] | None = None
     importing_since: float | None = None
-    """When the first signal came, if it came during an import."""
+    """Time of the first signal, if it arrived during an import."""
     grace_s: float | None = None
     """Seconds that a command has after the first signal, if there is such a limit."""
     num_repeated = 0

@@ -1,1 +1,1 @@
-"""What comes in and goes out: problems, solutions, steps, exchange formats."""
+"""Input and output data: problems, solutions, steps and exchange formats."""

@@ -1,13 +1,8 @@
-r"""What belongs together in a solution (displays, environments, fenced code, tables), and lines
-that say nothing by themselves.
+r"""Blocks of a solution inside which no step ends, and lines that are no steps of their own.
 
-No step ends inside a block. A block that never closes is none, so that a forgotten `\]` joins
-nothing: a formula ends before the next blank line and within `MAX_FORMULA` characters, code within
-`MAX_CODE`. While a text grows, a block that is still open and may yet close counts as one.
-
-"### Step 2", "**Step 2: Find x**", "Solution:", "---", "\[" and a lone "1." begin what follows and
-are no step of their own; a lone "\]", "\end{align}" or "✅" ends what stands before it, and so does
-the result of a tool, which the model has not written.
+Blocks are displayed formulas, environments, fenced code and tables. Headings and opening marks
+belong to the step that follows them; closing marks, such as "\end{align}", to the step before.
+`boundaries` uses both to place the ends of steps.
 """
 
 from __future__ import annotations
@@ -17,12 +12,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 MAX_FORMULA = 4_096
-"""Characters of a display or an environment."""
+"""Maximum characters of a displayed formula or an environment. A formula that does not close within
+this length and before the next blank line is not a block, so a forgotten closing mark joins no
+steps."""
 MAX_CODE = 16_384
-"""Characters of a fenced block, a drawing, a table, or the call of a tool or its result."""
+"""Maximum characters of a fenced block, a drawing, a table, a tool call or its result."""
 
 Span = tuple[int, int]
-"""Where something begins and ends in a text, in characters."""
+"""Start and exclusive end in a text, in characters."""
 
 _LINE = re.compile(r"[^\n]+\n?|\n")
 _FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)")
@@ -33,17 +30,18 @@ _MARK = re.compile(
     r"\*?\}"
     r"|\n[^\S\n]*(?=\n)"
 )
-"""What opens or closes a block outside of code, a line's end of LaTeX, or a blank line."""
+"""Pattern of a mark that opens or closes a block outside of code, of LaTeX's line break, or of a
+blank line."""
 _TOOLS = {f"</tool_{kind}>": f"<tool_{kind}>" for kind in ("call", "response")}
 _TOOL_RESULT = "<tool_response>"
 _CLOSES = {"\\]": "\\[", "\\)": "\\(", "[/asy]": "[asy]", **_TOOLS}
 _OPENS = frozenset(_CLOSES.values())
 _LONG = frozenset(("[asy]", *_TOOLS.values()))
-"""What opens a block that holds blank lines and may be as long as code."""
+"""Opening marks of blocks that may contain blank lines and be as long as code."""
 
 
 def line_spans(text: str) -> list[Span]:
-    """The lines of a text, each with its line break."""
+    """Return the spans of the lines of a text, including their line breaks."""
     return [match.span() for match in _LINE.finditer(text)]
 
 
@@ -55,54 +53,55 @@ def blocks(
     fenced: Sequence[Span] | None = None,
     split: Sequence[Span] = (),
 ) -> list[Span]:
-    """Blocks of a text, rising and apart from each other; ends are exclusive.
+    """Return the spans of the blocks of a text, sorted and disjoint.
 
     Args:
         text: a solution, or a part of one.
-        lines: its lines.
-        ended: whether the text is whole; of one that grows, an open block counts as a block.
-        fenced: its fenced code, if that is known.
-        split: code inside which steps may end; what reaches into it is no block.
+        lines: spans of its lines.
+        ended: whether the text is complete; in an incomplete one, a block that is still open
+            counts.
+        fenced: spans of its fenced code; None to find them.
+        split: spans of code inside which steps may end; no block overlaps them.
     """
     fenced = list(_fenced(text, lines, ended)) if fenced is None else fenced
     code = sorted([*fenced, *split])
-    found = [*_marked(text, code, ended), *_tables(text, lines, ended)]
-    return merged([*fenced, *(span for span in found if not overlaps(span, split))])
+    candidates = [*_marked(text, code, ended), *_tables(text, lines, ended)]
+    return merged([*fenced, *(span for span in candidates if not overlaps(span, split))])
 
 
 def is_inside(place: int, spans: Sequence[Span]) -> bool:
-    """Whether a place lies inside one of the spans, behind its beginning.
+    """Return whether a position lies inside a span, after its start.
 
-    The spans rise and are apart from each other.
+    The spans are sorted and disjoint.
     """
     return span_around(place, spans) is not None
 
 
 def span_around(place: int, spans: Sequence[Span]) -> Span | None:
-    """The span inside which a place lies; see `is_inside`."""
+    """Return the span inside which a position lies, or None; see `is_inside`."""
     at = bisect_left(spans, (place,)) - 1
     return spans[at] if at >= 0 and place < spans[at][1] else None
 
 
 def overlaps(span: Span, others: Sequence[Span]) -> bool:
-    """Whether a span shares a place with one of others, which rise and are apart."""
+    """Return whether a span overlaps one of the others, which are sorted and disjoint."""
     at = bisect_left(others, (span[1],)) - 1
     return at >= 0 and span[0] < others[at][1]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans that cover the same places, rising and apart from each other."""
-    found: list[Span] = []
+    """Return sorted, disjoint spans that cover the same positions."""
+    disjoint_spans: list[Span] = []
     for start, end in sorted(spans):
-        if found and start < found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if disjoint_spans and start < disjoint_spans[-1][1]:
+            disjoint_spans[-1] = disjoint_spans[-1][0], max(end, disjoint_spans[-1][1])
         else:
-            found.append((start, end))
-    return found
+            disjoint_spans.append((start, end))
+    return disjoint_spans
 
 
 def _fenced(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Code between fences: the closing one stands alone on its line."""
+    """Yield the spans of fenced code, whose closing fence is alone on its line."""
     opened: tuple[int, str] | None = None
     for start, end in lines:
         if opened is not None and end - opened[0] > MAX_CODE:
@@ -120,7 +119,9 @@ def _fenced(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
 
 
 def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Displays, inline formulas over several lines, environments and drawings."""
+    """Yield the spans of displayed and multi-line formulas, environments, drawings and tool
+    calls.
+    """
     opened: dict[str, list[int]] = {}
     for match in _MARK.finditer(text):
         mark, start, end = match[0], match.start(), match.end()
@@ -141,7 +142,7 @@ def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
             yield place, end
         elif not mark.startswith(("\\end", *_CLOSES)):
             if mark == "$$" or mark in _OPENS:
-                places.clear()  # these do not nest: the one before never closes
+                places.clear()  # these marks do not nest, so an earlier one never closes
             places.append(start)
     if not ended:
         for opener, places in opened.items():
@@ -150,12 +151,12 @@ def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
 
 
 def _tables(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Markdown tables: a line of heads, a line of dashes, and the rows below."""
+    """Yield the spans of Markdown tables: a header line, a line of dashes, and rows."""
     at = 1
     while at < len(lines):
         (start, end), below = lines[at - 1], text[slice(*lines[at])]
         is_last = at == len(lines) - 1
-        # A line of dashes, or one that may become it.
+        # A line of dashes, or an incomplete line that may become one.
         is_rule = not below.strip("|:- \t\r\n") and (
             ("|" in below and "-" in below) or (is_last and not ended and not below.endswith("\n"))
         )
@@ -171,20 +172,20 @@ def _tables(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
 
 
 def _is_row(line: str, is_last: bool, ended: bool) -> bool:
-    """Whether a line goes on with a table, or may do so once it has grown."""
+    """Return whether a line continues a table, or may do so once it is complete."""
     if is_last and not ended and not line.endswith("\n"):
         return True
     return "|" in line
 
 
 MAX_LABEL = 60
-"""Characters of a heading that is no Markdown heading."""
+"""Maximum characters of a heading that is not a Markdown heading."""
 MAX_LABELLED = 160
-"""Characters of a heading in bold that begins with a numbered label."""
+"""Maximum characters of a bold heading that begins with a numbered label."""
 MAX_WORDS = 5
-"""Words of a line with a colon at its end that is a heading."""
+"""Maximum words of a heading that ends with a colon."""
 MAX_TITLE = 8
-"""Words of a title in bold."""
+"""Maximum words of a bold title."""
 
 _FRAME = " \t\r\n#>*_"
 _COUNTED = (
@@ -193,11 +194,11 @@ _COUNTED = (
 )
 _NUMBER = r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})\b\)?"
 _LABEL = re.compile(rf"(?i)(?:{_COUNTED}[ \t]{{1,3}}{_NUMBER})[ \t]?[.:)-]?")
-"""A numbered label and nothing else."""
+"""Pattern of a numbered label and nothing else."""
 _LABELLED = re.compile(rf"(?i){_COUNTED}[ \t]{{1,3}}{_NUMBER}[ \t]?(?:[.:)-]|$)")
-"""A numbered label at the beginning of a line."""
+"""Pattern of a numbered label at the beginning of a line."""
 _ITEM = re.compile(r"(?i)[-*+>\s]*(?:\(?(?:\d{1,3}[.)]|[a-z]\))|\([ivx]{1,5}\))")
-"""The number or letter of an item; "A." may be an answer."""
+"""Pattern of an item's number or lower-case letter; "A." is left out, since it may be an answer."""
 _NAMED = frozenset(
     "answer|final answer|solution|proof|conclusion|explanation|summary|reasoning|verification|check"
     "|given|result|introduction|analysis|calculation|calculations|steps|note".split("|")
@@ -207,33 +208,33 @@ _MARKDOWN = re.compile(r"#{1,6}(?:[ \t]|$)")
 _OPENING = re.compile(r"\\begin\{[a-zA-Z]+\*?\}(?:\{[^{}]*\})?")
 _CLOSING = re.compile(r"\\end\{[a-zA-Z]+\*?\}[.,;]?|(?:\\[\])]|[\])}])[.,;]?|[.,;!?]")
 _POINTS_ON = re.compile(r"[‐-―←-⇿∴─-╿⟵-⟿•👇-👉\s*_>#:-]+")
-"""Arrows, dashes and the like, which begin what follows."""
+"""Pattern of arrows, dashes and similar symbols, which belong to the text after them."""
 _HALF_CLOSING = re.compile(r"\\(?:e|en|end(?:\{[a-zA-Z]*\*?)?)?")
 _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
-"""What a heading does not hold: a line with it states something."""
+"""Pattern of a statement, which no heading contains."""
 _CASE = re.compile(rf"(?i)case[ \t]{{1,3}}{_NUMBER}[ \t]?[:.)-]")
-"""A case that is named by its condition."""
+"""Pattern of a case that is named by its condition."""
 _MATHS = re.compile(r"\\[()]|\$")
-"""Where a formula inside a line begins or ends."""
+"""Pattern of the marks of an inline formula."""
 _BULLET = re.compile(r"[-*+][ \t]+(?=\*\*|__)")
-"""The mark of an item before words in bold."""
+"""Pattern of a list mark before bold words."""
 _JOINS = re.compile(
     r"(?i)(?:and|or|but|so|thus|hence|then|therefore|where|that is|now|finally|similarly|also)[,:]"
     r"|and|or"
 )
-"""A word that joins what stands above to what follows, and nothing else."""
+"""Pattern of a line that is only a connecting word."""
 _CONDITION = re.compile(
     r"(?i)(?:[-*+][ \t]+)?"
     r"(?:(?:and|first|second|third|fourth|fifth|next|then|now|finally|similarly|also),?[ \t]+)?"
     r"(?:for|when|if|case)[ \t][^,;:]+:"
 )
-"""A line that only says of what the next ones speak, such as "For n = 1:". An equality is no
-statement there; `_asserts` tells what is one."""
+"""Pattern of a line that only introduces a condition, such as "For n = 1:". An equality in it is
+part of the condition; `_asserts` finds conclusions."""
 _RESULT = re.compile(
     r"\\boxed|=>|[⇒⟹]|\\implies|\\Rightarrow|(?:[a-z]{2}|\\\)|\$)[.!?][ \t]"
     r"|\d[ \t]*[+*/×÷−-][ \t]*\d[^=≈]{0,20}[=≈]"
 )
-"""A conclusion, a computation with its result, or the end of a sentence."""
+"""Pattern of a conclusion, a computation with its result, or the end of a sentence."""
 _WORD = re.compile(r"[a-z]+")
 _VERBS = frozenset(
     "we is are was has have get gets gives must becomes equals need needs yields makes holds"
@@ -242,9 +243,10 @@ _VERBS = frozenset(
 
 
 def is_heading(line: str) -> bool:
-    """Whether a line is a heading or a mark, which belongs to what follows it.
+    r"""Return whether a line is a heading or an opening mark, which belongs to the text after it.
 
-    Blank lines are none.
+    Examples are "### Step 2", "**Step 2: Find x**", "Solution:", "---", "\[" and a lone "1.".
+    Blank lines are not headings.
     """
     bare = line.strip()
     if not bare or is_closing(bare):
@@ -266,7 +268,7 @@ def is_heading(line: str) -> bool:
 
 
 def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
-    """Whether words in bold are a case, a label with a number, a title or a name."""
+    """Return whether bold words are a case, a numbered label, a title or a known name."""
     inner = bare.strip(_FRAME)
     if _STATES.search(bare):
         case = _CASE.match(inner) if len(bare) <= MAX_LABEL else None
@@ -280,7 +282,7 @@ def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
 
 
 def _is_label(bare: str) -> bool:
-    """Whether a short line is the number of an item, a numbered label, or words with a colon."""
+    """Return whether a short line is an item's number, a numbered label, or words with a colon."""
     inner = bare.strip(_FRAME)
     if _ITEM.fullmatch(bare) or _OPENING.fullmatch(bare):
         return True
@@ -293,19 +295,19 @@ def _is_label(bare: str) -> bool:
 
 
 def _name(inner: str) -> str:
-    """The words of a label behind its number."""
+    """Return the words of a label after its number."""
     item = _ITEM.match(inner)
     return inner[item.end() if item else 0 :].rstrip(":").rstrip(_FRAME).strip()
 
 
 def _asserts(line: str) -> bool:
-    """Whether a condition, a case or a heading that holds a formula concludes something."""
+    """Return whether a condition, case or heading with a formula also states a conclusion."""
     words = _WORD.findall(line.lower())
     return _RESULT.search(line) is not None or not _VERBS.isdisjoint(words)
 
 
 def _is_title(name: str) -> bool:
-    """Whether words in bold are a title, and not a result."""
+    """Return whether bold words are a title and not a result."""
     label = _LABEL.match(name)
     words = name.lower().split()
     return (
@@ -317,8 +319,10 @@ def _is_title(name: str) -> bool:
 
 
 def is_closing(line: str) -> bool:
-    """Whether a line ends what stands above: the end of a formula, a list or a bracket, a symbol
-    alone, or the result of a tool.
+    """Return whether a line belongs to the text before it.
+
+    It does if it closes a formula, list or bracket, is a lone symbol such as "✅", or begins the
+    result of a tool, which the model did not write.
     """
     bare = line.strip()
     if _CLOSING.fullmatch(bare) or begins_tool_result(bare):
@@ -328,7 +332,7 @@ def is_closing(line: str) -> bool:
 
 
 def may_become_closing(line: str) -> bool:
-    r"""Whether a line that still grows may become a closing one, as "\e" may "\end{align}"."""
+    r"""Return whether an incomplete line may become a closing one, as "\e" may "\end{align}"."""
     bare = line.strip()
     if not any(map(str.isalnum, bare)) or _TOOL_RESULT.startswith(bare):
         return True
@@ -336,19 +340,20 @@ def may_become_closing(line: str) -> bool:
 
 
 def begins_tool_result(line: str) -> bool:
-    """Whether a line begins the result of a tool."""
+    """Return whether a line begins the result of a tool."""
     return line.lstrip().startswith(_TOOL_RESULT)
 
 
 def _points_on(bare: str) -> bool:
-    """Whether a line without letters and digits belongs to what follows it."""
+    """Return whether a line without letters and digits belongs to what follows it."""
     return bare.isascii() or _POINTS_ON.fullmatch(bare) is not None
 
 
 def _is_markdown_heading(bare: str) -> bool:
-    """A heading states nothing: "#### 72" and "## Answer: 5" do, "### 2." does not.
+    """Return whether a line with Markdown's heading mark is a heading, and not a result.
 
-    Formulas among three words or more are what the heading speaks of, unless it asserts them.
+    "### 2." is one; "#### 72" and "## Answer: 5" state results. A formula among at least three
+    words is the topic of the heading, unless the words assert it.
     """
     inner = bare.strip(_FRAME)
     words = " ".join(_MATHS.split(inner)[::2])

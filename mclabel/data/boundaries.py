@@ -1,19 +1,12 @@
-r"""Where steps end in a text: by line, paragraph, sentence, "Step k", reflection, pattern or code.
+r"""Ends of steps, as character positions, by line, paragraph, sentence, "Step k", reflection,
+pattern or code.
 
-Ends are character positions.
-Whatever the rule, a step ends at the end of a line, never behind the next line's indentation; a
-heading or a bare mark belongs to what follows it; and no step ends inside a display, an
-environment, a block of code or a table (both in `blocks`). `sentences` has the rules for sentences
-and for the turns of a reasoning trace, `statements` that for code, and `lengths` moves ends to
-token boundaries.
-
-A text may be whole or still grow. Of one that grows (`ended=False`), an end that what follows could
-undo is left out: whatever is added, all steps but the last stay as they are.
-
-A pattern comes from a user and a text from a model, so patterns are those of RE2, which takes
-linear time for any pattern on any text: where steps end depends on neither the machine nor its
-load.
+No step ends inside a block, or between a heading and its text (`blocks`). `sentences` and
+`statements` have the rules for prose and code; `lengths` moves the ends to token boundaries.
 """
+
+# A text may be complete or still grow. In a growing text (`ended=False`), an end is left out if
+# following text could undo it: whatever is appended, all steps but the last stay as they are.
 
 from __future__ import annotations
 
@@ -38,44 +31,45 @@ from mclabel.data.sentences import reflection_places, sentence_places
 from mclabel.data.statements import Statements
 
 SPLITTER_VERSION = "5"
-"""Version of all rules by which steps end. It is a part of a run's identity: with another one, the
-same settings give other steps."""
+"""Version of all rules for the ends of steps. It is part of a run's identity, since another version
+gives other steps with the same settings."""
 
 LINE = re.compile(r"\n(?:[^\S\n]*\n)*")
 PARAGRAPH = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")
 STEP = re.compile(r"(?mi)^[#>*_\- \t]*\bstep[ \t]*\d+")
-"""A line that begins with "Step 2", whatever marks a heading or a list before it."""
+"""Pattern of a line that begins with "Step 2", after any marks of a heading or a list."""
 
 
 def newline_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Character positions where steps end, one step a line that is not blank.
+    """Return the ends of steps, one step per non-blank line.
 
-    Blank lines belong to the step before them; the last step takes what is left.
+    Blank lines belong to the step before them; the last step takes the rest of the text.
     """
-    return _closed(text, (match.end() for match in LINE.finditer(text)), ended)
+    return _step_ends(text, (match.end() for match in LINE.finditer(text)), ended)
 
 
 def paragraph_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Character positions where steps end, one step a paragraph."""
-    return _closed(text, (match.end() for match in PARAGRAPH.finditer(text)), ended)
+    """Return the ends of steps, one step per paragraph."""
+    return _step_ends(text, (match.end() for match in PARAGRAPH.finditer(text)), ended)
 
 
 def sentence_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Character positions where steps end, one step a sentence."""
+    """Return the ends of steps, one step per sentence."""
     spans = blocks(text, line_spans(text), ended=ended)
-    return _closed(text, sentence_places(text, spans, ended=ended), ended)
+    return _step_ends(text, sentence_places(text, spans, ended=ended), ended)
 
 
 def reflection_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Character positions where steps end, one step from one turn of a trace to the next."""
+    """Return the ends of steps, one step from one turn of a reasoning trace to the next."""
     spans = blocks(text, line_spans(text), ended=ended)
-    return _closed(text, reflection_places(text, spans, ended=ended), ended)
+    return _step_ends(text, reflection_places(text, spans, ended=ended), ended)
 
 
 def code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
-    """Character positions where steps end, one step a statement of Python.
+    """Return the ends of steps, one step per Python statement.
 
-    What is no Python is split by lines. With `functions`, whole functions and classes are steps.
+    Text outside of Python code is split by lines. With `functions`, whole functions and classes are
+    steps.
     """
     lines = line_spans(text)
     code = Statements(text, lines, ended=ended, functions=functions)
@@ -84,33 +78,33 @@ def code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list
     spans = blocks(text, lines, ended=ended, fenced=code.others, split=code.spans)
     places = (match.end() for match in LINE.finditer(text))
     outside = [place for place in places if not is_inside(place, code.spans)]
-    return _closed(text, [*outside, *code.places], ended, spans=spans, code=code.spans)
+    return _step_ends(text, [*outside, *code.places], ended, spans=spans, code=code.spans)
 
 
 def step_word_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Character positions where steps end that begin with "Step k" at the beginning of a line."""
-    return _closed(text, (match.start() for match in STEP.finditer(text)), ended)
+    """Return the ends of steps that begin with "Step k" at the beginning of a line."""
+    return _step_ends(text, (match.start() for match in STEP.finditer(text)), ended)
 
 
 def pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
-    """Character positions where steps end that begin where a pattern matches.
+    """Return the ends of steps that begin where a pattern matches.
 
-    A pattern with a group matches what stands before a step, too: the step begins at the group.
-    What a pattern finds may depend on all that follows, also while a text grows.
+    If the pattern has a group, the step begins at the first group, so the pattern can also match
+    text before a step. Matches may depend on text that follows, even while the text grows.
     """
-    compiled = _compiled(pattern)
+    compiled = _compile(pattern)
     group = min(compiled.groups, 1)
     starts = (match.start(group) for match in compiled.finditer(text))
-    return _closed(
+    return _step_ends(
         text, (start for start in starts if start >= 0), ended, may_end_with_heading=True
     )
 
 
 def may_end(text: str) -> bool:
-    """Whether a step may end behind a text, whole lines that began where the step did.
+    """Return whether a step may end after these complete lines, which are its beginning.
 
-    It may not behind headings and marks alone, nor in a block that is open; a table may go on with
-    the next line.
+    It may not end after headings and marks alone or in an open block. A table may continue on the
+    next line.
     """
     lines = line_spans(text)
     written = [text[a:b] for a, b in lines if text[a:b].strip()]
@@ -123,15 +117,15 @@ def may_end(text: str) -> bool:
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse a pattern that is none.
+    """Check that a pattern is valid.
 
     Raises:
-        ValueError: it is none; gives the reason.
+        ValueError: the pattern is not valid; the message has the reason.
     """
     import re2
 
     try:
-        _compiled(pattern)
+        _compile(pattern)
     except re2.error as error:
         reason = error.args[0]
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
@@ -143,7 +137,9 @@ def check_pattern(pattern: str) -> None:
 
 
 @lru_cache(maxsize=16)
-def _compiled(pattern: str) -> Any:
+def _compile(pattern: str) -> Any:
+    # Patterns come from users and texts from models. RE2 takes linear time for any of them, so the
+    # ends of steps never depend on a time limit and thus on the machine.
     import re2
 
     options = re2.Options()
@@ -152,12 +148,12 @@ def _compiled(pattern: str) -> Any:
 
 
 def thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
-    """Character position where the thinking of a reasoning model ends, 0 if there is none.
+    """Return the character position where a model's thinking ends, 0 if there is none.
 
     Args:
         text: a solution, or the rest of one.
-        think: texts that open and close the thinking; the first that closes it counts.
-        opened: the thinking began before `text`.
+        think: opening and closing mark of the thinking; the first closing mark counts.
+        opened: whether the thinking began before `text`.
     """
     opening, closing = think
     close = text.find(closing)
@@ -167,7 +163,7 @@ def thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
     return end + len(text[end:]) - len(text[end:].lstrip())
 
 
-def _closed(
+def _step_ends(
     text: str,
     places: Iterable[int],
     ended: bool,
@@ -176,12 +172,12 @@ def _closed(
     spans: Sequence[Span] | None = None,
     code: Sequence[Span] = (),
 ) -> list[int]:
-    """Ends of steps from the places that a rule has found, and the end of the text.
+    """Return the ends of steps from a rule's candidate positions, and the end of the text.
 
-    None lies before the first letter or behind the last, inside a block, or between a heading and
-    what follows it. A heading that nothing follows belongs to the step before, unless a text still
-    grows or a pattern of the user's finds it. `spans` are the blocks, if they are known; in `code`,
-    steps may end, but no line is a heading.
+    No end lies before the first letter or after the last, inside a block, or between a heading and
+    the text after it. A heading at the end of the text belongs to the step before, unless the text
+    still grows or the user's pattern matches it. `spans` are the blocks if the caller has them.
+    Inside the spans `code`, steps may end, but no line is a heading.
     """
     if not text:
         return []
@@ -200,31 +196,31 @@ def _closed(
             continue
         number = bisect_right(starts, place) - 1
         visible, begin = begins[number]
-        if place <= visible:  # nothing but indentation lies between the line's start and the place
+        if place <= visible:  # only indentation lies between the line's start and the position
             if begin is None:
                 continue
             place = begin
         elif not (may_end_with_heading or code) and place > last_words[number]:
-            continue  # symbols alone are left of the line
+            continue  # only symbols remain on the line
         if first < place < last and not is_inside(place, spans):
             ends.add(place)
     return sorted(ends)
 
 
 def _last_word(text: str, start: int, end: int) -> int:
-    """Position of the last letter or digit in a part of a text; its start if there is none."""
+    """Return the position of the last letter or digit in a part of a text, else its start."""
     return next((at for at in range(end - 1, start, -1) if text[at].isalnum()), start)
 
 
 def _begins(
     text: str, lines: Sequence[Span], spans: Sequence[Span], ended: bool
 ) -> tuple[list[tuple[int, int | None]], int]:
-    """Where a step begins that is to begin with a line.
+    """Find where a step begins if it begins with a given line.
 
     Returns:
-        Of each line the position of its first letter, and where its step begins: with the headings
-        above it; None if the line closes what is above. And the position of the headings with
-        which the text ends, or of the white space.
+        For each line, the position of its first visible character and the begin of its step, which
+        includes headings above it; None if the line belongs to the text above. Then the position of
+        the headings at the end of the text, or of its trailing white space.
     """
     begins: list[tuple[int, int | None]] = []
     heading: int | None = None
@@ -243,7 +239,7 @@ def _begins(
         begin = start if heading is None else heading
         closes = begins_tool_result(line) or (closes and not inside)
         begins.append((visible, None if closes else begin))
-        is_first = closes and not has_content  # there is nothing above that it could close
+        is_first = closes and not has_content  # no text above that the line could close
         has_content = not is_first
         heading = begin if is_first or (is_heading(line) and not inside) else None
     return begins, len(text.rstrip()) if heading is None else heading

@@ -1,8 +1,8 @@
-"""What a caller hands over in Python: places, texts and rows, checked before anything uses them.
+"""Checks of the arguments of Python callers: places, texts and rows.
 
-Rows come as mappings, dataclass instances, data frames, data sets, generators or records, and go on
-as mappings of what JSON can hold. No library of tables is imported: a data frame is known by its
-methods.
+Rows may be mappings, dataclass instances, data frames, data sets, generators or records; they
+become mappings with JSON values. Data frames are recognised by their methods, so that no library of
+tables is imported.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem
 
 MAX_SHOWN = 100
-"""Characters of a value in a message."""
+"""Maximum characters of a value in a message."""
 
 
 def place_of(place: Any, key: str) -> str:
-    """A folder, file, URL or run as text.
+    """Return the place of a folder, file, URL or run as text.
 
     Args:
-        place: text, or an object that stands for a path.
-        key: its name, for messages.
+        place: a text or a path object.
+        key: name of the argument, for messages.
 
     Raises:
-        ConfigError: it is neither, or no file can have that name.
+        ConfigError: the value is neither, or no file can have that name.
     """
     text = os.fspath(place) if isinstance(place, os.PathLike) else place
     if not isinstance(text, str):
@@ -47,10 +47,10 @@ def place_of(place: Any, key: str) -> str:
 
 
 def text_of(text: Any, key: str) -> str:
-    """A text that tokenizers and files take.
+    """Return a text after checking that tokenizers and files accept it.
 
     Raises:
-        DataError: it is no text, or not valid Unicode.
+        DataError: the value is not a text, or not valid Unicode.
     """
     if not isinstance(text, str):
         raise DataError(
@@ -62,10 +62,10 @@ def text_of(text: Any, key: str) -> str:
 
 
 def call_of(function: Any, key: str) -> Callable[..., Any]:
-    """A function that is to be called with progress.
+    """Return a function after checking that it can be called.
 
     Raises:
-        ConfigError: it cannot be called.
+        ConfigError: the value is not callable.
     """
     if not callable(function):
         raise ConfigError(
@@ -75,42 +75,42 @@ def call_of(function: Any, key: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def given_items(given: Any, what: str) -> Iterator[Any]:
-    """The rows of whatever holds rows, one after another, for `row_of`.
+def given_items(rows: Any, key: str) -> Iterator[Any]:
+    """Return an iterator over rows, for `row_of`.
 
     Args:
-        given: a data frame, a data set, a mapping that is one row, or an iterable of rows.
-        what: its name, for messages.
+        rows: a data frame, a data set, a mapping that is one row, or an iterable of rows.
+        key: name of the argument, for messages.
 
     Raises:
-        DataError: it holds no rows.
+        DataError: the value holds no rows.
     """
-    if isinstance(given, Mapping) and hasattr(given, "column_names"):
+    if isinstance(rows, Mapping) and hasattr(rows, "column_names"):
         raise DataError(
-            f"{what}: holds the splits {', '.join(map(str, given))}, but only one set of rows can "
-            f"be used. Give one of them, such as {what}[{next(iter(given), 'train')!r}]"
+            f"{key}: holds the splits {', '.join(map(str, rows))}, but only one set of rows can "
+            f"be used. Give one of them, such as {key}[{next(iter(rows), 'train')!r}]"
         )
-    if isinstance(given, Mapping):
-        return iter([given])
-    if hasattr(given, "itertuples"):
-        return _frame_rows(given)
-    if isinstance(given, str | bytes | type) or not isinstance(given, Iterable):
+    if isinstance(rows, Mapping):
+        return iter([rows])
+    if hasattr(rows, "itertuples"):
+        return _frame_rows(rows)
+    if isinstance(rows, str | bytes | type) or not isinstance(rows, Iterable):
         raise DataError(
-            f"{what}={shown(given)}: must hold rows, is a {type(given).__name__}. Give a list of "
+            f"{key}={shown(rows)}: must hold rows, is a {type(rows).__name__}. Give a list of "
             "mappings, records or dataclass instances, a data frame or a data set"
         )
-    return iter(given)
+    return iter(rows)
 
 
 def row_of(item: Any, place: str) -> dict[str, Any]:
-    """One row as JSON holds it: columns and values.
+    """Convert a row to a mapping of columns to JSON values.
 
     Args:
         item: a mapping, a dataclass instance, or a record.
-        place: of the row, for messages.
+        place: place of the row, for messages.
 
     Raises:
-        DataError: it is none of these, or holds what JSON cannot.
+        DataError: the row is none of these, or holds a value that JSON cannot represent.
     """
     try:
         content = json.dumps(_columns(item, place), ensure_ascii=False, default=_plain)
@@ -126,28 +126,28 @@ def row_of(item: Any, place: str) -> dict[str, Any]:
 
 
 def gold_of(gold: Any) -> Gold:
-    """A known answer as a problem holds it.
+    """Convert a known answer to a gold.
 
     Raises:
-        DataError: nothing is known, or it is not understood.
+        DataError: the answer is missing or has an unknown form.
     """
-    found = read_gold(gold)
-    if isinstance(found, NoGold) and found.reason == "no_gold":
+    parsed_gold = read_gold(gold)
+    if isinstance(parsed_gold, NoGold) and parsed_gold.reason == "no_gold":
         raise DataError(
             f"gold={shown(gold)}: a gold must be an answer, and this means that none is known. "
             "Give the right answer as a text, a number, a list or a mapping"
         )
-    if isinstance(found, NoGold):
+    if isinstance(parsed_gold, NoGold):
         raise DataError(
             f"gold={shown(gold)}: must be a text, a number, a list or a mapping, as JSON holds "
-            f"them. It {found.detail}. Give the right answer as one of these"
+            f"them. It {parsed_gold.detail}. Give the right answer as one of these"
         )
-    text_of(found.answer, "gold")
-    return found
+    text_of(parsed_gold.answer, "gold")
+    return parsed_gold
 
 
 def is_valid(text: str) -> bool:
-    """Whether a text is valid Unicode, which has no lone surrogates."""
+    """Return whether a text is valid Unicode, without lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -156,7 +156,7 @@ def is_valid(text: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it: in part where it is long."""
+    """Return a value for messages, shortened if it is long."""
     text = ascii(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
@@ -193,7 +193,7 @@ def _columns(item: Any, place: str) -> dict[str, Any]:
 
 
 def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a data frame as pandas has it; what is missing is None."""
+    """Yield the rows of a pandas data frame; missing values become None."""
     names = [str(name) for name in frame.columns]
     whole = frame.astype(object)
     for row in whole.where(frame.notna(), None).itertuples(index=False, name=None):
@@ -201,22 +201,22 @@ def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON holds of a value that it does not know: an array's or a scalar's own, else text."""
+    """Return the JSON form of an array or scalar of numpy, else the value as text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def joined_steps(
     steps: Sequence[str], *, separator: str | None = None, whole: object = None
 ) -> list[str]:
-    """Append to each step but the last the separator that follows it, so that all join to a text.
+    """Append the separator to each step but the last, so that the steps join to a text.
 
-    Steps that join to the whole text, and steps that all have white space between them, are left
-    as they are. Otherwise the separator is a line break.
+    Without a separator, steps that join to `whole` or that all have white space between them are
+    returned unchanged; others are separated by line breaks.
 
     Args:
         steps: texts of the steps, at least one.
         separator: text between all steps; None follows the rule above.
-        whole: text of the solution, where it is known.
+        whole: text of the solution, if it is known.
     """
     if separator is None:
         boundaries = [step[-1:] + following[:1] for step, following in pairwise(steps)]

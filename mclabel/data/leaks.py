@@ -1,4 +1,4 @@
-"""Whether a problem to train on is in an evaluation set: problems that read the same."""
+"""Detection of training problems that are also in an evaluation set, by their normalised text."""
 
 from __future__ import annotations
 
@@ -19,45 +19,47 @@ OnUnread = Callable[[str], None]
 
 
 def leak_key(problem_text: str) -> str:
-    """The words, numbers and operators of a problem, whatever its case, spaces and marks."""
+    """Return the words, numbers and operators of a problem, without case, spaces and
+    punctuation.
+    """
     return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", problem_text).casefold()))
 
 
-def leak_keys(sources: Sequence[str], on_unread: OnUnread = lambda why: None) -> frozenset[str]:
-    """Keys of the problems of evaluation sets.
+def leak_keys(sources: Sequence[str], on_unread: OnUnread = lambda fault: None) -> frozenset[str]:
+    """Return the keys of the problems in evaluation sets.
 
     Args:
         sources: folders or URLs of runs with `labels/`, or files whose rows have a `problem`,
             `question` or `prompt`.
-        on_unread: called with the place and the fault of each row that has none of these.
+        on_unread: called with the place and fault of each row without a problem.
 
     Raises:
         DataError: a file cannot be read, or none of its rows has a problem.
-        ShardError: a folder holds no labels.
+        ShardError: a folder has no labels.
     """
-    found: set[str] = set()
+    all_keys: set[str] = set()
     for source in sources:
         if Path(source).is_file() or source.endswith(FORMATS):
-            keys, first = set[str](), f"{source}: holds no rows"
+            keys, first_fault = set[str](), f"{source}: holds no rows"
             for number, row in object_rows(source):
                 text = problem_text(row)
                 if isinstance(text, str):
                     keys.add(leak_key(text))
                     continue
-                why = f"{row_place(source, number)}: {text.detail}"
-                first = first if keys else why
-                on_unread(why)
+                fault = f"{row_place(source, number)}: {text.detail}"
+                first_fault = first_fault if keys else fault
+                on_unread(fault)
             if not keys:
-                raise DataError(f"{first}. Name files of problems in evaluation")
-            found |= keys
+                raise DataError(f"{first_fault}. Name files of problems in evaluation")
+            all_keys |= keys
             continue
         for _, table in label_tables(Store(source)):
-            found |= {leak_key(text) for text in table.column("problem").unique().to_pylist()}
-    return frozenset(found)
+            all_keys |= {leak_key(text) for text in table.column("problem").unique().to_pylist()}
+    return frozenset(all_keys)
 
 
 def problem_text(row: Mapping[str, Any] | RejectReason) -> str | RejectReason:
-    """The text of the problem in a row, or why there is none."""
+    """Return the text of the problem in a row, or the reason why there is none."""
     if isinstance(row, RejectReason):
         return row
     for name in _COLUMNS:

@@ -1,12 +1,7 @@
-"""Where steps may end: at token boundaries, and within limits on their length and number.
+"""Ends of steps at token boundaries, and limits on the length and number of steps.
 
-Steps come with their ends on token boundaries, and leave so. Time is linear in their texts.
-
-A boundary inside a token moves to an end of it: forward if nothing but white space changes sides by
-that, as with a token of a line break and the next line's indentation; else back if that moves white
-space alone, as with a token of a line break and the next line's first word. Where words stand in
-the token on both sides, they go to the step before. A boundary that has no token end near it is
-dropped, so that two steps become one. Time is linear in the solution's length.
+`split_steps` moves the character positions of `boundaries` to token boundaries. The other functions
+merge or cut steps whose ends already lie there. All take time linear in the solution's length.
 """
 
 from __future__ import annotations
@@ -20,15 +15,15 @@ from mclabel.data.blocks import MAX_CODE
 from mclabel.data.boundaries import LINE, sentence_ends
 
 Place = tuple[int, int]
-"""A token boundary in a solution: number of ids and of characters before it."""
+"""Token boundary in a solution: number of ids and number of characters before it."""
 
 
 def joined(steps: Sequence[Step], min_tokens: int, start: int) -> list[Step]:
-    """Steps of at least so many tokens each, but for the last: a shorter one joins the next.
+    """Merge each step that is too short with the next; only the last may stay short.
 
     Args:
-        steps: neighbours.
-        min_tokens: of a step.
+        steps: consecutive steps.
+        min_tokens: minimum tokens of a step.
         start: number of ids before the first step.
     """
     groups: list[list[Step]] = []
@@ -46,12 +41,12 @@ def joined(steps: Sequence[Step], min_tokens: int, start: int) -> list[Step]:
 def last_joined(
     steps: Sequence[Step], min_tokens: int, max_tokens: int | None, start: int
 ) -> list[Step]:
-    """Steps of which a short last one has joined the one before it, if both fit into one step.
+    """Merge a last step that is too short with the step before, if both fit into one.
 
     Args:
-        steps: neighbours.
-        min_tokens: of a step.
-        max_tokens: of a step; None for any number.
+        steps: consecutive steps.
+        min_tokens: minimum tokens of a step.
+        max_tokens: maximum tokens of a step; None for no limit.
         start: number of ids before the first step.
     """
     ends = [start, *(step.end for step in steps)]
@@ -63,14 +58,14 @@ def last_joined(
 
 
 def at_most(steps: Sequence[Step], max_steps: int, start: int) -> list[Step]:
-    """At most so many steps, merged into groups whose numbers of tokens are about equal.
+    """Merge steps into at most `max_steps` groups with about equal numbers of tokens.
 
-    Each group ends with the step whose end is nearest to an equal share of the tokens, and holds
-    one step at least.
+    Each group has at least one step, and ends with the step whose end is nearest to an equal share
+    of the tokens.
 
     Args:
-        steps: neighbours.
-        max_steps: that may be left.
+        steps: consecutive steps.
+        max_steps: maximum number of groups.
         start: number of ids before the first step.
     """
     if len(steps) <= max_steps:
@@ -97,36 +92,36 @@ def shortened(
     *,
     ended: bool,
 ) -> list[Step]:
-    """Steps of at most so many tokens each, as far as token boundaries allow it.
+    """Cut steps to at most `max_tokens` tokens each, as far as token boundaries allow.
 
-    Of a text that grows, the end of the last step is left as long as what follows may show a better
-    place to cut: such a step may be longer.
+    While a text grows, the last step is not cut as long as text that follows may offer a better
+    position, so it may be longer.
 
     Args:
-        steps: neighbours.
-        max_tokens: of a step.
-        start: where the first step begins.
-        ids: of the whole solution.
-        text: the whole solution.
-        decode: token ids to text.
-        ended: whether the last step is whole.
+        steps: consecutive steps.
+        max_tokens: maximum tokens of a step.
+        start: begin of the first step.
+        ids: token ids of the whole solution.
+        text: text of the whole solution.
+        decode: converts token ids to text.
+        ended: whether the last step is complete.
     """
-    found: list[Step] = []
+    short_steps: list[Step] = []
     for step in steps:
         end = (step.end, start[1] + len(step.text))
         if step.end - start[0] <= max_tokens:
-            found.append(step)
+            short_steps.append(step)
         else:
             is_whole = ended or step is not steps[-1]
             long = _LongStep(start, end, ids, text, decode, is_whole=is_whole)
             places = [start, *long.cuts(max_tokens), end]
-            found += [Step(text=text[a[1] : b[1]], end=b[0]) for a, b in pairwise(places)]
+            short_steps += [Step(text=text[a[1] : b[1]], end=b[0]) for a, b in pairwise(places)]
         start = end
-    return found
+    return short_steps
 
 
 class _LongStep:
-    """A step that is too long, and the places where it may be cut."""
+    """A step that is too long, with the positions where it may be cut."""
 
     def __init__(
         self,
@@ -145,44 +140,49 @@ class _LongStep:
         self._lines = self._places([match.end() for match in LINE.finditer(own.rstrip())])
 
     def cuts(self, max_tokens: int) -> list[Place]:
-        """Positions at which it is cut, from left to right."""
-        found, at = [], self._start
-        while self._end[0] - at[0] > max_tokens:
-            cut = self._cut(at, at[0] + max_tokens)
+        """Return the positions at which the step is cut, from left to right."""
+        positions, last = [], self._start
+        while self._end[0] - last[0] > max_tokens:
+            cut = self._cut(last, last[0] + max_tokens)
             if cut is None:
                 break
-            found.append(at := cut)
-        return found
+            positions.append(last := cut)
+        return positions
 
     def _places(self, ends: Sequence[int]) -> list[Place]:
-        """The token boundaries that stand for positions in the step, but its end."""
-        found, at = [], self._start
+        """Return the token boundaries for positions inside the step."""
+        places, last = [], self._start
         for end in ends:
             wanted = self._start[1] + end
-            if not at[1] < wanted < self._end[1]:
+            if not last[1] < wanted < self._end[1]:
                 continue
-            place = token_end(self._ids, self._text, self._decode, *at, wanted)
-            if place is not None and at < place < self._end:
-                found.append(at := place)
-        return found
+            place = token_end(self._ids, self._text, self._decode, *last, wanted)
+            if place is not None and last < place < self._end:
+                places.append(last := place)
+        return places
 
     def _cut(self, at: Place, most: int) -> Place | None:
-        """The place to cut at behind `at`, with at most so many ids before it; None for none."""
+        """Return the next cut after `at` with at most `most` ids before it; None if there is
+        none.
+        """
         is_settled = self._is_whole or (self._sentences and self._sentences[-1][0] > most)
         for places in (self._sentences, self._lines):
             number = bisect_right(places, most, key=lambda place: place[0]) - 1
             if number >= 0 and places[number] > at:
                 break
         else:
-            number, places = 0, [one] if (one := self._between_tokens(at, most)) else []
-        if not places:
-            return None
-        # what is open here can still become a block, inside which no sentence ends
+            place = self._between_tokens(at, most)
+            if place is None:
+                return None
+            number, places = 0, [place]
+        # an open mark may still become a block, inside which no sentence ends; none is longer
         is_settled = is_settled or self._end[1] - places[number][1] > 2 * MAX_CODE
         return places[number] if is_settled else None
 
     def _between_tokens(self, at: Place, most: int) -> Place | None:
-        """The last exact boundary behind `at` with at most so many ids before it, else the next."""
+        """Return the last exact boundary after `at` with at most `most` ids before it, else the
+        next.
+        """
         below = range(most, max(at[0], most - CONTEXT), -1)
         above = range(most + 1, min(most + MAX_FORWARD, self._end[0]))
         for end in (*below, *above):
@@ -199,57 +199,61 @@ def _merged(steps: Sequence[Step]) -> Step:
 Decode = Callable[[Sequence[int]], str]
 
 CONTEXT = 8
-"""Tokens decoded before a boundary, as the text of a token may depend on those before it."""
+"""Number of tokens decoded before a boundary, since a token's text may depend on earlier tokens."""
 MAX_FORWARD = 64
-"""Tokens by which a boundary may move."""
+"""Maximum number of tokens by which a boundary may move."""
 
 
 def split_steps(
     ids: Sequence[int], text: str, char_ends: Sequence[int], decode: Decode
 ) -> tuple[Step, ...]:
-    """Steps of a solution, boundaries moved to token ends.
+    """Split a solution into steps whose ends are moved to token boundaries.
+
+    An end without a token boundary nearby is dropped, so that two steps become one.
 
     Args:
         ids: the solution's token ids; `decode(ids) == text`.
         text: the solution.
-        char_ends: rising character positions where steps should end, the last being the end.
-        decode: token ids to text.
+        char_ends: increasing character positions of the ends of steps; the last is the text's end.
+        decode: converts token ids to text.
     """
     steps: list[Step] = []
     end = position = 0
     for wanted in char_ends:
         if wanted <= position:
             continue  # an earlier boundary moved past this one
-        found = (len(ids), len(text))
+        boundary = (len(ids), len(text))
         if wanted < len(text):
-            reached = token_end(ids, text, decode, end, position, wanted)
-            if reached is None:
+            nearest = token_end(ids, text, decode, end, position, wanted)
+            if nearest is None:
                 continue
-            if reached[1] < len(text):
-                found = reached
-        steps.append(Step(text=text[position : found[1]], end=found[0]))
-        end, position = found
+            if nearest[1] < len(text):
+                boundary = nearest
+        steps.append(Step(text=text[position : boundary[1]], end=boundary[0]))
+        end, position = boundary
     return tuple(steps)
 
 
 def token_end(
     ids: Sequence[int], text: str, decode: Decode, start: int, position: int, wanted: int
 ) -> tuple[int, int] | None:
-    """The token boundary that stands for a place in the text, as numbers of ids and characters.
+    """Return the token boundary for a position in the text, as numbers of ids and characters.
 
-    The first one at or after it; the last one before it if words lie between the place and the
-    first, and none between the last and the place.
+    It is the first boundary at or after the position if only white space lies between the two, as
+    in a token of a line break and the next line's indentation. Else it is the last boundary before
+    the position if only white space lies between, as in a token of a line break and the next line's
+    first word. If the token has words on both sides of the position, they go to the step before.
 
     Args:
-        ids: of the text.
-        text: whole.
-        decode: token ids to text.
-        start: number of ids of a boundary before the place.
-        position: its number of characters.
-        wanted: number of characters of the place.
+        ids: token ids of the text.
+        text: the whole text.
+        decode: converts token ids to text.
+        start: number of ids before an earlier boundary.
+        position: number of characters before that boundary.
+        wanted: number of characters before the position.
 
     Returns:
-        None where a character or run of bytes is cut at every token end near the place.
+        None if every token end near the position lies inside a character.
     """
     context = max(0, start - CONTEXT)
     before = decode(ids[context:start])
@@ -292,25 +296,25 @@ def token_end(
 def exact_boundary(
     ids: Sequence[int], text: str, decode: Decode, start: int, position: int, end: int
 ) -> tuple[int, int] | None:
-    """The boundary behind `end` ids, as numbers of ids and characters.
+    """Return the boundary after `end` ids, as numbers of ids and characters.
 
     Args:
-        ids: of the text.
-        text: whole.
-        decode: token ids to text.
-        start: number of ids of a boundary before it.
-        position: its number of characters.
+        ids: token ids of the text.
+        text: the whole text.
+        decode: converts token ids to text.
+        start: number of ids before an earlier boundary.
+        position: number of characters before that boundary.
         end: number of ids.
 
     Returns:
-        None where a character or run of bytes is cut there.
+        None if the token end lies inside a character.
     """
     context = max(0, start - CONTEXT)
     return _exact(text, position, decode(ids[context:start]), end, decode(ids[context:end]))
 
 
 def _exact(text: str, position: int, before: str, end: int, piece: str) -> tuple[int, int] | None:
-    """The boundary behind a piece of the text whose beginning `before` ends at `position`."""
+    """Return the boundary after a piece of the text whose beginning `before` ends at `position`."""
     if not piece.startswith(before):
         return None
     fresh = piece[len(before) :]

@@ -1,7 +1,8 @@
-"""Labels and rollouts of a run as Hugging Face data sets or as records.
+"""Labels and rollouts of a run, loaded as Hugging Face data sets or as records.
 
-The one way to read a run that holds at any time: `labels/*.parquet` lacks what `mclabel compact`
-has merged, and `rollouts/*.parquet` has what attempts left that were killed.
+These functions read a run correctly at any time. The files themselves do not suffice:
+`labels/*.parquet` lacks shards that `mclabel compact` has merged, and `rollouts/*.parquet` includes
+rollouts of killed attempts.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from mclabel.run.shards.store import Store
 def load_labels(
     run: str | PathLike[str], *, cache_dir: str | PathLike[str] | None = None
 ) -> datasets.Dataset:
-    """The labels of a run, one row a solution; docs/formats.md explains the columns.
+    """Load the labels of a run, one row per solution; docs/formats.md explains the columns.
 
-    Shards are written one after another to a file that the data set maps, so that memory stays
-    small. It is removed when the process ends.
+    Shards are written one after another to a memory-mapped file, so that memory stays small. The
+    file is removed when the process ends.
 
     Args:
-        run: folder or URL, also of a job under way: what is committed now.
-        cache_dir: where the file is written, by default the cache of `datasets`.
+        run: folder or URL of a run; while its job is running, the committed labels are loaded.
+        cache_dir: folder of the file; None for the cache of `datasets`.
 
     Raises:
-        ConfigError: `run` is no name of a place.
-        ShardError: no run, a damaged shard, or a finished run that has lost one.
+        ConfigError: `run` is not a place.
+        ShardError: the run is missing, a shard is damaged, or a finished run has lost a shard.
     """
     return _mapped(
         run,
@@ -50,15 +51,15 @@ def load_labels(
 def load_rollouts(
     run: str | PathLike[str], *, cache_dir: str | PathLike[str] | None = None
 ) -> datasets.Dataset:
-    """The rollouts that the labels of a run rest on, one row a rollout; see `load_labels`.
+    """Load the rollouts behind the labels of a run, one row per rollout; see `load_labels`.
 
-    Of a run that has kept none (`keep_rollouts=false`) there are no rows.
+    A run with `keep_rollouts=false` has no rows.
     """
     return _mapped(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
-    """Every labelled solution of a run, in a fixed order; see `load_labels`."""
+    """Yield every labelled solution of a run in a fixed order; see `load_labels`."""
     return labels.read_labels(Store(place_of(run, "run")))
 
 
@@ -72,7 +73,9 @@ def _mapped(
     cache_dir: str | PathLike[str] | None,
 ) -> datasets.Dataset:
     place = place_of(run, "run")
-    schema = datasets.Features.from_arrow_schema(schema).arrow_schema  # which need not be cast
+    schema = datasets.Features.from_arrow_schema(
+        schema
+    ).arrow_schema  # the schema that needs no cast when it is loaded
     folder = Path(datasets.config.HF_DATASETS_CACHE)
     if cache_dir is not None:
         folder = Path(place_of(cache_dir, "cache_dir"))
@@ -90,5 +93,5 @@ def _mapped(
 
 @cache
 def _folder(parent: str) -> tempfile.TemporaryDirectory[str]:
-    """A folder that is removed when the process ends."""
+    """Make a folder that is removed when the process ends."""
     return tempfile.TemporaryDirectory(prefix="mclabel-", dir=parent)

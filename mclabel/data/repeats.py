@@ -1,4 +1,4 @@
-"""Whether runs that are joined hold the same solutions, which would then count twice."""
+"""Check that joined runs hold different solutions, since shared ones would count twice."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.store import Store
 
 MOST_SHARED = 0.5
-"""Share of the smaller run's solutions that two runs of the same problems may have by chance."""
+"""Largest fraction of the smaller run's solutions that two independent runs may share by chance."""
 
 
 def check_distinct(runs: Sequence[str], key: str) -> None:
-    """Refuse runs of which one holds the solutions of another, as a copy or a regraded run does.
+    """Check that no run holds the solutions of another, as a copy or a regraded run does.
 
-    Solutions are the same if their ids and texts are. Independent runs of the same problems share
-    ids, and some of the easiest solutions.
+    Solutions are the same if both ids and texts are equal. Independent runs of the same problems
+    share ids, and the texts of some easy solutions.
 
     Args:
         runs: folders or URLs of labels.
-        key: setting that names them, for the message.
+        key: setting that names the runs, for the message.
 
     Raises:
-        ConfigError: names the two runs and the number of solutions that both hold.
+        ConfigError: two runs share solutions; the message names both and the number.
         ShardError: a run cannot be read.
     """
     if len(runs) < 2:
         return
-    held = [(run, _solutions(run)) for run in runs]
-    for (one, ours), (other, theirs) in combinations(held, 2):
-        num_shared = len(np.intersect1d(ours, theirs, assume_unique=True))
-        if num_shared > MOST_SHARED * min(len(ours), len(theirs)):
+    hashes_by_run = [(run, _solution_hashes(run)) for run in runs]
+    for (first, first_hashes), (second, second_hashes) in combinations(hashes_by_run, 2):
+        num_shared = len(np.intersect1d(first_hashes, second_hashes, assume_unique=True))
+        if num_shared > MOST_SHARED * min(len(first_hashes), len(second_hashes)):
             raise ConfigError(
-                f"{key}: {other} holds {num_shared:,} of the {len(ours):,} solutions of {one}, so "
-                "each would count twice. Joined runs must hold different solutions: leave out one "
-                "of the two"
+                f"{key}: {second} holds {num_shared:,} of the {len(first_hashes):,} solutions of "
+                f"{first}, so each would count twice. Joined runs must hold different solutions: "
+                "leave out one of the two"
             )
 
 
-def _solutions(run: str) -> NDArray[np.uint64]:
-    """Return a hash of each different solution of a run, in order."""
-    names = [
+def _solution_hashes(run: str) -> NDArray[np.uint64]:
+    """Return the sorted hashes of the distinct solutions of a run."""
+    hashes = [
         int(content_id(row["solution_id"], row["solution"]), 16)
         for _, table in label_tables(Store(run))
         for row in table.select(["solution_id", "solution"]).to_pylist()
     ]
-    return np.unique(np.array(names, np.uint64))
+    return np.unique(np.array(hashes, np.uint64))

@@ -1,15 +1,6 @@
-r"""Where sentences end in a solution, and where a reasoning trace turns.
+"""Ends of sentences in a solution, and turns of a reasoning trace, for `boundaries`.
 
-A point ends no sentence in "3.5", "e.g. this", "Dr. Lee", "No. 5", "J. K. Rowling", "1. Add", a
-formula (`$…$`, `\(…\)`, `\[…\]`), code, or brackets; quotes and brackets that close behind it
-belong to its sentence. Chinese and Japanese marks ("。") need no space behind them. The end of a
-line ends a sentence, unless a formula or a small letter follows. Rules, not a model: they look at
-the word before a point and the word behind it, in time that is linear in the text.
-
-A trace turns at marks such as "Wait", "Alternatively", "Let me check" and "等等". A mark counts at
-the beginning of a sentence or a line, outside blocks, formulas and brackets. Marks that follow one
-another ("Hmm. Wait, no.") begin one step, as the first says nothing by itself. Time is linear in
-the text.
+The rules look only at the words before and after a mark, so they take time linear in the text.
 """
 
 from __future__ import annotations
@@ -20,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from mclabel.data.blocks import Span, is_inside, merged, span_around
 
 MAX_INLINE = 300
-"""Characters of a formula, code or brackets within a line."""
+"""Maximum characters of a formula, code or brackets within a line."""
 MAX_WORD = 40
-"""Characters before a point, and behind it, that are looked at."""
+"""Number of characters that are examined before and after a full stop."""
 
 _END = re.compile(
     r"(?<![.!?…])[.!?…]+(?:[\"'”’»)\]}*_$`]|\\[)\]])*(?=\s|$)|\\\](?=\s)|\n\s*"
@@ -36,7 +27,7 @@ _ITEM = re.compile(
     r"(?i)[\s#>*_+-]*(?:(?:step|part|case|method)\s{1,3})?"
     r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)][*_]*"
 )
-"""The number of an item or a step, which begins a sentence."""
+"""Pattern of the number of an item or step, which begins a sentence."""
 
 _NEVER_END = frozenset(
     "e.g i.e eg ie cf vs approx dr mr mrs ms prof viz fig figs eq eqs eqn lem prop cor resp "
@@ -55,16 +46,21 @@ _BEGINNERS = frozenset(
     "therefore these they this those thus to together total two under use using we what when "
     "where which while with yes you your".split()
 )
-"""Words with which sentences begin, and names do not."""
+"""Words that begin sentences but not names."""
 
 
 def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
-    """Rising character positions where sentences end.
+    r"""Yield the character positions where sentences end, in increasing order.
+
+    A full stop ends no sentence in "3.5", "e.g. this", "Dr. Lee", "No. 5", "J. K. Rowling", "1.
+    Add", a formula (`$…$`, `\(…\)`), code or brackets. Closing quotes and brackets after it
+    belong to its sentence. Chinese and Japanese marks ("。") need no space after them. A line break
+    ends a sentence unless a formula or a small letter follows.
 
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no sentence ends.
-        ended: whether the text is whole; else ends are left out that depend on what follows.
+        ended: whether the text is complete; else ends that depend on following text are left out.
     """
     apart = merged([*blocks, *inline_spans(text, ended)])
     begin = 0
@@ -81,20 +77,20 @@ def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterat
         else:
             ends = _sentence_ends(text, begin, start, match[0], at)
         if ends:
-            # White space behind the last line break is the indentation of what follows.
+            # White space after the last line break is the indentation of the next line.
             newline = text.rfind("\n", start if is_line else end, at)
             begin = end if newline < 0 else newline + 1
             yield begin
 
 
 def _word_is_whole(text: str, at: int) -> bool:
-    """Whether the word that begins at a place has ended, in a text that grows."""
+    """Return whether the word at a position is complete, in a text that grows."""
     stop = at + MAX_WORD
     return stop <= len(text) or any(map(str.isspace, text[at:stop]))
 
 
 def _line_ends(text: str, begin: int, start: int, at: int) -> bool:
-    """Whether a sentence ends with its line, though no point says so."""
+    """Return whether a sentence ends with its line without a full stop."""
     line = text[max(begin, start - MAX_WORD) : start].rstrip()
     if not line or line[-1] in ".!?":
         return bool(line)
@@ -102,17 +98,17 @@ def _line_ends(text: str, begin: int, start: int, at: int) -> bool:
 
 
 def _sentence_ends(text: str, begin: int, start: int, mark: str, at: int) -> bool:
-    """Whether a mark at `start` ends the sentence that goes on from `begin`, before `at`."""
+    """Return whether a mark at `start` ends the sentence from `begin`; the next word is at `at`."""
     following = text[at]
     if mark[0] in "。！？":
         return following not in "，、；：。！？"
     if following.islower() or following in "=+<>,;:)]}/^&|≤≥≠≈×÷":
         return False
-    found = _WORD.match(text, at, at + MAX_WORD)
-    word = (found and found[1]) or ""
+    match = _WORD.match(text, at, at + MAX_WORD)
+    word = (match and match[1]) or ""
     if word.islower():
         return False
-    if mark[0] == "\\":  # a display without a point
+    if mark[0] == "\\":  # a displayed formula without a full stop
         return word[:1].isupper()
     points = len(mark) - len(mark.lstrip(".…"))
     if points > 1 or mark[0] == "…":
@@ -124,13 +120,15 @@ def _sentence_ends(text: str, begin: int, start: int, mark: str, at: int) -> boo
     low = start
     while low > max(begin, start - MAX_WORD) and (text[low - 1].isalnum() or text[low - 1] == "."):
         low -= 1
-    if low > begin and text[low - 1] in "=/?&#@":  # within a link
+    if low > begin and text[low - 1] in "=/?&#@":  # inside a link
         return True
     return not _is_short(text[low:start].lstrip("."), word, following)
 
 
 def _is_short(before: str, word: str, following: str) -> bool:
-    """Whether a word is cut short by the point behind it, and its sentence goes on."""
+    """Return whether the full stop after a word marks an abbreviation, so the sentence
+    continues.
+    """
     lower = before.lower()
     if lower in _NEVER_END:
         return True
@@ -143,10 +141,10 @@ def _is_short(before: str, word: str, following: str) -> bool:
 
 
 def inline_spans(text: str, ended: bool) -> Iterator[Span]:
-    """Formulas, code and brackets within a line.
+    """Yield the spans of formulas, code and brackets within a line.
 
-    A dollar opens a formula if no space follows, and closes one if no space is before it and no
-    digit behind it: "$5 and $6" holds none.
+    A dollar sign opens a formula if no space follows it, and closes one if it follows no space and
+    precedes no digit. So "$5 and $6" contains no formula.
     """
     opened: dict[str, int] = {}
     depth = 0
@@ -209,17 +207,21 @@ _REFLECTION = re.compile(
 )
 _NOTHING = re.compile(r"[\W_]*")
 MAX_MARKS = 80
-"""Characters of marks that follow one another."""
+"""Maximum characters of consecutive marks that begin one step."""
 
 
 def reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
-    """Rising character positions where the trace turns, and a step begins.
+    """Yield the character positions where a trace turns and a step begins, in increasing order.
+
+    A trace turns at marks such as "Wait", "Alternatively", "Let me check" and "等等", at the
+    beginning of a sentence or line and outside blocks, formulas and brackets. Consecutive marks
+    ("Hmm. Wait, no.") begin one step, since the first states nothing by itself.
 
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no step begins.
-        ended: whether the text is whole; else a mark is left out that may be the beginning of
-            another word.
+        ended: whether the text is complete; else a mark at its end is left out, since it may be the
+            beginning of another word.
     """
     apart = merged([*blocks, *inline_spans(text, ended)])
     begin = last = 0

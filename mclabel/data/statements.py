@@ -1,14 +1,12 @@
-r"""Where steps begin in Python code, between fences in a solution or without them.
+r"""Begins of steps in Python code, with or without fences, for `boundaries`.
 
-A step of code is a logical line of Python: a simple statement, or the header of a compound one
-(`if x:`, `else:`), over as many lines as brackets, strings and backslashes join. Decorators belong
-to what they decorate, a docstring to its header, comments and blank lines to the statement below
-them, and the lines of the fences to the statements beside them.
-
-Logical lines are found by quotes, brackets and `#`, not by Python's own parser. That would refuse
-code that is cut, faulty or of a later version, it is slow or crashes on some texts, and its verdict
-on a text that grows may change. Here, reading goes forward, in linear time.
+A step is a logical line: a simple statement, or the header of a compound one. Logical lines are
+found by quotes, brackets and `#` in one forward pass, since Python's parser rejects incomplete or
+faulty code, can be slow or crash, and may change its verdict while a text grows.
 """
+
+# Decorators belong to the definition below them, a docstring to its header, comments and blank
+# lines to the statement below them, and the lines of fences to the adjacent statements.
 
 from __future__ import annotations
 
@@ -18,26 +16,26 @@ from collections.abc import Sequence
 from mclabel.data.blocks import MAX_CODE, Span
 
 MAX_FIRST = 500
-"""Characters of a text's first line by which it is code or not."""
+"""Number of characters of a text's first line that decide whether it is code."""
 
 _FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)[`~]*+([^`\n]*+)\n?")
 _PYTHON = re.compile(r"(?i)(?:\{?[ \t]*+\.?(?:python|py)[\d.]*+(?!\w).*+)?")
-"""What stands behind the mark of a fence that opens Python, or code of a language not named."""
+"""Pattern of the text after an opening fence of Python or of an unnamed language."""
 _MARKS = {
     "": re.compile(r"""(?s)\\(?:\r\n|.)|'''|\"""|['"#()\[\]{}]"""),
     **{quote: re.compile(rf"(?s)\\(?:\r\n|.)|{quote}") for quote in ("'", '"', "'''", '"""')},
 }
-"""What matters in a line of code, by the quote of the string that is open."""
+"""Pattern of the marks that matter in a line of code, by the quote of the open string."""
 _DECORATOR = re.compile(r"\s*@")
 _DEFINITION = re.compile(r"\s*(?:async[ \t]+def|def|class)\b")
 _DOCSTRING = re.compile(r"\s*[rRuU]?['\"]")
 _MAY_BE_OTHER = re.compile(r"\s*(?:[rRuU]|(?:[-*+>][ \t]*)?(?:[`~].*)?)")
-"""A line that still grows and may become a docstring or a fence."""
+"""Pattern of an incomplete line that may become a docstring or a fence."""
 _OUTSIDE = re.compile(
     r"\s*(?:(?:def|class|import)[ \t]+\w|(?:return|raise|del|assert|global|while|try|pass|break"
     r"|continue|elif|except|finally)\b(?![ \t]*[=,.]))"
 )
-"""The beginning of a statement that stands in no brackets."""
+"""Pattern of the beginning of a statement that cannot be inside brackets."""
 _BEGINS_CODE = re.compile(
     r"""(?x)
     (?:[ ]{2,}+|\t)\s*+(?![-*+>][ ]|\d+[.)][ ]|[A-Z][a-z]*[ ][a-z]+[ ])\S
@@ -51,33 +49,34 @@ _BEGINS_CODE = re.compile(
       | (?:\[.*\])?(?:[ ]*+:[ ]*+\w[\w\[\], .|]*+)?[ ]*+[-+*/%|&^]*+=[^=])
     """
 )
-"""The first line of code without a fence: a whole solution, or the rest of one."""
+"""Pattern of the first line of code without a fence, as a whole solution or the rest of one."""
 
 
 class Statements:
-    """Code in a solution, and where its steps begin."""
+    """Python code in a solution, and the begins of its steps."""
 
     def __init__(
         self, text: str, lines: Sequence[Span], *, ended: bool, functions: bool = False
     ) -> None:
-        """Read a text.
+        """Parse a text.
 
         Args:
             text: a solution, or a part of one.
-            lines: its lines.
-            ended: whether the text is whole; of one that grows, places are left out that what
-                follows could undo.
-            functions: whether each outermost function or class is a step, and what stands between
-                two of them, instead of each statement.
+            lines: spans of its lines.
+            ended: whether the text is complete; else begins that following text could undo are left
+                out.
+            functions: whether a step is an outermost function or class, or the code between two of
+                them, instead of a statement.
         """
         self.places: list[int] = []
-        """Where steps begin inside `spans`."""
+        """Positions inside `spans` where steps begin."""
         self.spans: list[Span] = []
-        """Python with its fences, rising and apart from each other."""
+        """Spans of Python code with its fences, sorted and disjoint."""
         self.others: list[Span] = []
-        """Fenced blocks of other languages."""
+        """Spans of fenced blocks of other languages."""
         self.is_known = True
-        """Whether no text that follows decides if this one begins inside code."""
+        """True if it is decided whether the text begins inside code; following text may decide
+        it."""
         self._text, self._lines, self._ended = text, lines, ended
         self._functions = functions
         self._read()
@@ -94,7 +93,7 @@ class Statements:
             fence = _FENCE.fullmatch(self._text, *self._lines[number])
             if fence is None:
                 number += 1
-            elif self._grows(number):  # it may yet be none, or of any language
+            elif self._grows(number):  # the line may become no fence, or one of any language
                 self.others.append((self._lines[number][0], len(self._text)))
                 number += 1
             elif _PYTHON.fullmatch(fence[2].strip("~ \t\r")):
@@ -103,14 +102,14 @@ class Statements:
                 number = self._pass_over(number, fence[1])
 
     def _beginning(self) -> tuple[int, bool] | None:
-        """Number of the first line to read, and whether it is code; None if not known yet.
+        """Return the number of the first line to read and whether it is code; None if undecided.
 
-        The rest of a solution may begin inside code, also with the fence that ends it.
+        The rest of a solution may begin inside code, even with the fence that ends it.
         """
         fence = None
         for number, (start, end) in enumerate(self._lines):
             line = self._text[start:end]
-            if not _says(line):
+            if not _is_statement(line):
                 continue
             if self._grows(number):
                 return None
@@ -124,12 +123,14 @@ class Statements:
         return None
 
     def _grows(self, number: int) -> bool:
-        """Whether a line is not whole yet."""
+        """Return whether a line is incomplete."""
         is_last = number == len(self._lines) - 1
         return is_last and not self._ended and not self._text.endswith("\n")
 
     def _pass_over(self, number: int, mark: str) -> int:
-        """Number of the line behind a block of another language; a long one is none."""
+        """Return the number of the line after a block of another language; too long ones are no
+        blocks.
+        """
         start = self._lines[number][0]
         for below in range(number + 1, len(self._lines)):
             end = self._lines[below][1]
@@ -145,44 +146,46 @@ class Statements:
 
 
 class _Block:
-    """Code from a line on, up to the fence that ends it."""
+    """Python code from a line up to the fence that ends it."""
 
-    def __init__(self, found: Statements, number: int, mark: str | None) -> None:
-        """`mark` is that of the opening fence, which stands on the line `number`."""
-        self._found, self._lines = found, found._lines
+    def __init__(self, statements: Statements, number: int, mark: str | None) -> None:
+        """Begin a block; `mark` is the mark of the opening fence on line `number`, None without
+        one.
+        """
+        self._statements, self._lines = statements, statements._lines
         self._start, self._mark = number, mark
-        self._gap: int | None = None  # where the statement before ended
+        self._gap: int | None = None  # end of the previous statement
         self._is_decorated = self._has_header = False
-        self._base = 0 if mark is None else None  # columns before outermost statements
+        self._base = 0 if mark is None else None  # indentation of outermost statements
         self._in_function = mark is None
         self._begin_statement(None)
 
     def _begin_statement(self, first: int | None) -> None:
-        self._first = first  # the line on which the open statement began
-        self._fence: int | None = None  # the line of the first fence within its open string
-        self._may_end = False  # whether that is the last fence so far, and may end the block
+        self._first = first  # first line of the open statement
+        self._fence: int | None = None  # line of the first fence inside its open string
+        self._may_end = False  # whether that fence is the last so far and may end the block
         self._depth, self._quote = 0, ""
 
     def read(self) -> int:
-        """Number of the line behind the block."""
+        """Read the block and return the number of the line after it."""
         number = self._start + (self._mark is not None)
         while True:
             if number == len(self._lines):
-                if self._first is None or not self._found._ended:
+                if self._first is None or not self._statements._ended:
                     break
                 number = self._give_up(number)
                 continue
             line = self._line(number)
             fence = _FENCE.fullmatch(line)
             if fence and self._mark in (None, fence[1]):
-                if self._found._grows(number):  # it may yet be none
+                if self._statements._grows(number):  # the line may become no fence
                     return self._end(len(self._lines))
                 if len(self._quote) < 3:
                     self._give_up(number)
                     return self._end(number + _is_alone(fence))
                 if self._fence is None:
                     self._fence, self._may_end = number, _is_alone(fence)
-                elif self._may_end and not _is_alone(fence):  # one ends, the other opens
+                elif self._may_end and not _is_alone(fence):  # that fence ended the block
                     number = self._give_up(number)
                     continue
                 else:
@@ -195,33 +198,33 @@ class _Block:
         return self._end(number)
 
     def _line(self, number: int) -> str:
-        return self._found._text[slice(*self._lines[number])]
+        return self._statements._text[slice(*self._lines[number])]
 
     def _end(self, number: int) -> int:
-        """Note the block, which ends before a line; returns its number."""
+        """Record the block, which ends before a line, and return the line's number."""
         is_last = number == len(self._lines)
-        end = len(self._found._text) + 1 if is_last else self._lines[number][0]
-        self._found.spans.append((self._lines[self._start][0], end))
+        end = len(self._statements._text) + 1 if is_last else self._lines[number][0]
+        self._statements.spans.append((self._lines[self._start][0], end))
         return number
 
     def _has_failed(self, number: int, line: str) -> bool:
-        """Whether the open statement is none, as a line shows."""
+        """Return whether a line shows that the open statement is not a statement."""
         assert self._first is not None
         if self._lines[number][1] - self._lines[self._first][0] > MAX_CODE:
             return True
-        if not self._depth or self._quote or self._found._grows(number):
+        if not self._depth or self._quote or self._statements._grows(number):
             return False
         return _OUTSIDE.match(line) is not None
 
     def _give_up(self, number: int) -> int:
-        """Make the lines of the open statement steps; returns the line to go on with."""
+        """Make each line of the open statement a step, and return the line to continue with."""
         stop = number if self._fence is None else self._fence
         if self._first is not None:
             self._is_decorated = self._has_header = False
             self._gap = self._lines[self._first][1]
             for other in range(self._first + 1, stop):
                 line = self._line(other)
-                if _says(line):
+                if _is_statement(line):
                     self._begin_step(line)
                     self._gap = self._lines[other][1]
             self._begin_statement(None)
@@ -230,15 +233,15 @@ class _Block:
     def _read_line(self, number: int, line: str) -> None:
         """Read a line of code."""
         if self._first is None:
-            may_change = self._found._grows(number) and _MAY_BE_OTHER.fullmatch(line)
-            if may_change or not _says(line):
+            may_change = self._statements._grows(number) and _MAY_BE_OTHER.fullmatch(line)
+            if may_change or not _is_statement(line):
                 return
             self._begin_step(line)
             self._begin_statement(number)
         is_continued, has_colon = self._read_marks(line)
         if len(self._quote) < 3:
             self._fence = None
-        if self._depth or self._quote or is_continued or self._found._grows(number):
+        if self._depth or self._quote or is_continued or self._statements._grows(number):
             return
         assert self._first is not None
         first = self._line(self._first)
@@ -248,7 +251,7 @@ class _Block:
         self._begin_statement(None)
 
     def _read_marks(self, line: str) -> tuple[bool, bool]:
-        """Whether a backslash joins the next line, and whether code ends with a colon."""
+        """Return whether a backslash joins the next line, and whether code ends with a colon."""
         at, end, is_continued = 0, len(line), False
         while match := _MARKS[self._quote].search(line, at):
             at, mark = match.end(), match[0]
@@ -270,16 +273,16 @@ class _Block:
         return is_continued, line[:end].rstrip().endswith(":")
 
     def _begin_step(self, line: str) -> None:
-        """Note the place where a step begins with a statement, if one does."""
+        """Record the position where a statement begins a step, if it does."""
         if self._is_part(line):
             return
         joins = self._is_decorated or (self._has_header and _DOCSTRING.match(line))
         if self._gap is not None and not joins:
-            self._found.places.append(self._gap)
+            self._statements.places.append(self._gap)
 
     def _is_part(self, line: str) -> bool:
-        """Whether a statement is a part of a function, or of what stands between two."""
-        if not self._found._functions:
+        """Return whether a statement continues a function, or the code between two functions."""
+        if not self._statements._functions:
             return False
         column = len(line[: len(line) - len(line.lstrip())].expandtabs())
         if self._base is None:
@@ -291,12 +294,12 @@ class _Block:
         return not (was_function or self._in_function)
 
 
-def _says(line: str) -> bool:
-    """Whether a line of code is neither blank nor a comment."""
+def _is_statement(line: str) -> bool:
+    """Return whether a line of code is neither blank nor a comment."""
     bare = line.lstrip()
     return bool(bare) and bare[0] != "#"
 
 
 def _is_alone(fence: re.Match[str] | None) -> bool:
-    """Whether a line is a fence that names no language."""
+    """Return whether a line is a fence that names no language."""
     return fence is not None and not fence[2].strip("~ \t\r")

@@ -1,9 +1,8 @@
-"""Split a solution into steps whose boundaries lie on token boundaries.
+"""The step splitter, which splits a solution into steps that end at token boundaries.
 
-A rollout continues a prefix token by token, so a step must end where one of the policy's own
-tokens ends. `boundaries` has the rules by which steps end, `lengths` moves ends to token boundaries
-and limits the length and number of steps. The steps' texts always join to the solution's text
-exactly, and their ids to its ids. Time is linear in the solution's length.
+A rollout continues a prefix token by token, so a step must end at the end of a token. `boundaries`
+finds the ends of steps; `lengths` moves them to token boundaries and limits length and number. The
+steps' texts and ids join to those of the solution exactly.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from mclabel.data.lengths import Decode, at_most, joined, last_joined, shortened
 
 
 class StepSplitter(Settings):
-    """Where the steps of a solution end."""
+    """Settings that decide where the steps of a solution end."""
 
     by: Literal[
         "line", "blank_line", "sentence", "step", "reflection", "pattern", "code", "function"
     ] = "line"
-    """How a solution is split into steps. `line`, `blank_line`, `sentence`, `step` ("Step k"),
+    """Rule that splits a solution into steps. `line`, `blank_line`, `sentence`, `step` ("Step k"),
     `reflection` ("Wait", "Hmm"), `pattern`, `code` (statements of Python) or `function`
     (docs/labelling.md)."""
     pattern: str | None = None
@@ -90,15 +89,15 @@ class StepSplitter(Settings):
         opened: bool = False,
         ended: bool = True,
     ) -> tuple[Step, ...]:
-        """Steps of a solution or of the rest of one.
+        """Split a solution, or the rest of one, into steps.
 
         Args:
             ids: token ids; `decode(ids) == text`.
-            text: of the solution.
-            decode: token ids to text.
-            opened: the thinking began before `text`, and has not ended.
-            ended: whether the text is whole. One that was cut, or still grows, may yet close what
-                it has opened, a display or a table: that is a part of its last step.
+            text: text of the solution.
+            decode: converts token ids to text.
+            opened: whether the thinking began before `text` and has not ended there.
+            ended: whether the text is complete. An incomplete text may still close a formula or a
+                table, so an open one is part of its last step.
         """
         cut = thinking_end(text, self.think, opened=opened)
         thinking = [cut]
@@ -113,7 +112,7 @@ class StepSplitter(Settings):
         position, num_thinking = 0, 0
         for step in steps:
             end = position + len(step.text)
-            # blanks behind the closing mark may be part of the token with which the answer begins
+            # white space after the closing mark may be part of the first token of the answer
             num_thinking += end <= cut or bool(text[position:cut].strip())
             position = end
         before, after = steps[:num_thinking], steps[num_thinking:]
@@ -123,11 +122,11 @@ class StepSplitter(Settings):
         return (*before, *self._limited(after, before, ids, text, decode, ended))
 
     def begins_in(self, prompt: str) -> bool:
-        """Whether the thinking begins in a prompt, so that a solution begins inside it."""
+        """Return whether a prompt opens the thinking, so that the solution begins inside it."""
         return prompt.rstrip().endswith(self.think[0])
 
     def thinks_after(self, prefix: str, *, opened: bool) -> bool:
-        """Whether what follows a solution's beginning is thinking; `opened` as in `split`."""
+        """Return whether the text after a prefix is thinking; `opened` as in `split`."""
         opening, closing = self.think
         return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix
 
@@ -158,7 +157,7 @@ class StepSplitter(Settings):
         decode: Decode,
         ended: bool,
     ) -> tuple[Step, ...]:
-        """Steps that are long enough, short enough and few enough; `before` lie before them."""
+        """Merge and cut steps to the limits; `before` are the steps before them."""
         start = (before[-1].end, sum(len(step.text) for step in before)) if before else (0, 0)
         steps = joined(steps, self.min_tokens, start[0])
         if self.max_tokens is not None:

@@ -1,4 +1,4 @@
-"""What runs a policy, chosen by name: engines continue token ids under fixed sampling parameters.
+"""Engines, which run a policy and are chosen by name: they continue token ids.
 
 An engine is one file here and one line in `ENGINES`, or a class in a package of your own.
 """

@@ -31,7 +31,7 @@ MAX_TOKEN_CHARS = 1024
 
 
 def never_fits(num_chars: int, policy: Policy) -> str | None:
-    """That a text is longer than its tokens could ever be; tokenising it alone would take long.
+    """Return the size of a text that is too long for the policy, without tokenising it; else None.
 
     Args:
         num_chars: characters of the text.
@@ -72,15 +72,13 @@ class EngineStats:
     num_signs: int = 0
     """Signs of life beside tokens, such as news of a batch that is not ended."""
     counts_as_sampled: bool = True
-    """Whether tokens are counted as soon as they are sampled. If False, they are counted when their
+    """True if tokens are counted as soon as they are sampled. If False, they are counted when their
     completion ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyPreview:
-    """What is known about a policy from its configuration and tokenizer before its engine is
-    started.
-    """
+    """Facts about a policy from its configuration and tokenizer, before its engine is started."""
 
     tokenizer: str
     """Class of the tokenizer."""
@@ -187,7 +185,7 @@ class Engine(Policy):
 
     Settings: ClassVar[type[EngineSettings]] = EngineSettings
     continues: ClassVar[bool] = True
-    """Whether the engine continues a prefix. One that only answers whole prompts serves critics;
+    """True if the engine continues a prefix. One that only answers whole prompts serves critics;
     every other job refuses it before it begins."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Packages whose versions are recorded with labels, beside those that every job records. One

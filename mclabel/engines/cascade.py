@@ -20,7 +20,7 @@ from transformers.integrations.sdpa_attention import repeat_kv
 
 ATTENTION = "mclabel_shared_prefix"
 LANES = 8
-"""That a block holds."""
+"""Number of lanes in a block."""
 CHUNK = 16
 """Tokens of a lane's own whose keys and values lie together."""
 
@@ -45,7 +45,7 @@ class Row:
     logprobs: tuple[float, ...] | None = None
     """Log-probabilities of `wanted`, in nats, once its first token is sampled."""
     num_given: int = 0
-    """How many of `sampled` are not its own: they are the end of the prefix that it was given."""
+    """Number of ids in `sampled` that belong to the end of its prefix and were not sampled."""
 
     @property
     def fresh(self) -> list[int]:

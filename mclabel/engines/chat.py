@@ -47,7 +47,7 @@ TAKEN_NAMES = frozenset(
         *("strftime_now", "raise_exception", "return_dict", "return_tensors"),
     }
 )
-"""What a template reads that is no variable of the configuration."""
+"""Names that a template may read in addition to the configuration's variables."""
 
 
 class ChatTemplateError(EngineError):
@@ -236,8 +236,9 @@ class ControlTokens:
         return self._ids(text, as_text=True)
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """As `encode`, after what the tokenizer puts before any text, such as `<s>`, unless the
-        prompt begins with that.
+        """Encode a prompt with the tokenizer's prefix of any text, such as `<s>`.
+
+        The prefix is left out if the prompt begins with it.
         """
         ids, before = self.encode(prompt), self._before
         return ids if ids[: len(before)] == before else before + ids

@@ -1,6 +1,4 @@
-"""What an engine takes: CPUs and GPUs of a cluster, and the device of torch that `auto` stands
-for.
-"""
+"""Resources of engines: CPUs and GPUs of a cluster, and the torch device that `auto` selects."""
 
 from __future__ import annotations
 
@@ -82,8 +80,8 @@ class EngineResources:
     """Share of the memory of each of its GPUs that it holds while it is loaded, in [0, 1]; 0 where
     that is not known before."""
     bundles: tuple[Mapping[str, float], ...] = ()
-    """Of a placement group over nodes, where the engine's own workers are Ray actors, too; the
-    engine's actor sits in the first. Without any, the actor holds all of it on one node."""
+    """Bundles of a placement group over several nodes, if the engine's own workers are Ray actors;
+    the engine's actor is in the first. Without bundles, the actor has all resources on one node."""
 
     @property
     def total_gpus(self) -> float:

@@ -39,7 +39,7 @@ _NOT_PROCESSED = frozenset(
 MAX_SHOWN = 300  # characters of a server's words in a message
 
 BAD_TRIES = 3
-"""How often a request is sent whose answers cannot be used."""
+"""Number of attempts at a request whose answers are unusable."""
 MAX_BAD = 16
 """Requests without any good answer between them after which a server is taken to give none."""
 
@@ -364,7 +364,7 @@ class Slots:
 
     @property
     def num_waiting(self) -> int:
-        """How many wait for a slot."""
+        """Number of requests that wait for a slot."""
         return len(self._waiting)
 
     @asynccontextmanager

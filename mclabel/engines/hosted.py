@@ -50,7 +50,7 @@ class HostedEngine(ServedEngine):
         """More request parameters, such as {reasoning_effort: low}; {temperature: null} omits
         one."""
         read_reasoning: bool = False
-        """Whether to read an answer with empty content from its reasoning."""
+        """True to read an answer with empty content from its reasoning."""
 
         @property
         def served_name(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Where a model comes from: a folder, or the Hugging Face hub, downloaded once on each node."""
+"""Sources of models: a folder, or the Hugging Face Hub, downloaded once on each node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines have in common that run `policy.model`: its tokenizer, its identity, its checks."""
+"""Base of the engines that run `policy.model`: its tokenizer, its identity, its checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModelEngine(Engine):
     """Base of engines that run a model of transformers' format, with its tokenizer."""
 
     reads_weights: ClassVar[bool] = True
-    """Whether the engine reads the model's weights, and not its tokenizer alone."""
+    """True if the engine reads the model's weights, and not its tokenizer alone."""
     _text: PolicyText | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server answers, read with care: any field may lack or be anything."""
+"""Parser of answers of OpenAI-compatible servers, in which any field may be missing or invalid."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ServerAnswer:
 
     @property
     def has_known_end(self) -> bool:
-        """Whether the server names the end by a word that is known."""
+        """Return whether the server names the end by a word that is known."""
         word = (self.finish_reason or "").lower()
         return word in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
 

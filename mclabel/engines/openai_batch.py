@@ -31,7 +31,7 @@ from mclabel.engines.settings import BatchSettings
 logger = logging.getLogger(__name__)
 
 _MISSING = (404, 405, 501)
-"""What servers answer at addresses that they do not have."""
+"""HTTP statuses of servers for addresses that they do not have."""
 BATCH_BYTES = 200_000_000
 """Largest file of a batch, which is OpenAI's limit."""
 LOST_POLLS = 5
@@ -44,7 +44,7 @@ class BatchApiSettings(BatchSettings):
     """Settings of an engine that can ask in batches."""
 
     batch: Annotated[bool, OPERATIONAL] = False
-    """Whether to use the server's Batch API."""
+    """True to use the server's Batch API."""
     batch_requests: Annotated[int, OPERATIONAL] = Field(50_000, ge=1, le=1_000_000)
     """Most requests in a batch."""
     batch_poll_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
@@ -103,9 +103,9 @@ class Batches:
         self._num_empty = 0
         """Batches in a row that brought nothing."""
         self._num_unprocessed: Counter[str] = Counter()
-        """How often a request was not processed in a batch that was."""
+        """Number of completed batches in which each request was left unprocessed."""
         self.num_signs = 0
-        """How often the server has said how a batch stands."""
+        """Number of status reports on batches from the server."""
 
     async def start(self) -> None:
         """See that the server has the API, and read what was asked before.

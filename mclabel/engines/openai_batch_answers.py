@@ -37,7 +37,7 @@ class Reading:
     faults: list[str] = field(default_factory=list)
     """Faults of the files."""
     may_pass: bool = True
-    """Whether that may be better the next time."""
+    """True if that may be better the next time."""
 
 
 class Answers:

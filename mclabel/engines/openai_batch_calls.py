@@ -181,7 +181,7 @@ def _text(row: Mapping[str, Any], field: str, path: str) -> str:
 
 
 FOLDER = "batches"
-"""Of a run."""
+"""Folder of a run that records its batches."""
 ASKED, BATCH = ".asked.json", ".batch.json"
 
 

@@ -42,18 +42,18 @@ class ScriptedEngine(Engine):
         delay_s: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=MAX_SECONDS)
         """Mean duration of a completion in seconds; durations are random."""
         repeatable: Annotated[bool, OPERATIONAL] = True
-        """Whether the same seed gives the same text. Real engines do not guarantee it."""
+        """True if the same seed gives the same text. Real engines do not guarantee it."""
         crash_rate: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=1)
         """Probability that a completion makes the engine crash."""
         crash_hard: Annotated[bool, OPERATIONAL] = False
-        """Whether a crash kills the whole process, as running out of memory does."""
+        """True if a crash kills the whole process, as running out of memory does."""
         poison: Annotated[bool, OPERATIONAL] = False
-        """Whether a rollout of a problem with `[poison]` in its text makes the engine crash."""
+        """True if a rollout of a problem with `[poison]` in its text makes the engine crash."""
         hang_after: Annotated[int | None, OPERATIONAL] = Field(None, ge=0, le=MAX_TOKENS)
         """Number of completions after which the engine hangs: no later completion ever ends. null
         never hangs."""
         hang: Annotated[bool, OPERATIONAL] = False
-        """Whether a rollout of a problem with `[hang]` in its text makes the engine hang."""
+        """True if a rollout of a problem with `[hang]` in its text makes the engine hang."""
         max_context: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_TOKENS)
         """Maximum number of characters of prompt and solution together; null sets no limit."""
 

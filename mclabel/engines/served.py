@@ -1,4 +1,4 @@
-"""What engines have in common that ask servers: addresses, a key, retries, batches, counts."""
+"""Base of the engines that use servers: addresses, a key, retries, batches, counts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ServerSettings(BatchApiSettings):
     api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
     """Environment variable that holds the API key (command line only)."""
     per_request_seeds: Annotated[bool, OPERATIONAL] = False
-    """Whether each completion has its own seed. `auto`: on a CPU only, because seeds slow a GPU
+    """True if each completion has its own seed. `auto`: on a CPU only, because seeds slow a GPU
     down."""
     timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
     """Seconds to wait for an answer."""
@@ -88,7 +88,7 @@ class ServedEngine(Engine):
 
     packages: ClassVar[tuple[str, ...]] = ("openai",)
     start_s: ClassVar[float] = 20.0
-    """How long servers that do not answer are waited for at the start."""
+    """Seconds to wait at the start for servers that do not answer."""
 
     settings: ServerSettings
 

@@ -131,7 +131,7 @@ class PolicySettings(Settings):
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest."""
     trust_remote_code: TrustsCode = False
-    """Whether the model's own Python code may run (command line only)."""
+    """True if the model's own Python code may run (command line only)."""
     template: str | None = None
     """Prompt template with {problem}; null uses the model's chat template. Control tokens such as
     <|im_start|> are tokens in it, but text in a problem."""

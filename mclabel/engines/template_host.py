@@ -19,7 +19,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 MAX_CHARACTERS = 1 << 24
-"""Of a rendered chat."""
+"""Maximum characters of a rendered chat."""
 
 
 def main(argv: Sequence[str]) -> None:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 PROBE = "What is 1 + 1?"
 MIN_TOKEN_CHARS = 64
-"""Of the longest token of any tokenizer, where a text's length is all that is looked at."""
+"""Characters allowed for the longest token of any tokenizer, when only a text's length is
+checked."""
 MARK = "mclabel"  # a text that no chat template writes by itself
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """Roles that any tokenizer may give a token; what an unknown text becomes often parts documents."""
@@ -196,9 +197,9 @@ class PolicyText:
         return self._tokenizer.get_vocab().get(token)
 
     def reads(self, token: int) -> bool:
-        """Whether a token has a meaning for the model already: it is written by the chat template
-        or by `template`, or the tokenizer has a role for it, such as to begin, end, separate or
-        fill up texts.
+        """Return whether a token has a meaning for the model already: it is written by the chat
+        template or by `template`, or the tokenizer has a role for it, such as to begin, end,
+        separate or fill up texts.
         """
         return token in self._read_ids or self.decode([token]) in self._template_text
 
@@ -370,7 +371,7 @@ class StopTexts:
         """
         self._decode = decode
         self._may_end: dict[tuple[str, int], bool] = {}
-        """Whether a token has the last character of a text, or is part of a character."""
+        """True if a token has the last character of a text, or is part of a character."""
 
     def ends(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
         """Return whether the last token completed one of the stop texts."""

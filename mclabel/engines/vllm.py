@@ -77,8 +77,8 @@ class VllmEngine(ModelEngine):
         kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0, le=MAX_COUNT)
         """Memory for the KV cache in GiB. null: all that is left on a GPU, 1 GiB on a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-        """Whether each completion has its own seed. `auto`: on a CPU only, because seeds slow a
-        GPU down."""
+        """True if each completion has its own seed. `auto`: on a CPU only, because seeds slow a GPU
+        down."""
         engine_args: Annotated[dict[str, Any], OPERATIONAL, _NUMBERS] = Field({})
         """More arguments for vLLM's AsyncEngineArgs; texts only from the command line."""
 
@@ -91,7 +91,7 @@ class VllmEngine(ModelEngine):
 
         @property
         def is_seeded(self) -> bool:
-            """Whether every completion is sampled with a seed of its own."""
+            """Return whether every completion is sampled with a seed of its own."""
             seeds = self.per_request_seeds
             return self.device == "cpu" if seeds == "auto" else seeds
 

@@ -56,8 +56,8 @@ _STAGES = {
     "preparing the KV cache": re.compile(r"KV cache (memory|size)|\bfor KV cache"),
     "capturing CUDA graphs": re.compile(r"Capturing .{0,40}(CUDA graphs|cudagraph)"),
 }
-"""What vLLM does while it starts, by the lines of its log that say so. Where a version words them
-otherwise, the stage before stays."""
+"""Stages of vLLM's start by lines of its log. If a version words a line differently, the previous
+stage remains."""
 
 
 def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_node: bool) -> None:

@@ -53,7 +53,7 @@ class Exchange:
     ended: Sequence[Ended]
     """Blocks that have ended since the last exchange."""
     failed: bool
-    """Whether a block has failed: the actor takes no more leases, and its next exchange raises
+    """True if a block has failed: the actor takes no more leases, and its next exchange raises
     why."""
 
 

@@ -84,7 +84,7 @@ class Desk:
 
 
 class LoopLag:
-    """How late an event loop runs what is due: the time that something held it."""
+    """Delay of an event loop: how late it runs due callbacks because something blocked it."""
 
     def __init__(self) -> None:
         """Begin without a measurement."""

@@ -96,8 +96,9 @@ class Remainder:
 
 
 _AGEING = 1.5
-"""By how much what is left of an open item falls with the items that are done: 0 would be that of
-exponential costs. 1.5 was chosen by hand on one recorded run (`tests/run/test_eta.py`)."""
+"""Rate at which the expected remaining cost of an open item falls with the number of finished
+items; 0 would be that of exponential costs. 1.5 was chosen by hand on one recorded run
+(`tests/run/test_eta.py`)."""
 _RESIDUE = 0.25
 """Share of an item's mean cost that at least is left of one that is not done, on average over those
 that are running: a forecast that was too low does not mean that nothing is left."""

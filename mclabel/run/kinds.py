@@ -1,4 +1,4 @@
-"""What the folders given to the report and to the viewer are."""
+"""Kinds of the folders that the report and the viewer read."""
 
 from __future__ import annotations
 

@@ -89,11 +89,11 @@ class LeaseBook:
         """Workers that run a suspect alone."""
         self._num_set_aside_in_a_row = 0
         self.closed = False
-        """Whether no more blocks are leased: the job is to stop."""
+        """True if no more blocks are leased: the job is to stop."""
 
     @property
     def finished(self) -> bool:
-        """Whether every block is done."""
+        """Return whether every block is done."""
         if self._running or self._released or self._due_alone:
             return False
         self._ahead = self._next()

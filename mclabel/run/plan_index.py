@@ -29,7 +29,7 @@ Hashes = NDArray[np.uint64]
 
 @dataclass(frozen=True, kw_only=True)
 class InputChanges:
-    """How the input differs from what the run was begun with."""
+    """Differences between the input and the input with which the run was begun."""
 
     num_added: int = 0
     num_changed: int = 0
@@ -109,7 +109,7 @@ class Comparison:
     places: NDArray[np.int64]
     """Place in the plan of each item of the input; -1 for a new one."""
     is_new: NDArray[np.bool_]
-    """Whether each item of the input has no block yet."""
+    """True if each item of the input has no block yet."""
     is_changed: NDArray[np.bool_]
     gone: NDArray[np.int64]
     """Places of items of the plan that the input lacks, in the order of the plan."""

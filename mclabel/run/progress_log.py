@@ -136,8 +136,8 @@ class JobRates:
     items_per_s: float | None = None
     tokens_per_s: float | None = None
     counters_per_s: Mapping[str, float] = field(default_factory=dict)
-    """How much counters rise, those of which the task wants it shown; empty before there is
-    anything to measure."""
+    """Increase per second of the counters whose rate the task shows; empty before there is anything
+    to measure."""
     slots_used: float | None = None
     """Mean share of the engines' slots that had a request, since the first engine was loaded."""
     eta_s: float | None = None

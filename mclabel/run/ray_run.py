@@ -337,17 +337,17 @@ class EngineActor:
     """Watch of its silence, from its loading on."""
     blocks: list[str] = field(default_factory=list)
     is_draining: bool = False
-    """Whether its node is about to go. Blocks lost on it then do not count against their items."""
+    """True if its node is about to go. Blocks lost on it then do not count against their items."""
     ask_again: bool = False
-    """Whether to ask for its node again, as the last call was not answered."""
+    """True to ask for its node again, as the last call was not answered."""
     stage: str | None = None
     """Its stage and seconds while it loads, by its last answer."""
     asking: bool = False
-    """Whether it is being asked for its stage."""
+    """True if it is being asked for its stage."""
     num_loads: int = 0
     """Begun so far."""
     exchanging: bool = False
-    """Whether an exchange is under way."""
+    """True if an exchange is under way."""
     why: str | None = None
     """Why it is being ended, where it has stopped."""
     _ended_at: float = 0.0
@@ -355,7 +355,7 @@ class EngineActor:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it has given no sign of work for too long."""
+        """Return whether it has given no sign of work for too long."""
         return self.watch is not None and self.watch.is_silent
 
     def watch_over(self, watch: Watch, now: float) -> bool:

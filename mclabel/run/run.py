@@ -68,7 +68,7 @@ class Run:
 
     @property
     def was_begun(self) -> bool:
-        """Whether a job has claimed it already."""
+        """Return whether a job has claimed it already."""
         return self._manifest is not None
 
     @property
@@ -167,7 +167,7 @@ class Inputs(Protocol):
 
     @property
     def size(self) -> Size:
-        """How much text all items have."""
+        """Amount of text of all items."""
 
     def rejects(self) -> Iterable[Reject]:
         """Return the rows of the input that cannot be used."""
@@ -186,7 +186,7 @@ class JobConfig(Protocol):
 
     @property
     def strict(self) -> bool:
-        """Whether an item that is left out is an error."""
+        """Return whether an item that is left out is an error."""
 
 
 def run_task(

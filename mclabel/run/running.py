@@ -130,7 +130,7 @@ class Lease:
 
     block: Block
     replay: bool
-    """Whether earlier attempts may have left journals."""
+    """True if earlier attempts may have left journals."""
     only: str | None = None
     """Id of the one item to try, whose work goes to the journal; None runs and commits all."""
     set_aside: Mapping[str, RejectReason] = field(default_factory=dict)
@@ -250,7 +250,7 @@ class Watch:
         self._has_begun = False
         self._is_steady = True
         self._pauses: deque[tuple[float, float]] = deque()
-        """When pauses ended and how long they were, each shorter than the one before."""
+        """End and length of pauses in seconds, each shorter than the one before."""
         self.silent_s = 0.0
         """Seconds since the last sign of life."""
 
@@ -289,12 +289,12 @@ class Watch:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the silence is remarkable."""
+        """Return whether the silence is remarkable."""
         return self.silent_s >= self.limit_s
 
     @property
     def has_stopped(self) -> bool:
-        """Whether the engine is to be replaced.
+        """Return whether the engine is to be replaced.
 
         Never one that gives signs only when a request has ended: its silence may be a long request,
         and its requests have time limits of their own.

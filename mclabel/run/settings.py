@@ -24,7 +24,7 @@ _OWN_CLUSTER = Harmless(
 
 
 class RayConfig(Settings):
-    """Where the engines run."""
+    """Machines and resources on which the engines run."""
 
     address: Annotated[str, _OWN_CLUSTER] = "local"
     """`local` starts Ray here, `auto` or HOST:PORT (command line only) joins a cluster, `none`
@@ -54,7 +54,7 @@ class RayConfig(Settings):
 
 
 class BudgetConfig(Settings):
-    """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
+    """Limits on the cost of a job, and prices. Limits apply to all runs of a job together."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
     """Limit on sampled tokens over all runs of the job."""

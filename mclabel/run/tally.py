@@ -1,4 +1,4 @@
-"""What a job has done: its state while it runs, its report at the end, and the sums behind both."""
+"""Progress of a job: its state while it runs, its report at the end, and the sums behind both."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mclabel.run.worker import BlockReport, WorkerProgress
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """What a job has done so far, for progress displays.
+    """State of a running job, for progress displays.
 
-    Tokens and counters are of this run; what engines did that died is among them.
+    Tokens and counters are those of this run, including work of engines that died.
     """
 
     words: TaskWords
@@ -73,7 +73,7 @@ class JobReport:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Sums of the task's named counts over the blocks of this run."""
     changes: InputChanges = field(default_factory=InputChanges)
-    """How the input differs from what the run was begun with."""
+    """Differences between the input and the input with which the run was begun."""
     num_blocks_left: int = 0
     """Blocks that are not committed, where the run was stopped before all were."""
     num_tokens_left: float | None = None

@@ -59,7 +59,7 @@ class Block:
 
     @property
     def size(self) -> Size:
-        """How much text the items have."""
+        """Amount of text of the items."""
         return Size.of_lengths(item.num_chars for item in self.items)
 
 
@@ -83,7 +83,7 @@ class Attempt:
     journal: BlockJournal
     """Holds what earlier attempts at the block have done, and receives what this one does."""
     is_trial: bool = False
-    """Whether one item is run alone, to see whether the engine survives it. Its result is not
+    """True if one item is run alone, to see whether the engine survives it. Its result is not
     committed, but its journal is kept."""
 
 
@@ -114,7 +114,7 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerState:
-    """What a runner does now, and what it has done since it was loaded.
+    """Current state of a runner, and its work since it was loaded.
 
     Whatever rises in `num_tokens`, `num_signs` or a counter is a sign of life: a runner that has
     work and gives none for too long is taken to have stopped (`mclabel.run.running`).
@@ -135,7 +135,7 @@ class RunnerState:
     gauges: Mapping[str, float | None] = field(default_factory=dict)
     """Readings of the moment, by name, of which a job shows the mean over its workers."""
     is_steady: bool = True
-    """Whether there are signs of life all the while, and not only when a request has ended. A
+    """True if there are signs of life all the while, and not only when a request has ended. A
     runner without them is reported when it is silent, and not replaced."""
 
 
@@ -203,7 +203,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskWords:
-    """How messages and progress name what a task does, and what it counts."""
+    """Words with which messages and progress describe a task and its counters."""
 
     item: str
     """One item, such as `problem`."""
@@ -233,7 +233,7 @@ class TaskWords:
 ANY_WORDS = TaskWords(
     item="item", items="items", content="content", done="done", block_setting="block_items"
 )
-"""Of a task that is not known."""
+"""Words for a task that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +251,7 @@ class Outputs(Protocol):
 
     @property
     def words(self) -> TaskWords:
-        """How messages name the task's items."""
+        """Words for the task's items in messages."""
 
     def committed(self, store: Store) -> CommittedBlocks:
         """Return the blocks that are done.

@@ -37,7 +37,7 @@ class BlockReport:
     num_tokens: int
     """Cost of all items, including work taken from a journal."""
     size: Size
-    """How much text the items have."""
+    """Amount of text of the items."""
     counts: Mapping[str, int]
     """Named counts of what the block holds, from the task."""
 
@@ -55,14 +55,13 @@ class WorkerProgress:
     num_done_tokens: int = 0
     """Cost of these items, including work taken from journals."""
     num_open_tokens: int = 0
-    """What the blocks that are running have cost so far, those of their items included that are
-    not done yet."""
+    """Tokens that the running blocks have cost so far, including items that are not done."""
     num_replayed: int = 0
     """Entries taken from journals."""
     loop_lag_s: float = 0.0
     """The longest time since the last snapshot that something held the event loop."""
     draining: bool = False
-    """Whether the worker's node is about to go, so that it is given no more blocks."""
+    """True if the worker's node is about to go, so that it is given no more blocks."""
     runner: RunnerState
 
 
@@ -87,7 +86,7 @@ class Worker:
         self._num_items = self._num_open = self._num_replayed = 0
         self._num_done_tokens = self._num_ended_tokens = self._num_replayed_tokens = 0
         self.draining = False
-        """Whether the node is about to go."""
+        """True if the node is about to go."""
 
     async def start(self) -> None:
         """Load the engine."""

@@ -15,4 +15,4 @@ SEARCHES: Mapping[str, str] = {
     "particle": "mclabel.search.levels:ParticleSearch",
     "mcts": "mclabel.search.mcts:MctsSearch",
 }
-"""Name of each built-in method in a configuration, and where its class stands."""
+"""Import path of each built-in method, by its name in a configuration."""

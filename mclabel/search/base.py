@@ -1,9 +1,8 @@
-"""What a search method is: a pure state machine that decides which beginnings to continue.
+"""The protocol of search methods: pure state machines that decide which prefixes to continue.
 
-One method serves one problem. It is told of every node that was sampled and scored, in whatever
-order they arrive, and asks for more. It knows no engine, no scorer, no thread and no clock, and
-draws random numbers from its seed alone, so the same nodes always lead to the same search. What it
-may spend is bounded outside (`mclabel.search.problem`), which just stops to serve it.
+One method serves one problem. `mclabel.search.problem` samples and scores the nodes that the method
+requests, and limits their cost. A method uses no engine, scorer, thread or clock, and draws random
+numbers only from its seed, so the same nodes always give the same search.
 """
 
 from __future__ import annotations
@@ -21,51 +20,51 @@ from mclabel.core.settings import MAX_COUNT, ComponentSettings, at_most
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
 
 MAX_WIDTH = 4096
-"""Largest number of solutions of a problem that are under way together."""
+"""Largest number of concurrent solutions of a problem."""
 ROOT = ""
-"""Id of the problem alone."""
+"""Id of the root node, which is the problem without any step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A beginning of a solution, or a finished one. The same tokens are the same node."""
+    """Prefix of a solution, or a finished solution. The same tokens are the same node."""
 
     id: str
-    """Hash of its token ids and of how it ended; `ROOT` of the problem alone."""
+    """Hash of its token ids and its end; `ROOT` for the root node."""
     parent: str | None
-    """The node that it continues."""
+    """Id of the node that it continues; None for the root node."""
     depth: int
     """Number of steps from the beginning of the solution."""
     num_tokens: int
     """Number of tokens from the beginning of the solution."""
     is_finished: bool = False
-    """Whether the policy ended the solution here: there is nothing to continue."""
+    """True if the policy ended the solution here, so that there is nothing to continue."""
     is_cut: bool = False
-    """Whether there is no room left for more tokens, though the policy did not end it: a dead
-    end, never a result."""
+    """True if the token limit is reached before the policy ended the solution: a dead end, never a
+    result."""
     scores: tuple[float, ...] = ()
-    """A score in [0, 1] for every step from the beginning; empty where nothing scores."""
+    """Score in [0, 1] of every step from the first; empty without a scorer."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be continued."""
+        """True if the node can be continued."""
         return not (self.is_finished or self.is_cut)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expansion:
-    """What a method wants to be sampled."""
+    """Request of a method to sample continuations of a node."""
 
     node: str
     """Id of the node to continue."""
     count: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = 1
     """Number of continuations, each sampled independently."""
     steps: Annotated[int, Field(ge=1)] | None = 1
-    """Number of steps of each, at most; None samples to the end of the solution."""
+    """Maximum number of steps of each; None samples to the end of the solution."""
 
 
 class MethodSettings(ComponentSettings):
-    """Settings that every method has."""
+    """Settings of every search method."""
 
     component_kind: ClassVar[str] = "searches"
 
@@ -85,7 +84,7 @@ class MethodSettings(ComponentSettings):
 
 
 class SearchMethod(ABC):
-    """Decides which beginnings of solutions to continue. Derive from it for the defaults.
+    """Method that decides which prefixes to continue. Derive from it for the defaults.
 
     `Settings` is the class of its settings; a configuration that names the method by `kind` holds
     the others beside it. docs/search.md writes one from the first line.
@@ -96,49 +95,50 @@ class SearchMethod(ABC):
     """An instance of `Settings`."""
 
     def __init__(self, settings: Any, root: Node, *, seed: int) -> None:
-        """Begin with a problem.
+        """Start the search of a problem.
 
         Args:
             settings: an instance of `Settings`.
-            root: the problem alone, without scores.
-            seed: of all that the method draws.
+            root: root node of the problem, without scores.
+            seed: seed of all random numbers of the method.
         """
         self.settings, self.root, self.seed = settings, root, seed
         self.nodes: dict[str, Node] = {root.id: root}
         """All nodes that arrived, by id."""
         self.finished: Counter[str] = Counter()
-        """Finished solutions, and how often each was sampled."""
+        """Number of samples of each finished solution, by id."""
 
     @abstractmethod
     def wanted(self) -> Sequence[Expansion]:
-        """What to sample now, beside what is under way; each is asked for once.
+        """Return the expansions to sample now, each requested once.
 
-        Empty while the method waits, and for good when it is done.
+        The list is empty while the method waits for nodes, and permanently when it is done.
         """
         ...
 
     def record(self, parent: str, node: Node) -> None:
-        """Take a continuation that was asked for.
+        """Record a continuation that the method requested.
 
         Args:
             parent: id of the node that was continued.
-            node: what came of it, scored. The same node may come several times.
+            node: the scored continuation. The same node may arrive several times.
         """
         self.nodes.setdefault(node.id, node)
         if node.is_finished:
             self.finished[node.id] += 1
 
     def result(self) -> Mapping[str, Annotated[FiniteFloat, Field(ge=0)]]:
-        """The finished solutions by id, and how much each counts in a vote; called at any time.
+        """Return the finished solutions by id with their weights in a vote. It may be called at any
+        time.
 
-        By default every finished solution counts as often as it was sampled.
+        The default weight is the number of times that the solution was sampled.
         """
         return dict(self.finished)
 
     def value(self, node: Node) -> float:
-        """The scores of a node's steps joined to one number; 0 where there is none.
+        """Return the aggregate of the scores of a node's steps; 0 without scores.
 
-        A score that is no number counts as the least.
+        A score of NaN counts as 0.
         """
         if not node.scores:
             return 0.0

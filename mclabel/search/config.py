@@ -1,4 +1,4 @@
-"""Configuration of searches."""
+"""Configurations of searches and of their server."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mclabel.search.base import MethodSettings
 from mclabel.search.scorers import StepScorerSettings
 
 STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
-"""By the way of splitting: the texts with which a step ends."""
+"""Texts with which a step ends, by the rule of splitting."""
 
 Choice = Literal["best", "weighted_vote", "majority"]
-"""Which answer is given: that of the solution with the highest score, that whose solutions have the
-highest sum of scores, or that of the most solutions."""
+"""Choice of the answer: that of the solution with the highest score, the one with the highest sum
+of scores over its solutions, or the one with the most solutions."""
 
 
 def _method() -> MethodSettings:
@@ -31,7 +31,7 @@ def _method() -> MethodSettings:
 
 
 class SteeredSettings(SampledSettings):
-    """How problems are searched, whatever the method."""
+    """Settings of a search that do not depend on the method."""
 
     step_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in a step; a longer one is cut."""
@@ -62,10 +62,10 @@ class SteeredSettings(SampledSettings):
 
 
 class PolicySteeredSettings(SteeredSettings):
-    """How a search is steered, and which policy it samples from."""
+    """Settings of a search with its policy."""
 
     policy: PolicySettings = PolicySettings()
-    """What writes the solutions."""
+    """Policy that writes the solutions."""
 
     @rule
     def _one_solution_fits(self) -> str | None:
@@ -89,7 +89,7 @@ class PolicySteeredSettings(SteeredSettings):
 
 
 class SearchSettings(SteeredSettings):
-    """How problems are searched."""
+    """Settings of a search with its method."""
 
     search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
         default_factory=_method
@@ -98,11 +98,11 @@ class SearchSettings(SteeredSettings):
 
 
 class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
-    """How problems are searched, and by which policy."""
+    """Settings of a search with its method and policy."""
 
 
 class SharedSearchConfig(PolicySteeredSettings, RunsHere):
-    """What a search and a comparison of searches have in common."""
+    """Base configuration of a search and of a comparison of searches."""
 
     out: Annotated[str, OPERATIONAL]
     """Output folder or object store URL. The same path resumes an interrupted run."""
@@ -119,7 +119,7 @@ class SharedSearchConfig(PolicySteeredSettings, RunsHere):
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of the journals: the most work that a killed engine loses."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
+    """True to stop at the first unusable row or problem, instead of leaving it out."""
 
 
 class SearchConfig(PolicySearchSettings, SharedSearchConfig):
@@ -140,5 +140,5 @@ class ServeSearchConfig(PolicySearchSettings):
     def _without_keys_of_a_job(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
-        of_a_job = SearchConfig.model_fields.keys() - cls.model_fields.keys()
-        return {key: value for key, value in content.items() if key not in of_a_job}
+        job_keys = SearchConfig.model_fields.keys() - cls.model_fields.keys()
+        return {key: value for key, value in content.items() if key not in job_keys}

@@ -1,4 +1,4 @@
-"""A search from its configuration: problems in, trees and solutions out."""
+"""The search job, which reads problems and writes search trees and solutions."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from mclabel.search.tree import ModelSizes, SearchFigures, search_figures
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """A search whose parts are checked; nothing is loaded or written."""
+    """Plan of a search whose parts were checked, without loading or writing anything."""
 
     config: SearchConfig
     policy: PreparedPolicy
     scorer: StepScorer
     run: Run
-    """The output, which is of this configuration or not begun."""
+    """Output folder, which has this configuration or is new."""
     problems: ProblemStream
 
     @property
     def resources(self) -> EngineResources:
-        """What a worker takes of the cluster: policy and scorer share what the larger one needs."""
+        """Resources of a worker: policy and scorer share what the larger one needs."""
         ray = self.config.ray
         own, other = self.policy.resources(ray), self.scorer.resources()
         if own.bundles:
@@ -100,24 +100,26 @@ class SearchPlan:
 
     def _forecast(self, trees: Sequence[StoredTree]) -> Interval:
         """Sampled tokens of the whole job, from the problems that are done."""
-        seen = [(Size.of_lengths([len(one.problem)]), float(one.cost.num_sampled)) for one in trees]
+        seen = [
+            (Size.of_lengths([len(tree.problem)]), float(tree.cost.num_sampled)) for tree in trees
+        ]
         done = sum((size for size, _ in seen), Size())
         spent = sum(tokens for _, tokens in seen)
-        left = self.problems.size - done
-        if left.num_items <= 0:
+        remaining = self.problems.size - done
+        if remaining.num_items <= 0:
             return Interval(expected=spent, low=spent, high=spent)
-        return predict(seen, left, seed=self.config.seed).times(1, spent)
+        return predict(seen, remaining, seed=self.config.seed).times(1, spent)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPreview:
-    """What a search would do, and how far it is."""
+    """Preview of a search: its models, its inputs and its progress."""
 
     out: str
     policy: str
     policy_parameters: int | None
     scorer: str
-    """With its settings, as `search` is."""
+    """Name and settings of the scorer."""
     scorer_parameters: int | None
     search: str
     num_problems: int
@@ -133,9 +135,9 @@ class SearchPreview:
     """Forecast of the sampled tokens of the whole job; None before any problem is searched."""
 
     def lines(self) -> Iterator[str]:
-        """The same in words."""
+        """Yield the lines to print."""
         sizes = (self.policy_parameters, self.scorer_parameters)
-        policy, scorer = ("unknown" if one is None else f"{one:,}" for one in sizes)
+        policy, scorer = ("unknown" if size is None else f"{size:,}" for size in sizes)
         most = self.tokens_per_problem
         yield f"policy: {self.policy}, {policy} parameters"
         yield f"scorer: {self.scorer}, {scorer} parameters"
@@ -162,7 +164,7 @@ def plan_search(config: SearchConfig) -> SearchPlan:
     Raises:
         ConfigError: there is no such method or scorer, or it lacks what it needs.
         DataError: the problems cannot be read.
-        EngineError: the policy cannot be had.
+        EngineError: the policy's model is not available.
     """
     run = Run.look(config.out)
     derived_class(config.search, SearchMethod)
@@ -184,12 +186,12 @@ def search(
 ) -> JobReport:
     """Search for solutions to every problem of an input, and resume what was stopped.
 
-    The run holds the trees (`mclabel.run.shards.trees`) and the finished solutions, as a
-    labelling run without rollouts does.
+    The run holds the trees (`mclabel.run.shards.trees`) and the finished solutions, as a labelling
+    run without rollouts does.
 
     Args:
-        config: of the job.
-        on_state: called often with its state.
+        config: configuration of the job.
+        on_state: called often with the state of the job.
         accept_changes: search problems anew that have changed since the run was begun, and leave
             out what is gone; else either is refused.
 
@@ -228,7 +230,7 @@ def search(
 
 
 def model_sizes(store: Store) -> ModelSizes | None:
-    """How large the models of a run are, as it has recorded them; None where it could not tell."""
+    """Return the recorded sizes of a run's models; None if one is unknown."""
     claim = read_claim(store, MANIFEST)
     sizes = None if claim is None else claim.get("parameters")
     return ModelSizes(**sizes) if sizes and None not in sizes.values() else None
@@ -236,19 +238,19 @@ def model_sizes(store: Store) -> ModelSizes | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchReport:
-    """What a search has found and cost."""
+    """Results and cost of a search."""
 
     figures: SearchFigures | None
     """None if no problem was searched."""
     num_replayed: int
-    """Sampled tokens that were taken over from journals after kills."""
+    """Sampled tokens that were reused from journals after kills."""
     num_lost: int
-    """Tokens that kills have cost beside them, at least."""
+    """Minimum number of further tokens that were lost by kills."""
     num_preempted: int
     """Completions that an engine has preempted, and whose tokens it computed again."""
 
     def lines(self) -> Iterator[str]:
-        """The same in words."""
+        """Yield the lines to print."""
         if self.figures is not None:
             yield from self.figures.lines()
         if self.num_lost or self.num_replayed or self.num_preempted:
@@ -261,7 +263,7 @@ class SearchReport:
 
 
 def search_report(out: str) -> SearchReport:
-    """What a search has found and cost.
+    """Return the results and cost of a search.
 
     Raises:
         ShardError: `out` is no run of a search.
@@ -278,15 +280,15 @@ def search_report(out: str) -> SearchReport:
 
 
 def _named(component: ComponentSettings) -> str:
-    """A component with its settings."""
+    """Return the name of a component with its settings."""
     given = component.model_dump(exclude_none=True, exclude={"kind"})
     return ", ".join([component.kind, *(f"{key}={value}" for key, value in given.items())])
 
 
 def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) -> Semantic:
-    """What a search depends on: its settings, and what they name, by content."""
+    """Return what the results of a search depend on: settings, and the content of named files."""
     checker = make_checker(config.checker)
-    known: dict[str, Mapping[str, Any]] = {
+    identities: dict[str, Mapping[str, Any]] = {
         "checker": {"kind": checker.name, "version": checker.version},
         "split": {"version": SPLITTER_VERSION},
         "policy": {"model": policy.engine.model_identity()},
@@ -295,6 +297,6 @@ def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) 
     task = {"task": TASK}
     trees = []
     for tree in (config.identity(), config.semantic()):
-        merged = {name: {**tree.get(name, {}), **more} for name, more in known.items()}
+        merged = {name: {**tree.get(name, {}), **more} for name, more in identities.items()}
         trees.append({**task, **tree, **merged})
     return Semantic(identity=trees[0], config=trees[1])

@@ -1,23 +1,7 @@
-"""Search methods that go level by level: beams, best first, particles.
+"""Search methods that go level by level: best of n, beams, DVTS, REBASE and particles.
 
-A level is over when every continuation that was asked for has arrived. Only then is the next one
-chosen, from the whole of it, so that the order of arrival decides nothing.
-
-Particle filtering resamples a population by score after every step (arXiv 2502.01618): `n`
-particles each take a step. Then each is weighted by the odds p / (1 - p) of its score p, which is
-the paper's softmax of logits, and `n` particles are drawn in proportion. Finished particles keep
-their weight and stay in the population; dead ends have none. The search ends when every particle is
-finished.
-
-Scores are noisy, above all early, and a few overrated particles would soon be the whole population.
-The odds are therefore raised to an exponent in [0, 1], the largest at which the effective sample
-size (sum w)^2 / sum w^2 is at least the share `LEAST_ESS` of the particles, as annealing of
-sequential Monte Carlo does (arXiv 2510.05825 on the same failure).
-
-Departs from the paper further in resampling systematically, with one random number for all
-particles, where the paper draws each by itself: the expected counts are the same and their
-variance is less. For the same reason nothing is drawn once all are finished: the solutions then
-count by their weights, which are the expected counts of one more draw.
+A level ends when every requested continuation has arrived. Only then is the next level chosen, so
+the order of arrival has no effect.
 """
 
 from __future__ import annotations
@@ -54,24 +38,24 @@ class WidthSettings(MethodSettings):
 
 
 class LevelSearch(SearchMethod):
-    """Asks for a level at a time; a derived class chooses what the next one continues.
+    """Base of methods that sample one level at a time; a derived class chooses the next level.
 
     No more than `n` continuations are sampled for a level, so a search takes at most `n` times the
     greatest depth.
     """
 
     def __init__(self, settings: Any, root: Node, *, seed: int) -> None:
-        """Begin with a problem; see `SearchMethod`."""
+        """Start the search of a problem; see `SearchMethod`."""
         super().__init__(settings, root, seed=seed)
         self.level = 0
-        """Number of levels that were asked for."""
+        """Number of levels that were requested."""
         self.arrived: Counter[str] = Counter({root.id: settings.n})
         """Nodes of the level that is under way, and how often each was sampled. The level before
         the first one is the problem alone, `n` times."""
         self._num_due = 0
 
     def wanted(self) -> Sequence[Expansion]:
-        """The next level, once the one before has arrived."""
+        """Return the next level once the previous one is complete."""
         if self._num_due or not self.arrived:
             return []
         complete, self.arrived = self.arrived, Counter()
@@ -85,7 +69,7 @@ class LevelSearch(SearchMethod):
 
     @abstractmethod
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
-        """Decide what to continue.
+        """Choose the nodes to continue.
 
         Args:
             level: all nodes of the last level, finished and cut ones included, and how often each
@@ -97,24 +81,24 @@ class LevelSearch(SearchMethod):
         ...
 
     def record(self, parent: str, node: Node) -> None:
-        """Take a continuation; see `SearchMethod`."""
+        """Record a continuation; see `SearchMethod`."""
         super().record(parent, node)
         self.arrived[node.id] += 1
         self._num_due -= 1
 
     @property
     def num_missing(self) -> int:
-        """Number of solutions that still lack to `n` finished ones."""
+        """Number of solutions that are missing to `n` finished ones."""
         return max(0, int(self.settings.n) - self.finished.total())
 
     def ranked(self, nodes: Iterable[str]) -> list[Node]:
-        """Nodes by falling value; equal ones by id."""
-        found = (self.nodes[node] for node in nodes)
-        return sorted(found, key=lambda node: (-self.value(node), node.id))
+        """Return the nodes by decreasing value; ties go to the lower id."""
+        nodes_of_ids = (self.nodes[node] for node in nodes)
+        return sorted(nodes_of_ids, key=lambda node: (-self.value(node), node.id))
 
 
 def open_nodes(nodes: Iterable[Node]) -> list[Node]:
-    """Those that can be continued, in the same order."""
+    """Return the nodes that can be continued, in the same order."""
     return [node for node in nodes if node.is_open]
 
 
@@ -129,14 +113,14 @@ class BestOfNSearch(SearchMethod):
         """Samples `n` whole solutions that no score steers: the baseline of all searches."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
-        """Begin with a problem; see `SearchMethod`."""
+        """Start the search of a problem; see `SearchMethod`."""
         super().__init__(settings, root, seed=seed)
         self._pending: Sequence[Expansion] = (
             [Expansion(node=root.id, count=settings.n, steps=None)] if root.is_open else []
         )
 
     def wanted(self) -> Sequence[Expansion]:
-        """All solutions at the first call, none after it."""
+        """Return all solutions at the first call, none later."""
         pending, self._pending = self._pending, []
         return pending
 
@@ -158,7 +142,7 @@ class BeamSearch(LevelSearch):
         """Continues the best beginnings of all, `width` times each."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
-        """The best open nodes, with an even share each; the better ones take what is left over."""
+        """Give the best open nodes even shares; the better ones get the remainder."""
         kept = open_nodes(self.ranked(level))[: ceil(self.num_missing / self.settings.width)]
         if not kept:
             return {}
@@ -190,7 +174,7 @@ class DvtsSearch(SearchMethod):
         """Runs `n / width` searches beside each other, each the best of `width` at every step."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
-        """Begin with a problem; see `SearchMethod`."""
+        """Start the search of a problem; see `SearchMethod`."""
         super().__init__(settings, root, seed=seed)
         self._moved: Counter[str] = Counter()
         """Number of subtrees that go on from a node and have not yet asked for its
@@ -198,12 +182,12 @@ class DvtsSearch(SearchMethod):
         if root.is_open:
             self._moved[root.id] = settings.n // settings.width
         self._missing: Counter[str] = Counter()
-        """Number of continuations of a node that were asked for and have not arrived."""
+        """Number of requested continuations of a node that have not arrived."""
         self._arrived: dict[str, list[str]] = {}
         """Continuations of a node, as they arrived."""
 
     def wanted(self) -> Sequence[Expansion]:
-        """`width` continuations for every subtree that has moved on."""
+        """Return `width` continuations for every subtree that has moved to a new node."""
         moved, self._moved = self._moved, Counter()
         asked = {node: moved[node] * self.settings.width for node in sorted(moved)}
         self._missing.update(asked)
@@ -213,7 +197,7 @@ class DvtsSearch(SearchMethod):
         ]
 
     def record(self, parent: str, node: Node) -> None:
-        """Take a continuation; the last one of its parent moves the subtrees that stand there."""
+        """Record a continuation; after the last one of a parent, its subtrees move on."""
         super().record(parent, node)
         self._arrived.setdefault(parent, []).append(node.id)
         self._missing[parent] -= 1
@@ -223,7 +207,7 @@ class DvtsSearch(SearchMethod):
                     self._moved[best.id] += 1
 
     def _best_of_each(self, parent: str, arrived: list[str]) -> list[Node]:
-        """The node that each subtree on `parent` goes on with, once samples are dealt out."""
+        """Deal out the samples to the subtrees on `parent`, and return the best node of each."""
         Random(f"{self.seed}:{parent}").shuffle(arrived)
         width = self.settings.width
         hands = (arrived[place : place + width] for place in range(0, len(arrived), width))
@@ -253,7 +237,7 @@ class RebaseSearch(LevelSearch):
         """Temperature of the softmax over scores (arXiv 2408.00724)."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
-        """Split what is missing among all open nodes."""
+        """Split the missing solutions among all open nodes."""
         nodes = open_nodes(self.ranked(level))
         if not nodes:
             return {}
@@ -270,8 +254,8 @@ def split(total: int, shares: Sequence[float]) -> list[int]:
     """Split a number into whole parts by the method of the largest remainder.
 
     Args:
-        total: to be split, at least 0.
-        shares: to which the parts are proportional before rounding; at least 0, and not all 0.
+        total: number to be split, at least 0.
+        shares: weights of the parts before rounding; at least 0, and not all 0.
 
     Returns:
         A part for each share, `total` in all. Equal remainders are rounded up from the left.
@@ -294,19 +278,36 @@ _HALVINGS = 50
 
 
 class ParticleSearch(LevelSearch):
-    """At most `n` samples a level: one for every particle that is not finished."""
+    """Particle filtering: at most `n` samples per level, one per unfinished particle.
+
+    A population is resampled by score after every step (arXiv 2502.01618): `n` particles each take
+    a step. Then each is weighted by the odds p / (1 - p) of its score p, which is the paper's
+    softmax of logits, and `n` particles are drawn in proportion. Finished particles keep their
+    weight and stay in the population; dead ends have none. The search ends when every particle is
+    finished.
+
+    Scores are noisy, above all early, and a few overrated particles would soon be the whole
+    population. The odds are therefore raised to an exponent in [0, 1], the largest at which the
+    effective sample size (sum w)^2 / sum w^2 is at least the share `LEAST_ESS` of the particles, as
+    annealing of sequential Monte Carlo does (arXiv 2510.05825 on the same failure).
+
+    Departs further from the paper in resampling systematically, with one random number for all
+    particles, where the paper draws each by itself: the expected counts are the same and their
+    variance is less. For the same reason nothing is drawn once all are finished: the solutions then
+    count by their weights, which are the expected counts of one more draw.
+    """
 
     class Settings(MethodSettings):
         """Keeps a population of beginnings that is resampled by the odds of their scores."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
-        """Begin with a problem; see `SearchMethod`."""
+        """Start the search of a problem; see `SearchMethod`."""
         super().__init__(settings, root, seed=seed)
         self._settled: dict[str, float] = {}
-        """Finished nodes of the population, and how many particles are on each."""
+        """Number of particles on each finished node of the population."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
-        """Resample the population; its open particles go on."""
+        """Resample the population, and continue its open particles."""
         population = Counter({node: int(count) for node, count in self._settled.items()}) + level
         nodes = [node for node in self.ranked(population) if not node.is_cut]
         if not nodes:
@@ -346,21 +347,21 @@ class ParticleSearch(LevelSearch):
 
 
 def tempered(log_odds: Sequence[float], counts: Sequence[int], least: float) -> list[float]:
-    """Weights that leave enough particles in effect.
+    """Return tempered weights at which the effective sample size is large enough.
 
     Args:
-        log_odds: one for each node.
-        counts: number of particles on each, at least 1.
-        least: share of the particles that the effective sample size must reach, in [0, 1].
+        log_odds: log odds of each node's score.
+        counts: number of particles on each node, at least 1.
+        least: fraction of the particles that the effective sample size must reach, in [0, 1].
 
     Returns:
-        The weight of one particle on each node, the greatest being 1: its odds to the power of
-        the largest exponent in [0, 1] at which the effective sample size is large enough.
+        The weight of one particle on each node, the greatest being 1: its odds to the power of the
+        largest exponent in [0, 1] at which the effective sample size is large enough.
     """
     best, enough = max(log_odds), least * sum(counts)
 
     def weights(exponent: float) -> list[float]:
-        return [math.exp(exponent * (one - best)) for one in log_odds]
+        return [math.exp(exponent * (value - best)) for value in log_odds]
 
     if effective_size(weights(1.0), counts) >= enough:
         return weights(1.0)
@@ -375,10 +376,10 @@ def tempered(log_odds: Sequence[float], counts: Sequence[int], least: float) -> 
 
 
 def effective_size(weights: Sequence[float], counts: Sequence[int]) -> float:
-    """Effective number of particles, (sum w)^2 / sum w^2.
+    """Return the effective number of particles, (sum w)^2 / sum w^2.
 
     Args:
-        weights: of one particle on each node.
+        weights: weight of one particle on each node.
         counts: number of particles on each node.
     """
     pairs = list(zip(weights, counts, strict=True))
@@ -387,7 +388,7 @@ def effective_size(weights: Sequence[float], counts: Sequence[int]) -> float:
 
 
 def resampled(shares: Sequence[float], total: int, start: float) -> list[int]:
-    """Systematic resampling: evenly spaced points on a line that the shares divide.
+    """Resample systematically, by evenly spaced points on a line that the shares divide.
 
     Args:
         shares: proportional to the expected counts; at least 0, and not all 0.

@@ -1,22 +1,4 @@
-"""Monte Carlo tree search over steps: PUCT selection, values from a scorer or from rollouts.
-
-As in ReST-MCTS* (arXiv 2406.03816) and rStar (arXiv 2408.06195), with the selection of AlphaZero
-(arXiv 1712.01815). An expansion goes down from the problem alone to a leaf, always to the child
-with
-the greatest
-
-    Q + c * P * sqrt(visits of the parent) / (1 + visits)
-
-samples `width` continuations of the leaf, values each of them, and adds the values to every node
-on the way. Each sampled continuation is one visit, and Q is the mean value of the visits. Equal
-continuations are one child, whose prior P is its share of them. Nothing is sampled twice from one
-node, so a branch is left out of the selection once it holds no leaf to expand.
-
-`parallel` expansions are under way together. One that is under way counts as visits of value 0
-(virtual loss), which sends the next one elsewhere. Expansions are taken into the tree in the order
-in which they began, each as soon as it is complete, and a new one then begins: what the search does
-depends on no order of arrival, and no expansion waits for one that began later.
-"""
+"""Monte Carlo tree search over steps: PUCT selection, values from a scorer or from rollouts."""
 
 from __future__ import annotations
 
@@ -37,22 +19,22 @@ _EXPANSIONS_EACH = 4
 
 @dataclass(eq=False)
 class TreeNode:
-    """A node of the tree, with what the selection needs."""
+    """Node of the tree, with the statistics for the selection."""
 
     node: Node
     parent: TreeNode | None
     prior: float
-    """Share of the parent's continuations that it is."""
+    """Fraction of the parent's continuations that are this node."""
     visits: int = 0
-    """Number of continuations sampled at or below it, those under way included."""
+    """Number of continuations sampled at or below it, including pending ones."""
     total: float = 0.0
-    """Sum of the values of the visits; 0 for those under way."""
+    """Sum of the values of the visits; pending ones count as 0."""
     num_leaves: int = 0
     """Number of nodes at or below it that can be expanded."""
     children: list[TreeNode] = field(default_factory=list)
 
     def best_child(self, c: float) -> TreeNode:
-        """The child to which PUCT leads, of those that hold a leaf; equal ones by id."""
+        """Return the child with a leaf that PUCT selects; ties go to the lower id."""
         scale = c * math.sqrt(self.visits)
 
         def rank(child: TreeNode) -> tuple[float, str]:
@@ -62,7 +44,7 @@ class TreeNode:
         return min((child for child in self.children if child.num_leaves), key=rank)
 
     def add(self, *, visits: int = 0, total: float = 0.0, leaves: int = 0) -> None:
-        """Count something here and on the whole way up to the problem alone."""
+        """Add to the statistics of this node and all its ancestors."""
         place: TreeNode | None = self
         while place is not None:
             place.visits += visits
@@ -73,13 +55,13 @@ class TreeNode:
 
 @dataclass(eq=False)
 class Growth:
-    """An expansion that is under way."""
+    """Pending expansion of a leaf."""
 
     leaf: TreeNode
     num_due: int
     """Number of continuations that have not arrived."""
     arrived: Counter[str] = field(default_factory=Counter)
-    """Continuations, and how often each was sampled."""
+    """Number of samples of each continuation, by id."""
     rolled: dict[str, float | None] = field(default_factory=dict)
     """Value at the end of the rollout from a continuation; None until it has arrived."""
     num_solved: int = 0
@@ -87,12 +69,31 @@ class Growth:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that it asked for has arrived."""
+        """True if everything that it requested has arrived."""
         return not self.num_due and None not in self.rolled.values()
 
 
 class MctsSearch(SearchMethod):
-    """At most 4 times `n` times `width` samples, and as many rollouts where these give values."""
+    """Monte Carlo tree search.
+
+    It takes at most 4 * `n` * `width` samples, and as many rollouts if they give the values.
+
+    It follows ReST-MCTS* (arXiv 2406.03816) and rStar (arXiv 2408.06195), with the selection of
+    AlphaZero (arXiv 1712.01815). An expansion descends from the root to a leaf, always to the child
+    with the greatest
+
+        Q + c * P * sqrt(visits of the parent) / (1 + visits)
+
+    It samples `width` continuations of the leaf, values each of them, and adds the values to every
+    node on the path. Each sampled continuation is one visit, and Q is the mean value of the visits.
+    Equal continuations are one child, whose prior P is its share of them. Nothing is sampled twice
+    from one node, so a branch is left out of the selection once it holds no leaf to expand.
+
+    Up to `parallel` expansions are pending at a time. A pending one counts as visits of value 0
+    (virtual loss), which sends the next one elsewhere. Expansions are added to the tree in the
+    order in which they began, each as soon as it is complete, and a new one then begins. So the
+    search does not depend on the order of arrival, and no expansion waits for one that began later.
+    """
 
     class Settings(MethodSettings):
         """Grows a tree of steps, by value and by what was little tried, to `n` solutions."""
@@ -131,7 +132,7 @@ class MctsSearch(SearchMethod):
         self._pending: list[Expansion] = []
 
     def wanted(self) -> Sequence[Expansion]:
-        """Take in what is complete, and begin as many expansions as there is room for."""
+        """Add complete expansions to the tree, and begin as many new ones as `parallel` allows."""
         self._begin()
         while self._growing and self._growing[0].is_complete:
             self._take_in(self._growing.popleft())
@@ -140,7 +141,7 @@ class MctsSearch(SearchMethod):
         return pending
 
     def record(self, parent: str, node: Node) -> None:
-        """Take a continuation or the end of a rollout; see `SearchMethod`."""
+        """Record a continuation or the end of a rollout; see `SearchMethod`."""
         super().record(parent, node)
         growth = self._growing_at[parent]
         if parent != growth.leaf.node.id:
@@ -153,7 +154,9 @@ class MctsSearch(SearchMethod):
         growth.num_solved += node.is_finished
 
     def _begin(self) -> None:
-        """Begin expansions until enough are under way, or there is no leaf or no need."""
+        """Begin expansions until enough are pending, no leaf remains, or no more solutions are
+        needed.
+        """
         while (
             len(self._growing) < self.settings.parallel
             and self._expansions_left
@@ -171,14 +174,14 @@ class MctsSearch(SearchMethod):
             )
 
     def _select(self) -> TreeNode:
-        """The leaf to which PUCT leads."""
+        """Return the leaf that PUCT selects."""
         place = self.tree
         while place.children:
             place = place.best_child(self.settings.c)
         return place
 
     def _roll_out(self, growth: Growth) -> None:
-        """Ask for a solution from every distinct continuation that can be continued."""
+        """Request a rollout from every distinct open continuation."""
         for node in sorted(growth.arrived):
             if self.nodes[node].is_open:
                 growth.rolled[node] = None
@@ -186,7 +189,7 @@ class MctsSearch(SearchMethod):
                 self._pending.append(Expansion(node=node, count=1, steps=None))
 
     def _take_in(self, growth: Growth) -> None:
-        """Make the continuations children of the leaf, and add their values on the way up."""
+        """Make the continuations children of the leaf, and add their values to its ancestors."""
         leaf, width = growth.leaf, growth.arrived.total()
         for name, count in sorted(growth.arrived.items()):
             node, total = self.nodes[name], count * self._value(growth, name)
@@ -196,7 +199,7 @@ class MctsSearch(SearchMethod):
         self._num_solved += growth.num_solved
 
     def _value(self, growth: Growth, name: str) -> float:
-        """What a continuation is worth, in [0, 1]; nothing where it is a dead end."""
+        """Return the value of a continuation, in [0, 1]; 0 for a dead end."""
         node, rolled = self.nodes[name], growth.rolled.get(name)
         if node.is_cut:
             return 0.0
@@ -205,6 +208,6 @@ class MctsSearch(SearchMethod):
         return rolled if self.settings.value == "rollout" else (self._worth(node) + rolled) / 2
 
     def _worth(self, node: Node) -> float:
-        """The value of its scores, in [0, 1] with any aggregation."""
+        """Return the value of a node's scores, in [0, 1] with any aggregation."""
         value = self.value(node)
         return (1 + math.tanh(value / 2)) / 2 if self.settings.aggregate == "log_odds" else value

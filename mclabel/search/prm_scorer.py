@@ -1,7 +1,7 @@
-"""A trained PRM as the scorer of a search: in this process, or served.
+"""The scorer of a search that uses a trained PRM, in this process or on a server.
 
-Where policy and PRM share their tokens, and the PRM computes in this process, only new tokens are
-computed. Else a beginning is read as text from its first token every time, and the cost says so.
+If policy and PRM share their tokens and the PRM runs in this process, only new tokens are computed.
+Else every prefix is computed from its first token, which its cost includes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 GIB = 2**30
 _ALLOWS_CODE = "scorer.trust_remote_code=true"
 MAX_TOGETHER = 1024
-"""Beginnings of a batch, at most; the scorer cuts it to what fits its memory."""
+"""Maximum number of prefixes in a batch; the scorer splits it to fit its memory."""
 
 
 class PrmScorer(StepScorer):
     """Scores steps with a PRM of any format."""
 
     class Settings(StepScorerSettings, ScorerSettings):
-        """A trained PRM."""
+        """Settings of a trained PRM."""
 
         cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, le=MAX_COUNT)
         """Memory for the cache of prefixes, in GiB."""
@@ -57,21 +57,21 @@ class PrmScorer(StepScorer):
         self._scorer: Any = None
         self._incremental: IncrementalPRM | None = None
         self.seconds = 0.0
-        """Time that the PRM has computed."""
+        """Seconds that the PRM has computed."""
         self._waiting: list[tuple[Beginning, asyncio.Future[Scored]]] = []
         self._running: asyncio.Task[None] | None = None
 
     def known(self) -> dict[str, Any]:
-        """The PRM by its weights; see `StepScorer`."""
+        """Return the identity of the PRM's weights; see `StepScorer`."""
         return known_prm(self.settings)
 
     def check(self) -> None:
-        """See that there is a PRM."""
+        """Check that the PRM exists."""
         with code_allowed_by(_ALLOWS_CODE):
             self.settings.check_prm()
 
     def num_parameters(self) -> int:
-        """Number of parameters in the PRM's files; 0 where it is no folder."""
+        """Return the number of parameters in the PRM's files; 0 if it is not a folder."""
         if self.settings.format == GENERATIVE:
             return self.settings.engine().num_parameters() or 0
         if self.settings.format != OWN_FORMAT and not Path(self.settings.prm).is_dir():
@@ -79,7 +79,7 @@ class PrmScorer(StepScorer):
         return sum(check_weights(str(model_folder(self.settings.prm))))
 
     def resources(self) -> EngineResources:
-        """A GPU with a core beside it, or as many cores as threads."""
+        """Return a GPU with one core, or as many cores as threads."""
         return self.settings.resources(self.settings.threads)
 
     async def start(self) -> None:
@@ -87,17 +87,17 @@ class PrmScorer(StepScorer):
         await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
 
     async def score(self, beginning: Beginning) -> Scored:
-        """Score a beginning, together with all others that wait."""
+        """Score a prefix, in one batch with all others that wait."""
         turn: asyncio.Future[Scored] = asyncio.get_running_loop().create_future()
         self._waiting.append((beginning, turn))
         if self._running is None:
             self._running = asyncio.create_task(self._run())
-        found = await turn
-        check_scores(self.settings.prm, [found.scores], [f"problem {beginning.problem.id}"])
-        return found
+        scored = await turn
+        check_scores(self.settings.prm, [scored.scores], [f"problem {beginning.problem.id}"])
+        return scored
 
     async def close(self) -> None:
-        """Free the PRM."""
+        """Release the PRM."""
         if self._running is not None:
             self._running.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -116,18 +116,18 @@ class PrmScorer(StepScorer):
             )
 
     async def _run(self) -> None:
-        """Score what waits, batch by batch, until nothing does."""
+        """Score the waiting prefixes, batch by batch, until none waits."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_TOGETHER], self._waiting[MAX_TOGETHER:]
-                batch = [(one, turn) for one, turn in batch if not turn.done()]
-                asked = [one for one, _ in batch]
+                batch = [(prefix, turn) for prefix, turn in batch if not turn.done()]
+                prefixes = [prefix for prefix, _ in batch]
                 try:
-                    found = await loop.run_in_executor(self._pool, self._score, asked)
-                except Exception as error:  # to whoever waits
-                    found = [error] * len(batch)
-                for (_, turn), result in zip(batch, found, strict=True):
+                    results = await loop.run_in_executor(self._pool, self._score, prefixes)
+                except Exception as error:  # passed on to the callers
+                    results = [error] * len(batch)
+                for (_, turn), result in zip(batch, results, strict=True):
                     if turn.done():  # cancelled
                         continue
                     if isinstance(result, Exception):
@@ -139,76 +139,81 @@ class PrmScorer(StepScorer):
 
     # In the thread of the PRM
 
-    def _score(self, asked: list[Beginning]) -> list[Scored | Exception]:
+    def _score(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
         import torch
 
         began = time.perf_counter()
         try:
-            incremental = [one for one in asked if self._shares_tokens(one)]
-            found = dict(zip(map(id, incremental), self._extended(incremental), strict=True))
-            whole = [one for one in asked if id(one) not in found]
-            found.update(zip(map(id, whole), self._whole(whole), strict=True))
+            incremental = [prefix for prefix in prefixes if self._shares_tokens(prefix)]
+            scored_by_id = dict(zip(map(id, incremental), self._extended(incremental), strict=True))
+            whole = [prefix for prefix in prefixes if id(prefix) not in scored_by_id]
+            scored_by_id.update(zip(map(id, whole), self._whole(whole), strict=True))
         except torch.OutOfMemoryError as error:
             raise EngineDied(f"the device has no memory left ({error})") from error
         self.seconds += time.perf_counter() - began
-        return [found[id(one)] for one in asked]
+        return [scored_by_id[id(prefix)] for prefix in prefixes]
 
-    def _shares_tokens(self, one: Beginning) -> bool:
-        """Whether the policy's tokens mean the same to the PRM."""
-        if self._incremental is None or (one.parent is None and one.num_new < len(one.steps)):
-            return False  # of a beginning whose parent had to be read as text
-        start = one.steps[-one.num_new - 1].end if one.num_new < len(one.steps) else 0
-        text = "".join(step.text for step in one.steps[-one.num_new :])
-        return self._incremental.shares_tokens(one.ids[start:], text)
+    def _shares_tokens(self, prefix: Beginning) -> bool:
+        """Return whether the policy's tokens mean the same to the PRM."""
+        if self._incremental is None or (
+            prefix.parent is None and prefix.num_new < len(prefix.steps)
+        ):
+            return False  # its parent had to be computed from text
+        start = prefix.steps[-prefix.num_new - 1].end if prefix.num_new < len(prefix.steps) else 0
+        text = "".join(step.text for step in prefix.steps[-prefix.num_new :])
+        return self._incremental.shares_tokens(prefix.ids[start:], text)
 
-    def _extended(self, asked: list[Beginning]) -> list[Scored | Exception]:
-        """Scores of beginnings of which only the new tokens are computed."""
+    def _extended(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
+        """Return the scores of prefixes of which only the new tokens are computed."""
         prm = self._incremental
-        if prm is None or not asked:
+        if prm is None or not prefixes:
             return []
-        prefixes = [
-            prm.begin(one.problem.text) if one.parent is None else one.parent for one in asked
+        parents = [
+            prm.begin(prefix.problem.text) if prefix.parent is None else prefix.parent
+            for prefix in prefixes
         ]
         longer = prm.extend(
-            [(prefix, _new_steps(one)) for prefix, one in zip(prefixes, asked, strict=True)]
+            [(parent, _new_steps(prefix)) for parent, prefix in zip(parents, prefixes, strict=True)]
         )
         return [
-            found
-            if isinstance(found, DataError)
+            extended
+            if isinstance(extended, DataError)
             else Scored(
-                scores=found.scores,
-                kept=found,
+                scores=extended.scores,
+                kept=extended,
                 num_computed=num_computed,
-                num_cached=found.num_tokens - num_computed,
+                num_cached=extended.num_tokens - num_computed,
             )
-            for found, num_computed in zip(longer, prm.last_computed, strict=True)
+            for extended, num_computed in zip(longer, prm.last_computed, strict=True)
         ]
 
-    def _whole(self, asked: list[Beginning]) -> list[Scored | Exception]:
-        """Scores of beginnings that are read from their first token."""
+    def _whole(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
+        """Return the scores of prefixes that are computed from their first token."""
         scorer: Scorer = self._scorer
         encoded: dict[int, EncodedSolution] = {}
         results: dict[int, Scored | Exception] = {}
-        for one in asked:
-            texts = [step.text for step in one.steps]
+        for prefix in prefixes:
+            texts = [step.text for step in prefix.steps]
             try:
-                encoded[id(one)] = scorer.encode(
-                    one.problem.text, texts, f"problem {one.problem.id}"
+                encoded[id(prefix)] = scorer.encode(
+                    prefix.problem.text, texts, f"problem {prefix.problem.id}"
                 )
             except DataError as error:
-                results[id(one)] = error
-        found = estimate_steps(scorer, list(encoded.values()))
-        for name, own in zip(encoded, found, strict=True):
+                results[id(prefix)] = error
+        estimates = estimate_steps(scorer, list(encoded.values()))
+        for name, estimate in zip(encoded, estimates, strict=True):
             num_tokens = len(encoded[name].ids)
             results[name] = (
-                own
-                if isinstance(own, UnscoredError)
-                else Scored(scores=tuple(own.scores), num_computed=num_tokens + own.num_tokens)
+                estimate
+                if isinstance(estimate, UnscoredError)
+                else Scored(
+                    scores=tuple(estimate.scores), num_computed=num_tokens + estimate.num_tokens
+                )
             )
-        return [results[id(one)] for one in asked]
+        return [results[id(prefix)] for prefix in prefixes]
 
 
-def _new_steps(one: Beginning) -> list[tuple[int, ...]]:
-    """Token ids of each new step."""
-    ends = [0, *(step.end for step in one.steps)][-one.num_new - 1 :]
-    return [one.ids[a:b] for a, b in pairwise(ends)]
+def _new_steps(prefix: Beginning) -> list[tuple[int, ...]]:
+    """Return the token ids of each new step."""
+    ends = [0, *(step.end for step in prefix.steps)][-prefix.num_new - 1 :]
+    return [prefix.ids[a:b] for a, b in pairwise(ends)]

@@ -1,8 +1,8 @@
-"""Searches for solutions to one problem on one engine, beside any number of others.
+"""The search of one problem on one engine, concurrently with other problems.
 
-Every problem is a coroutine that serves a method: it samples what the method wants, scores it, and
-tells the method. A problem waits where its method does; the engine does not, as it has the other
-problems. What is sampled is written to the block's journal, so that a kill samples nothing twice.
+The search of a problem is a coroutine. It samples and scores the expansions that its method
+requests, and records the nodes in the method. Completions are written to the block's journal, so
+that nothing is sampled twice after a kill.
 """
 
 from __future__ import annotations
@@ -26,51 +26,51 @@ from mclabel.search.tree import GrowingPiece, Piece, Purse, SearchJournal, Searc
 T = TypeVar("T")
 
 WHOLE = -1
-"""Part of a continuation that is sampled to the end of the solution in one piece."""
+"""Part number of a continuation that is sampled to the end of the solution in one request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCost:
-    """What the search of one problem has cost: pruned and repeated work included."""
+    """Cost of the search of one problem, including pruned and repeated work."""
 
     num_prompt: int = 0
     """Tokens of the prompt."""
     num_sampled: int = 0
     """Tokens that the policy sampled, end tokens included."""
     num_pruned: int = 0
-    """Of these, tokens that are in no finished solution."""
+    """Sampled tokens that are in no finished solution."""
     num_repeated: int = 0
-    """Of these, tokens of beginnings that were sampled before, token for token."""
+    """Sampled tokens of prefixes that had been sampled before, token for token."""
     num_replayed: int = 0
-    """Of these, tokens that a killed attempt had sampled and left in its journal."""
+    """Sampled tokens that were reused from the journal of a killed attempt."""
     num_requests: int = 0
-    """Completions that the engine was asked for."""
+    """Number of completions requested of the engine."""
     num_scored: int = 0
     """Tokens that the scorer computed, prompts included."""
     num_score_cached: int = 0
-    """Tokens that it found computed."""
+    """Tokens that the scorer reused from its cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What the search of one problem gave."""
+    """Result of the search of one problem."""
 
     tree: SearchTree
     weights: Mapping[str, float]
-    """The finished solutions by id, and how much each counts in a vote."""
+    """Weight in a vote of each finished solution, by id."""
     cost: SearchCost
     is_spent: bool
-    """Whether the limit of tokens ended it."""
+    """True if the limit of tokens ended the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Searching:
-    """What the problems on one engine share."""
+    """State shared by all problems on one engine."""
 
     policy: Policy
-    """Started."""
+    """The started instance."""
     scorer: StepScorer
-    """Started."""
+    """The started instance."""
     settings: SearchSettings
     ends: tuple[str, ...] = ()
     """Texts with which the policy ends a solution, beside its end tokens."""
@@ -88,10 +88,10 @@ async def search_problem(
     """Search for solutions to one problem.
 
     Args:
-        problem: whose gold answer is not looked at, but by a scorer that knows the truth.
-        shared: with the other problems on the engine.
-        priority: of this problem's completions in the engine, lower first.
-        journal: has completions of an earlier attempt, and receives those of this one.
+        problem: the problem; only a scorer that knows the truth reads its gold answer.
+        shared: state shared by all problems on the engine.
+        priority: priority of this problem's completions in the engine, lower first.
+        journal: completions of earlier attempts; receives those of this attempt.
 
     Raises:
         EngineError: the engine died.
@@ -143,15 +143,17 @@ class ProblemSearch:
         self._is_spent = False
 
     async def run(self) -> Found:
-        """Serve the method until it wants no more."""
+        """Serve the method until it requests nothing more."""
         running: set[asyncio.Task[tuple[str, Node] | None]] = set()
         try:
             while True:
                 if not self._is_spent:
                     running |= {
-                        _silent(asyncio.create_task(self._continued(one.node, one.steps)))
-                        for one in self.method.wanted()
-                        for _ in range(one.count)
+                        _silent(
+                            asyncio.create_task(self._continued(expansion.node, expansion.steps))
+                        )
+                        for expansion in self.method.wanted()
+                        for _ in range(expansion.count)
                     }
                 if not running:
                     break
@@ -172,21 +174,24 @@ class ProblemSearch:
             is_spent=self._is_spent,
         )
 
-    def _unwanted(self, found: Sequence[Expansion]) -> str | None:
-        for one in found:
-            if one.node not in self.tree.nodes or not self.tree.nodes[one.node].node.is_open:
+    def _unwanted(self, expansions: Sequence[Expansion]) -> str | None:
+        for expansion in expansions:
+            if (
+                expansion.node not in self.tree.nodes
+                or not self.tree.nodes[expansion.node].node.is_open
+            ):
                 rule = "must name a node that was recorded and is open"
-                return f"wants to continue {shown(one.node)}, {rule}"
+                return f"wants to continue {shown(expansion.node)}, {rule}"
         return None
 
-    def _unfinished(self, found: Mapping[str, float]) -> str | None:
-        for name in found:
+    def _unfinished(self, weights: Mapping[str, float]) -> str | None:
+        for name in weights:
             if name not in self.tree.nodes or not self.tree.nodes[name].node.is_finished:
                 return f"gave {shown(name)}, must give ids of finished solutions alone"
         return None
 
     async def _continued(self, parent: str, steps: int | None) -> tuple[str, Node] | None:
-        """Continue a beginning once; None where the limit of tokens does not allow it."""
+        """Continue a prefix once; return None if the limit of tokens does not allow it."""
         number = self._num_asked.get(parent, 0)
         self._num_asked[parent] = number + 1
         if (piece := await self.sampled(parent, number, steps)) is None:
@@ -201,7 +206,7 @@ class ProblemSearch:
         return parent, await self._scoring[name]
 
     async def _finish_one(self) -> dict[str, float]:
-        """Finish the best beginning of a search that has ended without a solution."""
+        """Finish the best prefix of a search that has ended without a solution."""
         open_nodes = [entry.node for entry in self.tree.nodes.values() if entry.node.is_open]
         best = max(open_nodes, key=lambda node: (self.method.value(node), node.depth, node.id))
         if self._settings.tokens is not None:
@@ -212,7 +217,7 @@ class ProblemSearch:
     # Sampling
 
     async def sampled(self, parent: str, number: int, num_steps: int | None) -> Piece | None:
-        """Some steps after a beginning; None where no token may be sampled any more."""
+        """Sample some steps after a prefix; return None if the token limit is used up."""
         before = self.tree.ids(parent)
         splitter, steps = self._settings.split, 0
         fresh = GrowingPiece(self._policy.decode, start=len(before))
@@ -245,7 +250,7 @@ class ProblemSearch:
         return self._split(fresh, num_steps).piece(is_finished=True, is_cut=False)
 
     def _split(self, fresh: GrowingPiece, num_steps: int | None) -> GrowingPiece:
-        """Of a solution sampled to its end find all steps; else they are known."""
+        """Split a solution that was sampled to its end; otherwise its steps are already split."""
         if num_steps is None:
             fresh.split(self._settings.split)
         return fresh
@@ -264,55 +269,57 @@ class ProblemSearch:
         most: int,
         stop: tuple[str, ...],
     ) -> Completion | None:
-        """One completion, from the journal or from the engine; None where all is spent."""
+        """Return a completion from the journal or the engine; None if the token limit is used
+        up.
+        """
         key = (self._problem.id, parent, number, part)
-        known = None if self._journal is None else self._journal.take(key)
-        given = await self._purse.take(most if known is None else self._num_sampled(known))
-        if given == 0:
+        recorded = None if self._journal is None else self._journal.take(key)
+        reserved = await self._purse.take(most if recorded is None else self._num_sampled(recorded))
+        if reserved == 0:
             return None
-        if known is not None:
-            await self._purse.give_back(given, given)
-            spent = self._num_sampled(known)
+        if recorded is not None:
+            await self._purse.give_back(reserved, reserved)
+            num_sampled = self._num_sampled(recorded)
             self._cost = replace(
                 self._cost,
-                num_sampled=self._cost.num_sampled + spent,
-                num_replayed=self._cost.num_replayed + spent,
+                num_sampled=self._cost.num_sampled + num_sampled,
+                num_replayed=self._cost.num_replayed + num_sampled,
             )
-            return known
-        spent = given
+            return recorded
+        num_sampled = reserved
         try:
-            found = await self._policy.sample(
+            completion = await self._policy.sample(
                 self._prompt,
                 prefix,
                 seed=sampling_seed(
                     self._settings.seed, self._problem.id, f"search:{parent}:{part}", number
                 ),
                 priority=self._priority,
-                max_tokens=len(prefix) + given,
+                max_tokens=len(prefix) + reserved,
                 **({"stop": stop} if stop else {}),
             )
-            spent = self._num_sampled(found)
+            num_sampled = self._num_sampled(completion)
         finally:
-            await self._purse.give_back(given, spent)
+            await self._purse.give_back(reserved, num_sampled)
         self._cost = replace(
             self._cost,
-            num_sampled=self._cost.num_sampled + spent,
+            num_sampled=self._cost.num_sampled + num_sampled,
             num_requests=self._cost.num_requests + 1,
         )
         if self._journal is not None:
-            self._journal.add(key, found)
-        return found
+            self._journal.add(key, completion)
+        return completion
 
     # Scoring
 
     async def scored(self, parent: str, name: str) -> Node:
-        """The node with its scores; one that cannot go on and is no result needs none."""
+        """Return the node with its scores; a dead end needs none."""
         entry, before = self.tree.nodes[name], self.tree.nodes[parent]
         if entry.node.is_cut:
             return entry.node
         if not entry.steps:
             return self.tree.scored(name, before.node.scores, before.kept)
-        found = await self._shared.scorer.score(
+        scored = await self._shared.scorer.score(
             Beginning(
                 problem=self._problem,
                 steps=self.tree.steps(name),
@@ -323,25 +330,25 @@ class ProblemSearch:
         )
         self._cost = replace(
             self._cost,
-            num_scored=self._cost.num_scored + found.num_computed,
-            num_score_cached=self._cost.num_score_cached + found.num_cached,
+            num_scored=self._cost.num_scored + scored.num_computed,
+            num_score_cached=self._cost.num_score_cached + scored.num_cached,
         )
-        return self.tree.scored(name, found.scores, found.kept)
+        return self.tree.scored(name, scored.scores, scored.kept)
 
     def _whole_cost(self, weights: Mapping[str, float]) -> SearchCost:
         used = {part.node.id for name in weights for part in self.tree.path(name)}
         num_used = sum(self.tree.nodes[name].num_sampled for name in used)
         for entry in self.tree.sampled():
-            entry.kept = None  # keys and values: of no use now
+            entry.kept = None  # free the scorer's cache
         return replace(self._cost, num_pruned=self._cost.num_sampled - num_used)
 
     def _num_sampled(self, completion: Completion) -> int:
-        """Tokens that the engine has sampled: an end token is not among the ids."""
+        """Return the number of sampled tokens, including an end token, which the ids lack."""
         by_text = completion.at_stop or any(text in completion.text for text in self._shared.ends)
         return len(completion.ids) + (completion.finish_reason == "stop" and not by_text)
 
 
 def _silent(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """A task whose error is not reported where another one has ended the search before it."""
+    """Return a task whose error is not logged if another error has already ended the search."""
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return task

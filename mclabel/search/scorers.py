@@ -1,11 +1,11 @@
-"""What scores the beginnings of solutions in a search, by name: a number in [0, 1] a step."""
+"""The protocol of step scorers, which give each step of a prefix a score in [0, 1]."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from mclabel.core.boundary import guarded, miscounted
 from mclabel.core.errors import DataError
@@ -14,56 +14,52 @@ from mclabel.core.settings import ComponentSettings
 from mclabel.domains.registry import carries_truth, true_first_error
 from mclabel.engines.devices import ONE_CPU, EngineResources
 
-if TYPE_CHECKING:
-    pass
-
-
 SCORERS: Mapping[str, str] = {
     "prm": "mclabel.search.prm_scorer:PrmScorer",
     "constant": "mclabel.search.scorers:ConstantScorer",
     "exact": "mclabel.search.scorers:ExactScorer",
 }
-"""Name of each built-in scorer in a configuration, and where its class stands."""
+"""Import path of each built-in scorer, by its name in a configuration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beginning:
-    """A beginning of a solution that continues one which was scored."""
+    """Prefix of a solution that continues a scored prefix."""
 
     problem: Problem
     steps: tuple[Step, ...]
-    """All steps from the first."""
+    """All steps of the prefix."""
     ids: tuple[int, ...]
-    """Of all steps, in the policy's tokens."""
+    """Token ids of all steps, by the policy's tokenizer."""
     num_new: int
-    """Steps that the scored beginning did not have, at least one."""
+    """Number of steps that the scored prefix lacks, at least 1."""
     parent: Any
-    """What the scorer has kept of that beginning; None of the problem alone."""
+    """State that the scorer kept of the scored prefix; None at the root."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """The scores of a beginning, and what they cost."""
+    """Scores of a prefix, and their cost."""
 
     scores: Many[Chance]
-    """One in [0, 1] for every step."""
+    """Score in [0, 1] of every step."""
     kept: Any = None
-    """What the scorer wants to be given as `parent` when the beginning is continued. It is dropped
-    with the search of the problem."""
+    """State that is passed to the scorer as `parent` when the prefix is continued. It is released
+    at the end of the problem's search."""
     num_computed: int = 0
-    """Tokens that were computed for it, prompt included."""
+    """Tokens that were computed, including the prompt."""
     num_cached: int = 0
-    """Tokens before them that were found computed."""
+    """Tokens before them that were reused from the cache."""
 
 
 class StepScorerSettings(ComponentSettings):
-    """Settings that every scorer of steps has."""
+    """Settings of every step scorer."""
 
     component_kind: ClassVar[str] = "scorers"
 
 
 class StepScorer(ABC):
-    """Scores beginnings of solutions. Derive from it for the defaults.
+    """Scorer of prefixes of solutions. Derive from it for the defaults.
 
     `Settings` is the class of its settings; a configuration that names the scorer by `kind` holds
     the others beside it.
@@ -71,7 +67,7 @@ class StepScorer(ABC):
 
     Settings: ClassVar[type[StepScorerSettings]] = StepScorerSettings
     is_truth: ClassVar[bool] = False
-    """Whether it knows the truth: a search by it shows what the method could reach."""
+    """True if the scores are the truth; a search with it shows the limit of a method."""
     settings: Any
 
     def __init__(self, settings: Any) -> None:
@@ -83,7 +79,7 @@ class StepScorer(ABC):
         self.settings = settings
 
     def known(self) -> dict[str, Any]:
-        """What scores depend on beside the settings, such as the hash of a model's weights.
+        """Return what scores depend on besides the settings, such as the hash of a model's weights.
 
         Returns:
             JSON values by name; one with the name of a setting takes its place.
@@ -91,7 +87,7 @@ class StepScorer(ABC):
         return {}
 
     def check(self) -> None:
-        """See that all it needs is there, before a job writes anything.
+        """Check that everything it needs is present, before a job writes anything.
 
         Raises:
             MclabelError: something is missing; the message has the remedy.
@@ -99,29 +95,29 @@ class StepScorer(ABC):
         return
 
     def num_parameters(self) -> int:
-        """Number of its model's parameters, by which its cost is reckoned; 0 without a model."""
+        """Return the number of its model's parameters, for estimates of cost; 0 without a model."""
         return 0
 
     def resources(self) -> EngineResources:
-        """CPUs and GPUs that it takes of a cluster."""
+        """Return the CPUs and GPUs that it needs of a cluster."""
         return ONE_CPU
 
     async def start(self) -> None:
-        """Load what it needs, where it is to live."""
+        """Load what it needs, on the machine where it runs."""
         return
 
     @abstractmethod
     async def score(self, beginning: Beginning) -> Scored:
-        """Score a beginning. Called for many at a time.
+        """Score a prefix. It is called for many prefixes concurrently.
 
         Raises:
-            EngineDied: what it runs on is gone.
-            DataError: it cannot be scored; the search does not go on from there.
+            EngineDied: the scorer's engine or device has failed.
+            DataError: the prefix cannot be scored, so the search does not continue it.
         """
         ...
 
     async def close(self) -> None:
-        """Free what `start` has loaded."""
+        """Release what `start` has loaded."""
         return
 
 
@@ -135,23 +131,23 @@ def make_scorer(settings: StepScorerSettings) -> StepScorer:
     return cast(StepScorer, guarded(StepScorer, settings, rules={"score": _fault}))
 
 
-def _fault(found: Scored, beginning: Beginning) -> str | None:
-    return miscounted("scores for", found.scores, "step", len(beginning.steps))
+def _fault(scored: Scored, beginning: Beginning) -> str | None:
+    return miscounted("scores for", scored.scores, "step", len(beginning.steps))
 
 
 class ConstantScorer(StepScorer):
-    """Gives every step the same score."""
+    """Scorer that gives every step the same score."""
 
     class Settings(StepScorerSettings):
         """One score for every step, at no cost."""
 
     async def score(self, beginning: Beginning) -> Scored:
-        """The same for every step."""
+        """Return the same score for every step."""
         return Scored(scores=(0.5,) * len(beginning.steps))
 
 
 class ExactScorer(StepScorer):
-    """Scores 1 up to the first wrong step, and 0 from there."""
+    """Scorer that gives 1 before the first wrong step, and 0 from it on."""
 
     class Settings(StepScorerSettings):
         """The truth, which problems of arith and pyarith carry: 1 up to the first wrong step, 0

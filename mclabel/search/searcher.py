@@ -1,7 +1,7 @@
-"""Searches for those who ask, many at a time, on one engine and one scorer.
+"""Searches for the requests of a server, concurrently on one engine and one scorer.
 
-Requests come from anybody. So a method is named by its built-in name alone, the tokens that a
-request may have sampled are bounded, and a parameter that the server would not heed is refused.
+Requests are not trusted: only built-in methods can be named, the sampled tokens of a request are
+limited, and parameters that the server would ignore are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mclabel.serving.requests import Asked, Limits, Refused, parsed
 
 
 class Searcher:
-    """One engine and one scorer, and the searches on them."""
+    """Searches on one engine and one scorer."""
 
     def __init__(
         self, policy: Policy, settings: PolicySearchSettings, *, name: str, limits: Limits
@@ -41,10 +41,10 @@ class Searcher:
         """Prepare to search; `start` loads policy and scorer.
 
         Args:
-            policy: not started.
-            settings: of the server, whose scorer and checker serve all requests.
-            name: of the model in answers.
-            limits: of what is done at a time.
+            policy: the policy, not started.
+            settings: settings of the server; all requests use their scorer and checker.
+            name: name of the model in answers.
+            limits: limits on concurrent requests.
         """
         self._policy, self._name = policy, name
         self._scorer = make_scorer(settings.scorer)
@@ -55,7 +55,7 @@ class Searcher:
 
     @property
     def num_searches(self) -> int:
-        """Searches under way and waiting."""
+        """Number of running and waiting searches."""
         return len(self.asked)
 
     async def start(self) -> None:
@@ -67,13 +67,13 @@ class Searcher:
         """Search for an answer. Cancelling the task ends the search.
 
         Raises:
-            Refused: there is too much to do already, or the server ends; so does the task where
-                there is no answer.
+            Refused: there are too many requests, or the server ends. The task raises it if there is
+                no answer.
         """
         return self.asked.begin(lambda: self._answer(ask))
 
     async def close(self) -> None:
-        """Free policy and scorer."""
+        """Release policy and scorer."""
         await self.asked.close()
         self._desk.close()
         await self._scorer.close()
@@ -89,35 +89,37 @@ class Searcher:
             ends=tuple(settings.policy.stop),
             max_tokens=settings.policy.max_tokens,
         )
-        found = await search_problem(problem, shared, priority=next(self._order))
+        search_result = await search_problem(problem, shared, priority=next(self._order))
         prompt = self._policy.prompt_ids(ask.problem)
-        searched = await graded_search(problem, prompt, found, settings, self._checker, self._desk)
+        searched = await graded_search(
+            problem, prompt, search_result, settings, self._checker, self._desk
+        )
         tree = searched.tree
         assert tree is not None
         return Answer(
             model=self._name,
             method=settings.search.kind,
-            solutions=_different(searched.labeled, ask.n) or (_unfinished(found),),
+            solutions=_different(searched.labeled, ask.n) or (_unfinished(search_result),),
             num_finished=len(searched.labeled),
             scores=_scores(tree),
-            is_spent=found.is_spent,
+            is_spent=search_result.is_spent,
             cost=tree.cost,
         )
 
 
 def _different(rows: tuple[LabeledSolution, ...], count: int) -> tuple[Solved, ...]:
-    """The first solutions that are not the same text."""
+    """Return the first solutions with distinct texts."""
     by_text = {row.solution.text: row.solution for row in reversed(rows)}
     first = [row.solution for row in rows if by_text[row.solution.text] is row.solution]
     return tuple(
-        Solved(steps=tuple(step.text for step in one.steps), is_finished=True)
-        for one in first[:count]
+        Solved(steps=tuple(step.text for step in solution.steps), is_finished=True)
+        for solution in first[:count]
     )
 
 
-def _unfinished(found: Found) -> Solved:
-    """The longest beginning, where the length of solutions has left none finished."""
-    tree = found.tree
+def _unfinished(search_result: Found) -> Solved:
+    """Return the longest prefix, for a search in which the token limit ended every solution."""
+    tree = search_result.tree
     longest = max(tree.nodes.values(), key=lambda entry: (entry.node.num_tokens, entry.node.id))
     steps = tree.steps(longest.node.id)
     return Solved(steps=tuple(step.text for step in steps), is_finished=False)
@@ -129,59 +131,59 @@ def _scores(tree: StoredTree) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
-    """A solution that is sent."""
+    """Solution in an answer."""
 
     steps: tuple[str, ...]
-    """Their texts, which join to its text."""
+    """Texts of the steps, which join to the solution's text."""
     is_finished: bool
-    """Whether the policy has ended it; else its length did."""
+    """True if the policy ended the solution; False if the token limit did."""
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """Text of the solution."""
         return "".join(self.steps)
 
     @property
     def finish_reason(self) -> str:
-        """Why it ended, in the words of the interface."""
+        """Reason for the end, as in the OpenAI API."""
         return "stop" if self.is_finished else "length"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a search has found for a request."""
+    """Answer to a request."""
 
     model: str
     method: str
     solutions: tuple[Solved, ...]
-    """The chosen one first. One that is not finished where none is."""
+    """Solutions, the chosen one first. If none is finished, one unfinished solution."""
     num_finished: int
-    """Finished solutions, which may be more than are sent."""
+    """Number of finished solutions, which may exceed those in the answer."""
     scores: tuple[float, ...]
-    """Of the steps of the chosen one; empty where it is not finished."""
+    """Scores of the chosen solution's steps; empty if it is unfinished."""
     is_spent: bool
-    """Whether the limit of tokens ended the search."""
+    """True if the limit of tokens ended the search."""
     cost: StoredCost
 
     def completion(self) -> dict[str, Any]:
-        """The whole answer as one object."""
+        """Return the whole answer as one object."""
         choices = [
             {
                 "index": index,
-                "message": {"role": "assistant", "content": one.text},
-                "finish_reason": one.finish_reason,
+                "message": {"role": "assistant", "content": solution.text},
+                "finish_reason": solution.finish_reason,
                 "logprobs": None,
             }
-            for index, one in enumerate(self.solutions)
+            for index, solution in enumerate(self.solutions)
         ]
         head = self._head("chat.completion")
         return {**head, "choices": choices, "usage": self.usage, "search": self.search}
 
     def chunks(self, *, include_usage: bool) -> Iterator[dict[str, Any]]:
-        """The answer step by step.
+        """Yield the answer step by step.
 
         Args:
-            include_usage: whether a last chunk says how many tokens there were.
+            include_usage: whether to add a last chunk with the numbers of tokens.
         """
         head = self._head("chat.completion.chunk")
 
@@ -189,18 +191,20 @@ class Answer:
             choice = {"index": index, "delta": delta, "finish_reason": ended, "logprobs": None}
             return {**head, "choices": [choice]}
 
-        for index, one in enumerate(self.solutions):
+        for index, solution in enumerate(self.solutions):
             yield chunk(index, {"role": "assistant", "content": ""})
-            for step in one.steps:
+            for step in solution.steps:
                 yield chunk(index, {"content": step})
-            last = chunk(index, {}, one.finish_reason)
+            last = chunk(index, {}, solution.finish_reason)
             yield last if index + 1 < len(self.solutions) else {**last, "search": self.search}
         if include_usage:
             yield {**head, "choices": [], "usage": self.usage}
 
     @property
     def usage(self) -> dict[str, int]:
-        """Tokens; those of completions are all that the search has sampled, pruned ones too."""
+        """Numbers of tokens; those of the completion include all sampled tokens, also pruned
+        ones.
+        """
         prompt, sampled = self.cost.num_prompt, self.cost.num_sampled
         return {
             "prompt_tokens": prompt,
@@ -210,7 +214,7 @@ class Answer:
 
     @property
     def search(self) -> dict[str, Any]:
-        """What the interface has no words for."""
+        """Figures of the search, which the OpenAI API does not define."""
         return {
             "method": self.method,
             "num_finished": self.num_finished,
@@ -233,13 +237,13 @@ class Answer:
 
 
 MAX_CHARACTERS = 32_768
-"""Of a message."""
+"""Maximum characters of a message."""
 MAX_PARTS = 64
-"""Of a message, and messages of a request."""
+"""Maximum number of parts of a message, and of messages of a request."""
 MAX_CHOICES = 128
-"""Solutions that a request may ask for."""
+"""Maximum number of solutions that a request may ask for."""
 MAX_SOLUTIONS = 256
-"""As many whole solutions' tokens may be sampled for a request where `tokens` sets no limit."""
+"""Token limit of a request without `tokens`, in solutions of maximum length."""
 
 _Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 
@@ -266,7 +270,7 @@ class _StreamOptions(Settings):
 
 
 class _Request(Settings):
-    """A body, without the parameters that a request cannot change."""
+    """Body of a request without the parameters that it cannot change."""
 
     model: str
     messages: Annotated[list[_Message], Field(max_length=MAX_PARTS)]
@@ -284,26 +288,26 @@ class _Request(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A problem, and how it is to be searched."""
+    """Problem and search settings of a request."""
 
     problem: str
     settings: PolicySearchSettings
-    """Those of the server, with what the request changes."""
+    """Settings of the server with the changes of the request."""
     n: int = 1
-    """Solutions that are sent, at most."""
+    """Maximum number of solutions in the answer."""
     is_streamed: bool = False
     include_usage: bool = False
 
 
 class Reader:
-    """Reads requests."""
+    """Parser of requests."""
 
     def __init__(self, settings: PolicySearchSettings, *, name: str) -> None:
-        """Know what the server serves.
+        """Make a parser.
 
         Args:
-            settings: of a request that changes nothing.
-            name: of the model that requests name.
+            settings: settings of a request without changes.
+            name: name of the served model.
         """
         self._settings, self.name = settings, name
         self._fixed = _fixed(settings.policy)
@@ -311,10 +315,10 @@ class Reader:
         self.most_tokens = settings.tokens or whole
 
     def read(self, body: bytes) -> Ask:
-        """What a request asks for.
+        """Parse a request.
 
         Raises:
-            Refused: it is no request that the server can serve; names all that is wrong.
+            Refused: the server cannot serve the request; the message lists all faults.
         """
         content = parsed(body)
         faults = list(self._unheeded(content))
@@ -338,24 +342,24 @@ class Reader:
         )
 
     def _unheeded(self, content: Mapping[str, Any]) -> list[str]:
-        """Parameters of sampling that are not those of the server's policy."""
+        """Return faults of sampling parameters that differ from the server's policy."""
         faults = []
         for key, used in self._fixed.items():
-            given = content.get(key)
-            if key == "stop" and isinstance(given, str):
-                given = [given]
-            is_same = given == used and isinstance(given, bool) == isinstance(used, bool)
-            if given is not None and not is_same:
+            requested = content.get(key)
+            if key == "stop" and isinstance(requested, str):
+                requested = [requested]
+            is_same = requested == used and isinstance(requested, bool) == isinstance(used, bool)
+            if requested is not None and not is_same:
                 faults.append(
-                    f"{key}={json.dumps(given)[:80]}: the server uses {json.dumps(used)} for every "
-                    "request. Leave it out"
+                    f"{key}={json.dumps(requested)[:80]}: the server uses {json.dumps(used)} for "
+                    "every request. Leave it out"
                 )
         return faults
 
     def _problem(self, messages: list[_Message]) -> str:
-        """The one text that the prompt of the policy holds."""
-        system = [one.text for one in messages if one.role in ("system", "developer")]
-        others = [one for one in messages if one.role not in ("system", "developer")]
+        """Return the problem, which must be the only user message."""
+        system = [message.text for message in messages if message.role in ("system", "developer")]
+        others = [message for message in messages if message.role not in ("system", "developer")]
         if len(others) != 1 or others[0].role != "user":
             _refuse(
                 "messages: must be one user message, which is the problem: the server's prompt has "
@@ -374,10 +378,10 @@ class Reader:
         return text
 
     def _searched(self, request: _Request) -> PolicySearchSettings:
-        """The settings of the server with what the request changes."""
+        """Return the settings of the server with the changes of the request."""
         settings = self._settings
         lengths = (request.max_tokens, request.max_completion_tokens, settings.policy.max_tokens)
-        length = min(one for one in lengths if one is not None)
+        length = min(limit for limit in lengths if limit is not None)
         if (request.tokens or 0) > self.most_tokens:
             _refuse(
                 f"tokens={request.tokens}: must be at most {self.most_tokens}, which is the "
@@ -401,7 +405,7 @@ class Reader:
             _refuse(joined_faults(type(settings), error, "request"))
 
     def _method(self, given: dict[str, Any] | str) -> dict[str, Any]:
-        """The keys of a method; those of the server's own where its name is the same."""
+        """Return the keys of a method; a method of the same name inherits those of the server."""
         own = self._settings.search
         content = {"kind": given} if isinstance(given, str) else given
         if "kind" not in content:
@@ -417,7 +421,7 @@ class Reader:
 
 
 def _fixed(policy: PolicySettings) -> dict[str, Any]:
-    """Parameters that are the same for every request, with their values."""
+    """Return the parameters that are the same for every request, with their values."""
     return {
         "temperature": policy.temperature,
         "top_p": policy.top_p,

@@ -1,8 +1,7 @@
-"""The server of searched solutions: from its configuration until it is interrupted.
+"""The server of searched solutions, which runs until it is interrupted.
 
-`make_app` is the server as an ASGI application: who may ask, how much, and what is sent meanwhile.
-Nothing of a solution is sent before its search has ended. A client that streams gets comments until
-then, so that neither it nor a proxy takes the connection for dead. One that goes away ends its
+No part of a solution is sent before its search has ended. Until then, a streaming client receives
+comments, so that neither it nor a proxy closes the connection. A client that disconnects ends its
 search.
 """
 
@@ -50,12 +49,12 @@ def serve_search(
     """Serve searched solutions until interrupted.
 
     Args:
-        config: of policy, method and scorer.
-        place: where to listen.
-        name: of the model that clients ask for; None is `policy.model`.
-        limits: of what is done at a time.
-        on_ready: called with the base URL once it is served, and with a function that ends the
-            server, from whatever thread.
+        config: configuration of policy, method and scorer.
+        place: address and token of the server.
+        name: name of the model for clients; None is `policy.model`.
+        limits: limits on concurrent requests.
+        on_ready: called once the server listens, with its base URL and a function that ends it from
+            any thread.
 
     Raises:
         ConfigError: the port is in use, a host that others reach has no token, or the scorer knows
@@ -96,7 +95,7 @@ async def _run(
     place: Place,
     on_ready: Ready,
 ) -> None:
-    """Load, and serve until a signal, `stop` or the death of the engine."""
+    """Load the models, and serve until a signal, a call of `stop` or the death of the engine."""
     searcher = make_searcher()
     app = make_app(reader, searcher, token=place.token)
     try:
@@ -111,18 +110,18 @@ async def _run(
 
 
 MAX_BODY = 2**20
-"""Bytes of a request."""
+"""Maximum bytes of a request."""
 KEEP_ALIVE_S = 5.0
-"""Seconds between two comments to a client that streams."""
+"""Seconds between two comments to a streaming client."""
 
 
 def make_app(reader: Reader, searcher: Searcher, *, token: str | None) -> ASGIApp:
-    """The server as an ASGI application.
+    """Return the server as an ASGI application.
 
     Args:
-        reader: of requests.
-        searcher: started.
-        token: what clients must know; None lets in who calls this machine by a loopback name.
+        reader: parser of requests.
+        searcher: the started searcher.
+        token: token that clients must send; None serves only requests to a loopback name.
     """
     served = _Served(reader, searcher)
     completions = Route("/v1/chat/completions", served.completions, methods=["POST"])
@@ -130,19 +129,19 @@ def make_app(reader: Reader, searcher: Searcher, *, token: str | None) -> ASGIAp
 
 
 class _Served:
-    """The endpoints."""
+    """Endpoints of the server."""
 
     def __init__(self, reader: Reader, searcher: Searcher) -> None:
         self._reader, self._searcher = reader, searcher
         self._created = int(time.time())
 
     async def models(self, request: Request) -> Response:
-        """The one model that is served."""
+        """Return the only served model."""
         model = {"id": self._reader.name, "object": "model", "created": self._created}
         return json_response({"object": "list", "data": [{**model, "owned_by": "mclabel"}]})
 
     async def completions(self, request: Request) -> Response:
-        """The searched solution of a problem."""
+        """Return the searched solution of a problem."""
         ask = self._reader.read(await read_body(request, max_bytes=MAX_BODY))
         search = self._searcher.begin(ask)
         if ask.is_streamed:
@@ -151,7 +150,7 @@ class _Served:
 
 
 class _Stream(Response):
-    """Server-sent events of an answer, with comments until it is there."""
+    """Server-sent events of an answer, with comments until the answer is complete."""
 
     def __init__(self, search: asyncio.Task[Answer], ask: Ask) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
@@ -168,7 +167,7 @@ class _Stream(Response):
             if not gone.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except OSError:
-            return  # the client is gone
+            return  # the client has disconnected
         finally:
             self._search.cancel()
             gone.cancel()

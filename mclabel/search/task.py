@@ -1,4 +1,4 @@
-"""Search as a task: problems are its items; its blocks leave trees, and solutions as labels."""
+"""The task of a search: its items are problems, and its blocks write trees and solutions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mclabel.search.tree import SearchJournal, read_entry
 
 @dataclass(frozen=True)
 class SearchOutputs(LabelOutputs):
-    """The trees of a run, and its solutions, which lie in labels shards."""
+    """Outputs of a search: trees, and solutions in labels shards."""
 
     words = TaskWords(
         item="problem",
@@ -62,7 +62,7 @@ class SearchOutputs(LabelOutputs):
     )
 
     def sweep(self, store: Store) -> None:
-        """Remove the trees of attempts that have lost."""
+        """Remove the trees of attempts that did not commit first."""
         super().sweep(store)
         sweep_trees(store)
 
@@ -72,52 +72,52 @@ SEARCH_OUTPUTS = SearchOutputs()
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """What searching one problem gives."""
+    """Result of the search of one problem, as the block stores it."""
 
     tree: StoredTree | None = None
     labeled: tuple[LabeledSolution, ...] = ()
     num_tokens: int = 0
     set_aside: RejectReason | None = None
-    """Why there is no solution to the problem."""
+    """Reason why the problem has no solution; None if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTask:
-    """Searches for solutions to problems."""
+    """Task that searches for solutions to problems."""
 
     make_policy: Callable[[], Policy]
-    """Called on each worker, where the engine is to live."""
+    """Makes the policy; called on each worker."""
     settings: SearchSettings
     ends: tuple[str, ...]
     """Texts with which the policy ends a solution."""
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
     strict: bool = False
-    """Whether a problem that cannot be searched is an error."""
+    """True if a problem that cannot be searched is an error."""
 
     @property
     def outputs(self) -> SearchOutputs:
-        """The trees and solutions of a run."""
+        """Outputs of a search."""
         return SEARCH_OUTPUTS
 
     def runner(self, store: Store) -> SearchRunner:
-        """The task on one engine and one scorer."""
+        """Return the runner of the task on one engine and one scorer."""
         return SearchRunner(self, store)
 
     def read_entry(self, line: Line) -> JournalEntry:
-        """The completion in a line of a journal."""
+        """Return the completion in a line of a journal."""
         return read_entry(line)
 
 
 class SearchRunner:
-    """Searches problems with one policy and one scorer. A `Runner` (`mclabel.run.task`)."""
+    """Runner of searches with one policy and one scorer (`mclabel.run.task`)."""
 
     def __init__(self, task: SearchTask, store: Store) -> None:
         """Prepare to search; `start` loads policy and scorer.
 
         Args:
-            task: what is to be done.
-            store: of the run.
+            task: the task to run.
+            store: store of the run.
         """
         self._task, self._store = task, store
         self._policy = task.make_policy()
@@ -138,13 +138,13 @@ class SearchRunner:
         )
 
     async def begin(self, attempt: Attempt) -> None:
-        """Nothing: blocks have nothing to do with each other."""
+        """Do nothing, since blocks are independent."""
 
     async def run(self, item: ProblemItem, attempt: Attempt) -> Searched:
-        """Search one problem, and grade what was found."""
+        """Search one problem, and grade its solutions."""
         problem = item.problem
         try:
-            found = await search_problem(
+            search_result = await search_problem(
                 problem,
                 self._shared,
                 priority=attempt.block.priority,
@@ -156,21 +156,21 @@ class SearchRunner:
             return Searched(set_aside=RejectReason("not_searched", str(error)))
         prompt = self._policy.prompt_ids(problem.text)
         searched = await graded_search(
-            problem, prompt, found, self._task.settings, self._checker, self._desk
+            problem, prompt, search_result, self._task.settings, self._checker, self._desk
         )
         if not attempt.is_trial:
-            self._counts["requests"] += found.cost.num_requests
-            self._counts["scored"] += found.cost.num_scored
+            self._counts["requests"] += search_result.cost.num_requests
+            self._counts["scored"] += search_result.cost.num_scored
             self._counts["solutions"] += len(searched.labeled)
         return searched
 
     def commit(self, finished: FinishedBlock) -> Commit:
-        """Write the block's trees, and its solutions after them."""
+        """Write the block's trees, then its solutions, which commit the block."""
         results: list[Searched] = [result for _, result in finished.results]
         block, attempt = finished.block.id, finished.attempt
-        trees = [one.tree for one in results if one.tree is not None]
+        trees = [result.tree for result in results if result.tree is not None]
         write_trees(self._store, block, attempt, trees, self._task.provenance)
-        labeled = [row for one in results for row in one.labeled]
+        labeled = [row for result in results for row in result.labeled]
         won = commit_block(
             self._store,
             block,
@@ -186,7 +186,7 @@ class SearchRunner:
         return Commit(won=won, counts={"num_solutions": len(labeled)})
 
     def state(self) -> RunnerState:
-        """The state of the engine, and counts of what was found."""
+        """Return the state of the engine, and the counts of solutions and requests."""
         stats = self._policy.stats()
         return RunnerState(
             num_live=stats.num_live,
@@ -216,37 +216,40 @@ class SearchRunner:
 async def graded_search(
     problem: Problem,
     prompt: tuple[int, ...],
-    found: Found,
+    search_result: Found,
     settings: SearchSettings,
     checker: Checker,
     desk: Desk,
 ) -> Searched:
-    """A search with its results graded and the best of them chosen.
+    """Grade the results of a search, and choose the best.
 
-    The solutions are the rows, the chosen one first, then by score. They are marked as chosen:
+    The solutions become rows, the chosen one first, then by score. They are marked as chosen, since
     their outcomes are no evidence of the policy's chance.
     """
-    tree, names = found.tree, sorted(found.weights)  # not by arrival, which decides between equals
+    tree, names = (
+        search_result.tree,
+        sorted(search_result.weights),
+    )  # sorted, so that the order of arrival cannot break ties
     texts = {name: "".join(step.text for step in tree.steps(name)) for name in names}
     items = [GradeItem(problem=problem, completion=texts[name]) for name in names]
-    grades = [graded(one) for one in (await checker.grade(items, desk.run) if items else ())]
-    scores = [_score(found, name, settings) for name in names]
+    grades = [graded(grade) for grade in (await checker.grade(items, desk.run) if items else ())]
+    scores = [_score(search_result, name, settings) for name in names]
     predictions = [grade.prediction for grade in grades]
     groups = (await desk.run(checker.group, [predictions]))[0] if names else []
     results = [
-        Finished(score=score, weight=found.weights[name], group=group)
+        Finished(score=score, weight=search_result.weights[name], group=group)
         for name, score, group in zip(names, scores, groups, strict=True)
     ]
     chosen = choose(results, settings.choose) if results else None
     stored = {
         name: {
-            "weight": found.weights[name],
-            "score": one.score,
+            "weight": search_result.weights[name],
+            "score": result.score,
             "outcome": grade.outcome.value,
             "prediction": grade.prediction,
-            "group": one.group,
+            "group": result.group,
         }
-        for name, one, grade in zip(names, results, grades, strict=True)
+        for name, result, grade in zip(names, results, grades, strict=True)
     }
     order = sorted(range(len(names)), key=lambda i: (i != chosen, -scores[i], names[i]))
     solutions = [
@@ -272,22 +275,27 @@ async def graded_search(
         chosen_by_outcome=True,
     )
     return Searched(
-        tree=_stored(problem, found, stored, None if chosen is None else names[chosen]),
+        tree=_stored(problem, search_result, stored, None if chosen is None else names[chosen]),
         labeled=tuple(unrolled_solutions(problem, prompt, solutions, sampling)),
-        num_tokens=found.cost.num_sampled,
+        num_tokens=search_result.cost.num_sampled,
     )
 
 
-def _score(found: Found, name: str, settings: SearchSettings) -> float:
-    scores = found.tree.nodes[name].node.scores
+def _score(search_result: Found, name: str, settings: SearchSettings) -> float:
+    scores = search_result.tree.nodes[name].node.scores
     return aggregate(scores, settings.search.aggregate) if scores else 0.0
 
 
 def _stored(
-    problem: Problem, found: Found, results: Mapping[str, dict[str, Any]], chosen: str | None
+    problem: Problem,
+    search_result: Found,
+    results: Mapping[str, dict[str, Any]],
+    chosen: str | None,
 ) -> StoredTree:
     nodes = []
-    for entry in sorted(found.tree.sampled(), key=lambda one: (one.node.depth, one.node.id)):
+    for entry in sorted(
+        search_result.tree.sampled(), key=lambda entry: (entry.node.depth, entry.node.id)
+    ):
         node = entry.node
         assert node.parent is not None
         nodes.append(
@@ -305,7 +313,7 @@ def _stored(
                 **results.get(node.id, {}),
             )
         )
-    cost = {one.name: getattr(found.cost, one.name) for one in fields(SearchCost)}
+    cost = {item.name: getattr(search_result.cost, item.name) for item in fields(SearchCost)}
     return StoredTree(
         problem_id=problem.id,
         problem=problem.text,
@@ -313,41 +321,43 @@ def _stored(
         meta=problem.meta,
         nodes=tuple(nodes),
         chosen=chosen,
-        is_spent=found.is_spent,
+        is_spent=search_result.is_spent,
         cost=StoredCost(**cost),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A finished solution."""
+    """Finished solution, as a candidate for the result."""
 
     score: float
-    """The scores of its steps joined to one number."""
+    """Aggregate of the scores of its steps."""
     weight: float
-    """How much it counts in a vote."""
+    """Weight of the solution in a vote."""
     group: int | None
-    """A number that equivalent answers share; None where it has no answer."""
+    """Number shared by equivalent answers; None without an answer."""
 
 
 def choose(finished: Sequence[Finished], how: Choice) -> int:
-    """Index of the result.
+    """Return the index of the chosen solution.
 
-    A solution without an answer is chosen where none has one. Where solutions are level, the one
-    that counts more is chosen, then the first.
+    Solutions without an answer are chosen only if none has one. Ties go to the larger weight, then
+    to the first.
 
     Args:
-        finished: at least one.
-        how: see `Choice`. A vote by weights adds up the scores as they are, so it suits
-            aggregations within [0, 1].
+        finished: finished solutions, at least one.
+        how: rule of the choice (`Choice`). A weighted vote sums the scores, so it needs an
+            aggregation within [0, 1].
     """
-    numbers = [i for i, one in enumerate(finished) if one.group is not None]
+    numbers = [i for i, solution in enumerate(finished) if solution.group is not None]
     numbers = numbers or list(range(len(finished)))
     if how != "best":
         votes: dict[int | None, float] = defaultdict(float)
         for i in numbers:
-            one = finished[i]
-            votes[one.group] += one.weight * (one.score if how == "weighted_vote" else 1.0)
+            solution = finished[i]
+            votes[solution.group] += solution.weight * (
+                solution.score if how == "weighted_vote" else 1.0
+            )
         won = max(votes, key=lambda group: (votes[group], -(group or 0)))
         numbers = [i for i in numbers if finished[i].group == won]
     return max(numbers, key=lambda i: (finished[i].score, finished[i].weight, -i))

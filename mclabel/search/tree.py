@@ -1,6 +1,6 @@
-"""The tree of one problem's search: beginnings that were sampled, their cost, what a kill leaves.
+"""The tree of one problem's search, its token budget and its journal.
 
-`search_figures` says what a search has found and what it has cost, from its trees.
+`search_figures` computes the results and the cost of a search from its trees.
 """
 
 from __future__ import annotations
@@ -26,66 +26,66 @@ from mclabel.search.base import ROOT, Node
 
 @dataclass(kw_only=True)
 class TreeNode:
-    """A beginning, what it adds to the one that it continues, and what is known of it."""
+    """Prefix of a solution, with its additions to its parent and the scorer's state."""
 
     node: Node
     ids: tuple[int, ...]
-    """Token ids that it adds."""
+    """Token ids that it adds to its parent."""
     steps: tuple[Step, ...]
-    """Steps that it adds; their ends count from the beginning of the solution."""
+    """Steps that it adds to its parent; their ends count from the beginning of the solution."""
     count: int = 0
-    """How often it was sampled."""
+    """Number of times that it was sampled."""
     num_sampled: int = 0
-    """Tokens sampled for it, each time, end tokens included."""
+    """Tokens that were sampled for it in all, including end tokens."""
     kept: Any = field(default=None, repr=False)
-    """What the scorer keeps of it."""
+    """State that the scorer keeps of it."""
 
     @property
     def text(self) -> str:
-        """The text that it adds."""
+        """Text that it adds to its parent."""
         return "".join(step.text for step in self.steps)
 
 
 class SearchTree:
-    """The nodes of one problem's search. The same tokens are the same node."""
+    """Nodes of one problem's search. The same tokens are the same node."""
 
     def __init__(self) -> None:
-        """Begin with the problem alone."""
+        """Start with the root node."""
         root = Node(id=ROOT, parent=None, depth=0, num_tokens=0)
         self.nodes: dict[str, TreeNode] = {ROOT: TreeNode(node=root, ids=(), steps=())}
-        """By id, parents before children."""
+        """Nodes by id, parents before children."""
 
     def path(self, name: str) -> list[TreeNode]:
-        """The nodes from the first step to the named one."""
-        found = []
+        """Return the nodes from the first step to a node."""
+        nodes = []
         while name != ROOT:
-            found.append(self.nodes[name])
+            nodes.append(self.nodes[name])
             parent = self.nodes[name].node.parent
             assert parent is not None
             name = parent
-        return found[::-1]
+        return nodes[::-1]
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """All token ids of a beginning."""
-        return tuple(one for part in self.path(name) for one in part.ids)
+        """Return all token ids of a prefix."""
+        return tuple(token for part in self.path(name) for token in part.ids)
 
     def steps(self, name: str) -> tuple[Step, ...]:
-        """All steps of a beginning."""
+        """Return all steps of a prefix."""
         return tuple(step for part in self.path(name) for step in part.steps)
 
     def add(self, parent: str, piece: Piece) -> tuple[TreeNode, bool]:
-        """Take a continuation in.
+        """Add a continuation.
 
         Args:
             parent: id of the node that was continued.
-            piece: what was sampled.
+            piece: the sampled steps.
 
         Returns:
-            Its node, and whether it is new.
+            The node of the continuation, and whether it is new.
         """
         name = content_id("node", parent, piece.ids, piece.is_finished, piece.is_cut)
         before = self.nodes[parent].node
-        if (found := self.nodes.get(name)) is None:
+        if (entry := self.nodes.get(name)) is None:
             node = Node(
                 id=name,
                 parent=parent,
@@ -94,131 +94,131 @@ class SearchTree:
                 is_finished=piece.is_finished,
                 is_cut=piece.is_cut,
             )
-            found = TreeNode(node=node, ids=piece.ids, steps=piece.steps)
-        is_new = found.count == 0
-        self.nodes[name] = found
-        found.count += 1
-        found.num_sampled += piece.num_sampled
-        return found, is_new
+            entry = TreeNode(node=node, ids=piece.ids, steps=piece.steps)
+        is_new = entry.count == 0
+        self.nodes[name] = entry
+        entry.count += 1
+        entry.num_sampled += piece.num_sampled
+        return entry, is_new
 
     def scored(self, name: str, scores: tuple[float, ...], kept: Any = None) -> Node:
-        """Give a node its scores."""
+        """Set the scores of a node, and return it."""
         entry = self.nodes[name]
         entry.node, entry.kept = replace(entry.node, scores=scores), kept
         return entry.node
 
     def sampled(self) -> Iterator[TreeNode]:
-        """All nodes but the problem alone."""
+        """Return all nodes except the root."""
         return (entry for name, entry in self.nodes.items() if name != ROOT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """What was sampled after a beginning: some steps, whole ones but where it was cut."""
+    """Steps sampled after a prefix, which are complete unless the piece was cut."""
 
     ids: tuple[int, ...]
     steps: tuple[Step, ...]
-    """Their ends count from the beginning of the solution."""
+    """Steps whose ends count from the beginning of the solution."""
     is_finished: bool
     is_cut: bool
     num_sampled: int
-    """Tokens that were sampled, end tokens included."""
+    """Number of sampled tokens, including end tokens."""
 
 
 class Purse:
-    """Tokens that may still be sampled. What is under way is set aside until it has ended.
+    """Budget of tokens, from which running requests reserve their maximum until they end.
 
-    So the limit holds whatever is sampled; the price is that a request waits where all that is left
-    is set aside for others.
+    So the limit is never exceeded, but a request waits while all remaining tokens are reserved.
     """
 
     def __init__(self, limit: int | None) -> None:
-        """Hold all that may be spent.
+        """Start with the whole budget.
 
         Args:
-            limit: tokens; None for any number.
+            limit: number of tokens; None for no limit.
         """
         self.left: float = inf if limit is None else limit
-        """Tokens that are neither spent nor set aside."""
+        """Tokens that are neither spent nor reserved."""
         self._num_out = 0
         self._changed = asyncio.Condition()
 
     async def take(self, most: int) -> int:
-        """Set tokens aside for a request.
+        """Reserve tokens for a request.
 
         Args:
-            most: that it can need, at least 1.
+            most: maximum tokens of the request, at least 1.
 
         Returns:
-            How many it may use: `most`, or fewer where no more will ever be left; 0 for none.
+            Number of tokens that it may use: `most`, or fewer if no more will ever be available; 0
+            for none.
         """
         if self.left == inf:
             return most
         async with self._changed:
             await self._changed.wait_for(lambda: self.left >= most or self._num_out == 0)
-            given = int(min(most, self.left))
-            self.left -= given
-            self._num_out += given > 0
-            return given
+            reserved = int(min(most, self.left))
+            self.left -= reserved
+            self._num_out += reserved > 0
+            return reserved
 
-    async def give_back(self, given: int, spent: int) -> None:
-        """Say what came of what was taken.
+    async def give_back(self, reserved: int, spent: int) -> None:
+        """Release the unspent part of a reservation.
 
         Args:
-            given: as `take` gave it, more than 0.
-            spent: of it.
+            reserved: number of tokens that `take` returned, more than 0.
+            spent: number of these tokens that were sampled.
         """
         if self.left == inf:
             return
         async with self._changed:
-            self.left += given - spent
+            self.left += reserved - spent
             self._num_out -= 1
             self._changed.notify_all()
 
 
 PART_OF_CHARACTER = "\ufffd"
-"""How a text ends that was cut within a character."""
+"""End of a text that was cut inside a character."""
 MAX_REST = 4
-"""Tokens by which a step may be longer than it should, so that its last character is whole."""
+"""Maximum extra tokens of a step to complete its last character."""
 
 
 class GrowingPiece:
-    """Steps that are sampled one completion after the other."""
+    """Steps that are sampled in successive completions."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], *, start: int) -> None:
-        """Begin with nothing.
+        """Start an empty piece.
 
         Args:
-            decode: token ids to text.
-            start: tokens of the solution before the piece.
+            decode: converts token ids to text.
+            start: number of tokens of the solution before the piece.
         """
         self._decode, self._start = decode, start
         self.ids: tuple[int, ...] = ()
         self._steps: list[Step] = []
         self._text = ""
-        """Of the step that is not closed."""
+        """Text of the open step."""
         self._closed = self.num_parts = self._num_sampled = self._num_rest = 0
 
     @property
     def num_in_step(self) -> int:
-        """Tokens of the step that is not closed."""
+        """Number of tokens of the open step."""
         return len(self.ids) - self._closed
 
     def add(self, part: Completion, num_sampled: int) -> None:
-        """Take a completion in, for which so many tokens were sampled."""
+        """Append a completion, for which `num_sampled` tokens were sampled."""
         self.ids += part.ids
         self._text = self._decode(self.ids[self._closed :])
         self.num_parts += 1
         self._num_sampled += num_sampled
 
     def close_step(self, *, least: int, by_force: bool) -> bool:
-        """End a step here, if what was sampled is one.
+        """Close the open step if it is complete, and return whether it was closed.
 
         Args:
-            least: tokens of a step, which is also more than a heading, and leaves no display or
-                table open.
-            by_force: whether it ends here though no text says so; then it has no least length, but
-                its last character is to be whole.
+            least: minimum tokens of a step. A step must also be more than a heading, and leave no
+                formula or table open.
+            by_force: whether to close the step at any text, whatever its length, as soon as its
+                last character is complete.
         """
         if by_force and self._text.endswith(PART_OF_CHARACTER) and self._num_rest < MAX_REST:
             self._num_rest += 1
@@ -230,13 +230,13 @@ class GrowingPiece:
         return True
 
     def split(self, splitter: StepSplitter) -> None:
-        """Find the steps of all that was sampled."""
-        found = splitter.split(self.ids, self._text, self._decode)
-        self._steps = [replace(step, end=self._start + step.end) for step in found]
+        """Split all sampled text into steps."""
+        steps = splitter.split(self.ids, self._text, self._decode)
+        self._steps = [replace(step, end=self._start + step.end) for step in steps]
         self._text, self._closed = "", len(self.ids)
 
     def piece(self, *, is_finished: bool, is_cut: bool) -> Piece:
-        """What was sampled; the text of a step that is cut belongs to it."""
+        """Return the piece, including the text of an open step."""
         if self._text:
             self._close()
         return Piece(
@@ -253,22 +253,22 @@ class GrowingPiece:
 
 
 Place = tuple[str, str, int, int]
-"""Problem, node that was continued, which of its continuations, and which part of that one."""
+"""Journal key: problem, continued node, index of the continuation, and index of its part."""
 
 
 class SearchJournal:
-    """The journal of a block of problems."""
+    """Journal of a block of problems."""
 
     def __init__(self, journal: BlockJournal) -> None:
         """Read and write completions in a journal.
 
         Args:
-            journal: of an attempt at the block.
+            journal: journal of an attempt at the block.
         """
         self._journal = journal
 
     def take(self, place: Place) -> Completion | None:
-        """A completion that an earlier attempt has sampled."""
+        """Return a completion that an earlier attempt has sampled; None if there is none."""
         return self._journal.take(place)
 
     def add(self, place: Place, completion: Completion) -> None:
@@ -287,7 +287,7 @@ def _line(place: Place, completion: Completion) -> Line:
 
 
 def read_entry(line: Line) -> JournalEntry:
-    """The completion that a line holds."""
+    """Return the completion in a line of a journal."""
     problem, parent, number, part = line["place"]
     completion = Completion(
         ids=tuple(line["ids"]),
@@ -308,15 +308,16 @@ class ModelSizes:
     scorer: int
 
     def flops(self, cost: StoredCost) -> float:
-        """Floating-point operations of one problem's search: two a parameter and token.
+        """Return the floating-point operations of one problem's search: two per parameter and
+        token.
 
-        The prompt counts once, as it is computed once where the engine keeps prefixes. Attention is
-        not counted.
+        The prompt counts once, since engines that cache prefixes compute it once. Attention is not
+        counted.
         """
         return self.flops_of(cost.num_prompt + cost.num_sampled, cost.num_scored)
 
     def flops_of(self, by_policy: float, by_scorer: float) -> float:
-        """The same of tokens that each model computes."""
+        """Return the floating-point operations for numbers of tokens of each model."""
         return 2.0 * (self.policy * by_policy + self.scorer * by_scorer)
 
 
@@ -329,20 +330,20 @@ class SearchFigures:
     """Share of problems whose chosen solution has the right answer; a problem without a finished
     solution counts as wrong."""
     pass_rate: Estimate
-    """Share of problems of which any finished solution has the right answer."""
+    """Fraction of problems with a right answer among the finished solutions."""
     finished: float
-    """Finished solutions a problem, each counted once."""
+    """Mean number of distinct finished solutions per problem."""
     unfinished: float
     """Share of problems without a finished solution."""
     spent: float
     """Share of problems whose search ended at the limit of tokens."""
     flops: float | None
-    """Floating-point operations a problem; None where the size of a model is not known."""
+    """Floating-point operations per problem; None if the size of a model is unknown."""
     cost: dict[str, float]
-    """Of each kind of cost (`StoredCost`), tokens or requests a problem."""
+    """Mean tokens or requests per problem, by kind of cost (`StoredCost`)."""
 
     def lines(self) -> Iterator[str]:
-        """The figures in words."""
+        """Yield the lines to print."""
         accuracy, cost = self.accuracy, self.cost
         if accuracy.value is None or accuracy.low is None or accuracy.high is None:
             yield "No problem was searched."
@@ -370,9 +371,9 @@ def search_figures(
     """Measure a search.
 
     Args:
-        trees: one a problem.
-        sizes: of its models, if they are known.
-        seed: of the bootstrap over problems.
+        trees: trees of the search, one per problem.
+        sizes: sizes of its models; None if unknown.
+        seed: random seed of the bootstrap over problems.
     """
     weights = resample_weights(len(trees), seed)
     right = np.array([tree.is_right for tree in trees], dtype=np.float64)
@@ -390,7 +391,7 @@ def search_figures(
         spent=mean([tree.is_spent for tree in trees]),
         flops=None if sizes is None else mean([sizes.flops(tree.cost) for tree in trees]),
         cost={
-            one.name: mean([getattr(tree.cost, one.name) for tree in trees])
-            for one in fields(StoredCost)
+            item.name: mean([getattr(tree.cost, item.name) for tree in trees])
+            for item in fields(StoredCost)
         },
     )

@@ -1,4 +1,4 @@
-"""Which solutions of a pool to label next."""
+"""Selection of the solutions of a pool to label next."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ RULES: Mapping[str, str] = {
     "convincing": "mclabel.select.pool:CONVINCING",
     "uncertain": "mclabel.select.pool:UNCERTAIN",
 }
-"""Name of a rule, and where it stands."""
+"""Import path of each built-in rule, by its name in a configuration."""

@@ -1,4 +1,4 @@
-"""Which solutions of a pool to label next: scores in, a manifest out."""
+"""The job that selects solutions of a pool to label: it reads scores and writes a manifest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Floats = NDArray[np.float64]
 
 
 AGGREGATION = "min"
-"""How step scores become one for rule=convincing: a solution is as good as its worst step."""
+"""Aggregation of step scores for rule=convincing: a solution is as good as its worst step."""
 MAX_EXCLUDED = 1000
 
 
@@ -107,18 +107,18 @@ class SelectReport:
     num_strange: int
     """Solutions with scores that are not in the pool."""
     num_certain: int
-    """Chosen by the rule."""
+    """Number of solutions chosen by the rule."""
     num_wrong: int
     """Number of wrong or ungraded answers among those."""
     num_drawn: int
-    """Chosen uniformly at random."""
+    """Number of solutions drawn uniformly at random."""
     probability: float
-    """With which each solution was drawn that the rule did not choose."""
+    """Probability with which each solution that the rule did not choose was drawn."""
     stopped: JobReport | None = None
-    """The scoring job if a limit stopped it: then nothing is selected."""
+    """Report of the scoring job if a limit stopped it; then nothing is selected."""
 
     def lines(self, out: str) -> Iterator[str]:
-        """What to print."""
+        """Yield the lines to print."""
         unscored = self.num_pool - self.num_scored
         yield f"{self.num_pool:,} solutions of {self.num_problems:,} problems in the pool"
         if self.num_scored and unscored:
@@ -137,21 +137,21 @@ class SelectReport:
 def select(
     config: SelectConfig, on_state: Callable[[JobState], None] = lambda state: None
 ) -> SelectReport:
-    """Choose solutions of a pool, and write which and how likely each was as a manifest.
+    """Select solutions of a pool, and write them with their probabilities as a manifest.
 
-    The manifest depends on pool, scores, seed and settings alone. With `prm`, the pool is scored
-    into `OUT.scores.jsonl`; interrupted, the same command resumes.
+    The manifest depends only on pool, scores, seed and settings. With `prm`, the pool is first
+    scored into `OUT.scores.jsonl`; after an interruption, the same command resumes.
 
     Args:
-        config: of the selection.
+        config: configuration of the selection.
         on_state: called often with the state of the scoring job.
 
     Raises:
-        ConfigError: scores are wanted and none are given, the budget is more than the pool, there
-            is no such rule, or `out` cannot be written.
-        DataError: the pool or the scores cannot be read, they are another pool's, or the rule can
-            rank too few solutions.
-        ComponentError: a function of one's own fails, or gives no number.
+        ConfigError: the rule needs scores and none are given, the budget exceeds the pool, there is
+            no such rule, or `out` cannot be written.
+        DataError: the pool or the scores cannot be read, the scores are of another pool, or the
+            rule can rank too few solutions.
+        ComponentError: a third-party function fails, or returns no number.
     """
     rule = find_rule(config.rule)
     if rule.key is not None and config.prm is None and config.scores is None:
@@ -161,7 +161,7 @@ def select(
         )
     out = output_file(config.out, "-o ")
     _check_settings(config, out)
-    earlier = [read_selected(one, "exclude") for one in config.exclude]
+    earlier = [read_selected(manifest, "exclude") for manifest in config.exclude]
     pool = read_pool(config.solutions, without=earlier)
     num_pool = len(pool.rows)
     if config.budget > num_pool:
@@ -180,7 +180,9 @@ def select(
         place = config.scores or f"{config.out}.scores.jsonl"
         stopped = _score(config, place, on_state) if config.prm is not None else None
         if stopped is not None:
-            return _report(pool, Chosen(certain=_NOBODY, drawn=_NOBODY, probability=0.0), stopped)
+            return _report(
+                pool, Chosen(certain=_NO_PLACES, drawn=_NO_PLACES, probability=0.0), stopped
+            )
         num_strange = _rank(config, rule, pool, place, keys, scores)
     chosen = choose(
         [row.id for row in pool.rows],
@@ -198,14 +200,14 @@ def select(
         _about(config, pool, chosen, scores, place),
     )
     if out.exists() and out.read_bytes() != content:
-        raise ConfigError(_another(config.out, "its settings, pool or scores were others"))
+        raise ConfigError(_other_selection(config.out, "its settings, pool or scores were others"))
     write_whole(out, content)
     num_scored = int((~np.isnan(scores)).sum())
     return _report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
 
 
 def _check_settings(config: SelectConfig, out: Path) -> None:
-    """Refuse to replace a manifest that was made with other settings."""
+    """Check that an existing manifest was made with the same settings."""
     if not out.exists():
         return
     about = read_selected(str(out), "-o ").about
@@ -216,17 +218,17 @@ def _check_settings(config: SelectConfig, out: Path) -> None:
         if about.get(key) != getattr(config, key)
     ]
     if differ:
-        raise ConfigError(_another(config.out, "; ".join(differ)))
+        raise ConfigError(_other_selection(config.out, "; ".join(differ)))
 
 
-def _another(place: str, how: str) -> str:
+def _other_selection(place: str, difference: str) -> str:
     return (
-        f"-o {place}: holds another selection ({how}), and manifests are not overwritten. Give "
-        "another -o, or delete the file first to replace it"
+        f"-o {place}: holds another selection ({difference}), and manifests are not overwritten. "
+        "Give another -o, or delete the file first to replace it"
     )
 
 
-_NOBODY = np.array([], dtype=np.int64)
+_NO_PLACES = np.array([], dtype=np.int64)
 
 
 def _report(
@@ -252,8 +254,8 @@ def _report(
 def _score(
     config: SelectConfig, place: str, on_state: Callable[[JobState], None]
 ) -> JobReport | None:
-    """Score the pool; the job's report if it was stopped before its end."""
-    from mclabel.judge.score import score  # which loads torch
+    """Score the pool; return the job's report if it was stopped before its end."""
+    from mclabel.judge.score import score  # loads torch
 
     assert config.prm is not None
     scoring = ScoreConfig(
@@ -271,15 +273,18 @@ def _score(
 def _rank(
     config: SelectConfig, rule: Rule, pool: Pool, place: str, keys: Floats, scores: Floats
 ) -> int:
-    """Fill in the keys and scores of the pool's solutions; the number of those not in the pool.
+    """Fill in the keys and scores of the pool's solutions.
 
-    Of solutions with the same text, which are scored alike, the rule takes only the first; the
-    others can be drawn.
+    Of several solutions with the same text, only the first gets a key, so that the rule chooses it
+    at most once; the others can still be drawn.
+
+    Returns:
+        Number of scored solutions that are not in the pool.
     """
     assert rule.key is not None
     places: dict[str, list[int]] = {}
-    for number, one in enumerate(pool.rows):
-        places.setdefault(one.text_id, []).append(number)
+    for number, pool_row in enumerate(pool.rows):
+        places.setdefault(pool_row.text_id, []).append(number)
     how = partial(aggregate, how=AGGREGATION)
     num_strange = num_read = 0
     for text, row in _scored_rows(place, how):
@@ -287,9 +292,9 @@ def _rank(
         if text not in places:
             num_strange += text not in pool.left_out
             continue
-        found = places[text]
-        keys[found[0]] = np.fmax(keys[found[0]], rule.key(row))
-        scores[found] = np.fmax(scores[found], row.score)
+        same_text = places[text]
+        keys[same_text[0]] = np.fmax(keys[same_text[0]], rule.key(row))
+        scores[same_text] = np.fmax(scores[same_text], row.score)
     if not num_read:
         raise DataError(
             f"scores={place!r}: holds no solutions. Give what `mclabel score` has written for "
@@ -306,11 +311,11 @@ def _rank(
 def _scored_rows(
     place: str, how: Callable[[tuple[float, ...]], float]
 ) -> Iterator[tuple[str, ScoredSolution]]:
-    """Every solution with scores in a file or a run, with its `text_id`."""
+    """Yield every solution with scores in a file or a run, with its `text_id`."""
     if is_file(place):
         rows: Iterator[tuple[int, Any]] = iter(scan_rows(place))
     else:
-        rows = ((row["row"], {**json.loads(row["input"]), **_of_run(row)})
+        rows = ((row["row"], {**json.loads(row["input"]), **_score_fields(row)})
                 for row in opinion_rows(Store(place)))  # fmt: skip
     for number, row in rows:
         where = row_place(place, number)
@@ -320,16 +325,16 @@ def _scored_rows(
         if isinstance(item, RejectReason):
             raise DataError(f"{where}: {item.detail}. Give what `mclabel score` has written")
         if row.get("scores") is None and isinstance(row.get("unknown"), str):
-            continue  # the PRM gives no verdict on it
+            continue  # the PRM has no score for it
         steps = item.steps
         if isinstance(steps, str):
             steps = tuple(split_text(steps, OUR_SPLIT))
-        found = scored_solution(where, item.problem, steps, row, outcome_of(row, where), how)
-        yield text_id_of(item), found
+        scored = scored_solution(where, item.problem, steps, row, outcome_of(row, where), how)
+        yield text_id_of(item), scored
 
 
-def _of_run(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a scoring run says of a solution, as a file of scores has it."""
+def _score_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a scoring run's row in the form of a file of scores."""
     if not row["is_known"]:
         return {"scores": None, "unknown": row["reason"]}
     return {"scores": row["scores"]}
@@ -338,16 +343,16 @@ def _of_run(row: Mapping[str, Any]) -> dict[str, Any]:
 def _rows(
     rule: str, pool: Pool, chosen: Chosen, keys: Floats, scores: Floats
 ) -> Iterator[dict[str, Any]]:
-    """The rows of the manifest."""
+    """Yield the rows of the manifest."""
     certain = [(rule, rank, place, 1.0) for rank, place in enumerate(chosen.certain.tolist(), 1)]
     drawn = [("uniform", None, place, chosen.probability) for place in chosen.drawn.tolist()]
-    for how, rank, place, probability in (*certain, *drawn):
+    for rule_name, rank, place, probability in (*certain, *drawn):
         row = pool.rows[place]
         yield {
             "problem_id": row.problem_id,
             "solution_id": row.id,
             "text_id": row.text_id,
-            "rule": how,
+            "rule": rule_name,
             "rank": rank,
             "key": None if np.isnan(keys[place]) else float(keys[place]),
             "score": None if np.isnan(scores[place]) else float(scores[place]),
@@ -358,7 +363,7 @@ def _rows(
 def _about(
     config: SelectConfig, pool: Pool, chosen: Chosen, scores: Floats, place: str | None
 ) -> dict[str, Any]:
-    """The metadata of the manifest."""
+    """Return the metadata of the manifest."""
     others = len(pool.rows) - len(chosen.certain)
     all_in = len(chosen.drawn) == others
     return {
@@ -383,7 +388,7 @@ def _about(
 
 
 def _prm(config: SelectConfig, place: str) -> dict[str, Any]:
-    """By which PRM the scores are, as far as is known."""
+    """Return the PRM that computed the scores, as far as it is recorded."""
     if config.prm is not None:
         return {"prm": config.prm, "weights": weights_of(config.prm)}
     if is_file(place):

@@ -1,21 +1,7 @@
-"""The pool that solutions are chosen from, and their choice, each with an exact probability.
+"""The pool of solutions, the rules that rank them, and their selection with exact probabilities.
 
-A budget of N is split in two. The rule's part takes the first k of its ranking, which depends on
-pool and scores alone: these are *certain*, with probability 1. The uniform part, m = N - k, is
-drawn without replacement from the M - k others, each set of m alike: every one of them has
-probability m / (M - k), also those that have no score. The two parts never overlap, so that all of
-the budget is used, and the probabilities are exact given the pool and its scores; as m is at least
-1 whenever the uniform share is above 0, none is 0. `mclabel.core.stats.pool` estimates from them.
-
-The draw takes the m smallest of the hashes of (seed, solution): it is the same in whatever order
-the solutions come. Ties of a ranking are broken by hashes, too.
-
-Rules rank the solutions of a pool by how much their labels are worth. `CONVINCING` is the selection
-of "Let's Verify Step by Step" (arXiv 2305.20050, section 4.2): of what it takes, 80% are wrong
-answers with the highest scores, the rest are the best of all others. The paper ranks 1,000 samples
-of each problem alone; here one budget is shared, and problems take turns (`choose`). `UNCERTAIN`
-ranks by what the PRM does not know, as ActPRM (arXiv 2504.10559) does with thresholds; ours needs
-no ensemble, and none. A function of one's own ranks by what it returns.
+`job` reads a pool and its scores, ranks by a `Rule`, and calls `choose`. `mclabel.core.stats.pool`
+estimates from the probabilities.
 """
 
 from __future__ import annotations
@@ -49,26 +35,26 @@ class PoolRow(NamedTuple):
     """A solution of a pool."""
 
     id: str
-    """Id in a run; in a file the number of the row, from 1."""
+    """Id of the solution in its run; for a file, the number of the row, from 1."""
     problem_id: str
-    """Of a file without `problem_id`, a hash of the problem's text."""
+    """Id of the problem; a hash of its text if the file has no `problem_id`."""
     text_id: str
     outcome: Outcome | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """A pool, in the order of its ids."""
+    """Solutions of a pool, in the order of their ids."""
 
     rows: list[PoolRow]
     problems: NDArray[np.int64]
-    """Number of the problem of each solution."""
+    """Index of each solution's problem, `[num_solutions]`."""
     left_out: frozenset[str] = frozenset()
-    """By their `text_id`, solutions that earlier selections have chosen."""
+    """The `text_id` of solutions that earlier selections have chosen."""
 
     @property
     def id(self) -> str:
-        """A hash of what is in it, in whatever order it was read."""
+        """Hash of the pool's content, which does not depend on the order of reading."""
         return content_id("pool", [(row.id, row.text_id, row.outcome) for row in self.rows])
 
     @property
@@ -78,27 +64,27 @@ class Pool:
 
     @property
     def is_wrong(self) -> NDArray[np.bool_]:
-        """Of each solution, whether its answer is wrong or ungraded."""
+        """Flags of solutions whose answer is wrong or ungraded, `[num_solutions]`."""
         wrong = (Outcome.WRONG, Outcome.UNGRADED)
         return np.array([row.outcome in wrong for row in self.rows], dtype=bool)
 
 
 def read_pool(source: str, without: Sequence[Selected] = ()) -> Pool:
-    """The solutions of a file or a labelling run.
+    """Read the solutions of a file or a labelling run.
 
     Args:
-        source: as `mclabel score` takes it.
-        without: earlier selections, whose solutions, and those of the same text, are left out.
+        source: file or run, as in `mclabel score`.
+        without: earlier selections; solutions with the same texts as theirs are left out.
 
     Raises:
         DataError: the file cannot be read, or has no solution that can be used.
         ShardError: the run has no labels, or they are damaged.
     """
-    found = _file_rows(source) if is_file(source) else _run_rows(source)
-    gone = frozenset(text for one in without for text in one.texts.values())
-    read = sorted(found, key=lambda row: row.id)
-    rows = [row for row in read if row.text_id not in gone]
-    if read and not rows:
+    unsorted_rows = _file_rows(source) if is_file(source) else _run_rows(source)
+    left_out = frozenset(text for selected in without for text in selected.texts.values())
+    all_rows = sorted(unsorted_rows, key=lambda row: row.id)
+    rows = [row for row in all_rows if row.text_id not in left_out]
+    if all_rows and not rows:
         raise DataError(f"{source}: exclude leaves nothing of it. Give a larger pool")
     if not rows:
         raise DataError(
@@ -107,47 +93,47 @@ def read_pool(source: str, without: Sequence[Selected] = ()) -> Pool:
         )
     numbers: dict[str, int] = {}
     problems = [numbers.setdefault(row.problem_id, len(numbers)) for row in rows]
-    return Pool(rows=rows, problems=np.array(problems, dtype=np.int64), left_out=gone)
+    return Pool(rows=rows, problems=np.array(problems, dtype=np.int64), left_out=left_out)
 
 
 def is_file(source: str) -> bool:
-    """Whether a source is a file of solutions, and no run."""
+    """Return whether a source is a file of solutions, not a run."""
     return source.endswith(FILES)
 
 
 def outcome_of(row: Mapping[str, Any], place: str) -> Outcome | None:
-    """How a solution ended, by its row's `outcome` or `final_answer_correct`; None if unknown.
+    """Return the outcome from a row's `outcome` or `final_answer_correct`; None if unknown.
 
     Raises:
-        DataError: the columns hold something else.
+        DataError: the columns have other values.
     """
     try:
-        said = row.get("outcome")
-        if said not in (None, ""):
-            return Outcome(said)
+        outcome = row.get("outcome")
+        if outcome not in (None, ""):
+            return Outcome(outcome)
         right = answer_right_of(row.get("final_answer_correct"))
     except ValueError as error:
-        words = ", ".join(Outcome)
+        names = ", ".join(Outcome)
         raise DataError(
-            f"{place}: {error}. Give outcome ({words}) or final_answer_correct (true, false)"
+            f"{place}: {error}. Give outcome ({names}) or final_answer_correct (true, false)"
         ) from error
     return None if right is None else Outcome.RIGHT if right else Outcome.WRONG
 
 
 def text_id_of(item: SolutionItem) -> str:
-    """The `text_id` of a solution that was read from a file or from scores."""
+    """Return the `text_id` of a solution from a file or from scores."""
     return text_id(item.problem, item.steps if isinstance(item.steps, str) else "".join(item.steps))
 
 
 def _file_rows(source: str) -> Iterator[PoolRow]:
     for item in file_items(source):
         if not isinstance(item, SolutionItem):
-            continue  # what scoring, and labelling, leave out, too
+            continue  # scoring and labelling leave it out, too
         row = json.loads(item.row)
-        named = row.get("problem_id")
+        problem_id = row.get("problem_id")
         yield PoolRow(
             item.id,
-            content_id("problem", item.problem) if named in (None, "") else str(named),
+            content_id("problem", item.problem) if problem_id in (None, "") else str(problem_id),
             text_id_of(item),
             outcome_of(row, item.place),
         )
@@ -168,18 +154,19 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """What was chosen, by places in the pool."""
+    """Selected solutions, as 0-based places in the pool."""
 
     certain: Ints
-    """Places of those that the rule chose, in its order."""
+    """Places of the solutions that the rule chose, in its order; their probability is 1."""
     drawn: Ints
-    """Places of those that were drawn uniformly, in order."""
+    """Places of the solutions that were drawn uniformly, in increasing order."""
     probability: float
-    """Chance with which each of the others was drawn; 1.0 if all were."""
+    """Probability with which each solution that the rule did not choose was drawn; 1.0 if all
+    were."""
 
 
 def num_drawn(budget: int, uniform_share: float) -> int:
-    """Size of the uniform part of a budget: at least 1 unless the share is 0."""
+    """Return the size of the uniform part of a budget: at least 1 unless the share is 0."""
     if uniform_share == 0:
         return 0
     return min(budget, max(1, round(uniform_share * budget)))
@@ -197,22 +184,28 @@ def choose(
     wrong_share: float | None,
     per_problem: int | None,
 ) -> Chosen:
-    """Choose solutions.
+    """Choose solutions with exact probabilities.
 
-    Problems take turns: each gives its best solution, the best of these first, then its second
-    best, and so on; so none takes all while others have any left.
+    The budget N has two parts. The rule's part are the first k solutions of its ranking, with
+    probability 1. The uniform part, m = N - k, is drawn without replacement from the M - k others
+    of the pool, each with probability m / (M - k), whether it has a score or not. So all of the
+    budget is used, and no probability is 0 if `uniform_share` > 0, since m is then at least 1.
+
+    Problems take turns in the ranking: first the best solution of each, in order of their keys,
+    then the second best of each, and so on.
 
     Args:
-        ids: of the pool's solutions, distinct.
-        problems: of each, the number of its problem.
-        keys: of each by the rule, higher is chosen first; NaN where it has none.
-        is_wrong: of each, whether its answer is wrong or ungraded.
-        budget: solutions to choose, in 1..M.
-        uniform_share: share of it that is drawn uniformly.
-        seed: of the draw.
-        wrong_share: share of the rule's part that `is_wrong`, filled up by others and the other way
-            round; None looks at keys alone.
-        per_problem: most that the rule takes of a problem; None for no limit beside the turns.
+        ids: distinct ids of the pool's solutions.
+        problems: index of each solution's problem.
+        keys: the rule's key of each solution, the highest first; NaN if it has none.
+        is_wrong: whether each solution's answer is wrong or ungraded.
+        budget: number of solutions to choose, in 1..M.
+        uniform_share: fraction of the budget that is drawn uniformly, in [0, 1].
+        seed: random seed of the draw and of ties.
+        wrong_share: fraction of the rule's part that `is_wrong`; if there are too few such
+            solutions, or too few others, the other kind fills up. None ranks by keys alone.
+        per_problem: maximum number of solutions that the rule takes of a problem; None for no
+            limit.
 
     Raises:
         DataError: the rule can rank too few solutions.
@@ -233,6 +226,7 @@ def choose(
             "budget, or raise uniform_share or per_problem"
         )
     others = np.setdiff1d(np.arange(len(ids)), certain)
+    # The smallest hashes of (seed, solution) are drawn, so the draw ignores the order of the pool.
     hashes = _hashes(seed, "draw", ids, others)
     drawn = np.sort(others[np.argsort(hashes, kind="stable")[:num_random]])
     return Chosen(
@@ -250,35 +244,38 @@ def _certain(
     wrong_share: float | None,
     per_problem: int | None,
 ) -> Ints:
-    """The solutions that a rule takes, in its order."""
+    """Return the places of the solutions that a rule takes, in its order."""
     used = np.zeros(int(problems.max()) + 1, dtype=np.int64)
     if wrong_share is None:
         return _in_turns(ranked, problems, used, count, per_problem)
     wrong, rest = ranked[is_wrong[ranked]], ranked[~is_wrong[ranked]]
     first = _in_turns(wrong, problems, used, round(wrong_share * count), per_problem)
     second = _in_turns(rest, problems, used, count - len(first), per_problem)
-    left = np.setdiff1d(wrong, first)
-    left = wrong[np.isin(wrong, left)]  # in their order
-    third = _in_turns(left, problems, used, count - len(first) - len(second), per_problem)
+    remaining = wrong[~np.isin(wrong, first)]
+    third = _in_turns(remaining, problems, used, count - len(first) - len(second), per_problem)
     return np.concatenate([first, second, third])
 
 
 def _in_turns(
     ranked: Ints, problems: Ints, used: Ints, count: int, per_problem: int | None
 ) -> Ints:
-    """The first of a ranking in which problems take turns.
+    """Take the first solutions of a ranking in which problems take turns.
 
     Args:
         ranked: places, best first.
-        problems: of each place, the number of its problem.
-        used: of each problem, how many were taken; counted on.
-        count: to take at most.
-        per_problem: most of a problem, with those that were taken before.
+        problems: index of the problem at each place of the pool.
+        used: number of solutions taken of each problem; increased in place.
+        count: maximum number to take.
+        per_problem: maximum number per problem, including those taken before; None for no limit.
     """
-    together = np.argsort(problems[ranked], kind="stable")
-    own = problems[ranked[together]]
+    by_problem = np.argsort(problems[ranked], kind="stable")
+    sorted_problems = problems[ranked[by_problem]]
     turns = np.empty(len(ranked), dtype=np.int64)
-    turns[together] = used[own] + np.arange(len(own)) - np.searchsorted(own, own)
+    turns[by_problem] = (
+        used[sorted_problems]
+        + np.arange(len(sorted_problems))
+        - np.searchsorted(sorted_problems, sorted_problems)
+    )
     order = np.argsort(turns, kind="stable")
     if per_problem is not None:
         order = order[turns[order] < per_problem]
@@ -287,15 +284,15 @@ def _in_turns(
     return taken
 
 
-def _hashes(seed: int, what: str, ids: Sequence[str], places: Ints) -> NDArray[np.uint64]:
-    start = f"select:{seed}:{what}:"
-    digests = (hashlib.sha256((start + ids[one]).encode()).digest() for one in places.tolist())
-    return np.frombuffer(b"".join(one[:8] for one in digests), dtype=">u8").astype(np.uint64)
+def _hashes(seed: int, purpose: str, ids: Sequence[str], places: Ints) -> NDArray[np.uint64]:
+    prefix = f"select:{seed}:{purpose}:"
+    digests = (hashlib.sha256((prefix + ids[place]).encode()).digest() for place in places.tolist())
+    return np.frombuffer(b"".join(digest[:8] for digest in digests), dtype=">u8").astype(np.uint64)
 
 
 KIND = "selections"
-GIVEN = ("problem", "solution", "steps", "scores", "score", "outcome")
-"""Names of parameters that a function of one's own may have."""
+RULE_PARAMETERS = ("problem", "solution", "steps", "scores", "score", "outcome")
+"""Names of parameters that a third-party rule may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,36 +300,37 @@ class ScoredSolution:
     """A solution of the pool with its scores."""
 
     place: str
-    """Names it in messages."""
+    """Place of the solution, for messages."""
     problem: str
     steps: tuple[str, ...]
     scores: tuple[float, ...]
-    """One a step, in [0, 1]."""
+    """Score of each step, in [0, 1]."""
     score: float
     """Score of the whole solution."""
     outcome: Outcome | None
-    """How it ended; None if the pool does not say."""
+    """Outcome of the solution; None if it is unknown."""
 
     @property
     def solution(self) -> str:
-        """Its text."""
+        """Text of the solution."""
         return "".join(self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """How solutions are ranked."""
+    """Rule that ranks the solutions of a pool by the worth of their labels."""
 
     key: Callable[[ScoredSolution], float] | None
-    """A number for a solution, higher is chosen first. None chooses at random, without scores."""
+    """Returns the key of a solution; the highest keys are chosen first. None chooses at random,
+    without scores."""
     wrong_share: float | None = None
-    """Share of what the rule takes that are wrong or ungraded answers, if there are enough."""
+    """Fraction of the rule's part with wrong or ungraded answers, if there are enough."""
 
 
 def entropy_of_first_error(scores: tuple[float, ...]) -> float:
-    """Entropy, in nats, of where the first error is, or that there is none.
+    """Return the entropy, in nats, of the position of the first error, or its absence.
 
-    The scores are taken for the chances that a step is right given that all before it are.
+    Each score is taken as the chance that a step is right given that all steps before it are.
     """
     sound, total = 1.0, 0.0
     for score in scores:
@@ -346,42 +344,46 @@ def _x_log_x(x: float) -> float:
 
 
 UNIFORM = Rule(key=None)
+# Convincing wrong answers, "Let's Verify Step by Step" (arXiv 2305.20050, section 4.2): 80% wrong
+# answers with the highest scores, the rest the best of all others. The paper ranks 1,000 samples of
+# each problem separately; here all problems share one budget and take turns.
 CONVINCING = Rule(key=lambda row: row.score, wrong_share=0.8)
+# ActPRM (arXiv 2504.10559) also selects where the PRM is uncertain, by thresholds and an ensemble.
 UNCERTAIN = Rule(key=lambda row: entropy_of_first_error(row.scores))
 
 
 def find_rule(name: str) -> Rule:
-    """The rule of a name, or one that calls the function `module:function`.
+    """Return the rule of a name, or one that calls the function `module:function`.
 
     Raises:
-        ConfigError: there is none, or the function takes what no solution has.
+        ConfigError: there is no such rule, or the function has a parameter that nothing fills.
     """
     target = find_target(KIND, name)
     if isinstance(target, Rule):
         return target
     if not callable(target) or isinstance(target, type):
         raise ConfigError(f"rule={name}: must be a function. Give module:function")
-    return Rule(key=_of_function(name, target))
+    return Rule(key=_function_key(name, target))
 
 
-def _of_function(name: str, function: Callable[..., Any]) -> Callable[[ScoredSolution], float]:
+def _function_key(name: str, function: Callable[..., Any]) -> Callable[[ScoredSolution], float]:
     parameters = inspect.signature(function).parameters.values()
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    unknown = [p.name for p in named if p.name not in GIVEN and p.default is p.empty]
+    unknown = [p.name for p in named if p.name not in RULE_PARAMETERS and p.default is p.empty]
     if unknown or any(p.kind is p.POSITIONAL_ONLY for p in named):
         raise ConfigError(
             f"rule={name}: its parameter {', '.join(unknown) or 'before /'} gets no value. Use "
-            f"only parameters among {', '.join(GIVEN)}"
+            f"only parameters among {', '.join(RULE_PARAMETERS)}"
         )
-    names = GIVEN if takes_all else [p.name for p in named if p.name in GIVEN]
+    names = RULE_PARAMETERS if takes_all else [p.name for p in named if p.name in RULE_PARAMETERS]
     around = Boundary(KIND, name)
 
     def key(row: ScoredSolution) -> float:
-        given = {one: getattr(row, one) for one in names}
+        arguments = {parameter: getattr(row, parameter) for parameter in names}
         method = f"for {row.place}, the function"
-        found: float = around.call(method, function, must=FiniteFloat, **given)
-        return float(found)
+        value: float = around.call(method, function, must=FiniteFloat, **arguments)
+        return float(value)
 
     return key
 
@@ -394,18 +396,18 @@ def scored_solution(
     outcome: Outcome | None,
     how: Callable[[tuple[float, ...]], float],
 ) -> ScoredSolution:
-    """A solution with the scores in its row.
+    """Make the record of a solution with the scores in its row.
 
     Args:
-        place: names it in messages.
-        problem: its text.
-        steps: texts of its steps.
-        row: with `scores`.
-        outcome: how it ended; None if the pool does not say.
-        how: makes one score of those of the steps.
+        place: place of the solution, for messages.
+        problem: text of the problem.
+        steps: texts of the solution's steps.
+        row: row with `scores`.
+        outcome: outcome of the solution; None if it is unknown.
+        how: aggregates the scores of the steps.
 
     Raises:
-        DataError: the row has no scores, or such as are none.
+        DataError: the row has no scores, or invalid ones.
     """
     scores = _numbers(place, row, "scores")
     if not scores or not all(0 <= score <= 1 for score in scores):
@@ -424,11 +426,11 @@ def scored_solution(
 
 
 def _numbers(place: str, row: Mapping[str, Any], name: str) -> tuple[float, ...]:
-    found = row.get(name)
-    numbers: list[Any] = list(found) if isinstance(found, list | tuple) else [None]
-    if not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+    content = row.get(name)
+    numbers: list[Any] = list(content) if isinstance(content, list | tuple) else [None]
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
         raise DataError(
-            f"{place}: {name}={found!r}: must be a list of finite numbers, one a step. Give what "
+            f"{place}: {name}={content!r}: must be a list of finite numbers, one a step. Give what "
             "`mclabel score` has written"
         )
     return tuple(map(float, numbers))

@@ -1,1 +1,1 @@
-"""What the HTTP servers share: where they listen, who may ask, how much, and how they end."""
+"""Shared parts of the HTTP servers: address, access, limits and shutdown."""

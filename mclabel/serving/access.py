@@ -1,9 +1,8 @@
-"""Who may ask a server, and open the pages of this machine.
+"""Access control of the HTTP servers and of the pages that this machine serves.
 
-Three fences: a random token, without which nothing is served (in the URL once, then in a cookie);
-the Host header, which must name this machine, against rebound names; a Content-Security-Policy
-under which no script runs that is not a file of this package. Where something can be written, the
-Origin header must also be the page's own, so that no other site can write with the cookie.
+API servers require a bearer token, or a loopback Host header without one. Pages require a token
+(once in the URL, then in a cookie), a loopback Host header against DNS rebinding, and the page's
+own Origin header for writes. A Content-Security-Policy allows only this package's scripts.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ NO_UPGRADE = "this server speaks plain HTTP: no WebSocket, and no other protocol
 
 
 def fenced(routes: Sequence[Route], token: str | None) -> ASGIApp:
-    """An application with its endpoints behind a fence.
+    """Return an application whose endpoints are behind access control.
 
     Args:
         routes: the endpoints, which may raise `Refused`.
-        token: what clients must know; None lets in who calls this machine by a loopback name.
+        token: token that clients must send; None serves only requests to a loopback name.
     """
     app = Starlette(
         routes=list(routes), exception_handlers={Refused: _refusal, HTTPException: _refusal}
@@ -41,16 +40,16 @@ def fenced(routes: Sequence[Route], token: str | None) -> ASGIApp:
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException):  # of the routes
+    if isinstance(error, HTTPException):  # raised by the routing
         error = Refused(error.status_code, f"{request.method} {request.url.path[:200]}: not served")
     assert isinstance(error, Refused)
     return json_response(error.body, error.status, error.headers)
 
 
 class _Fence:
-    """Lets in who knows the token; without one, who calls this machine by a name of its own.
+    """Access control by token, or without one by a loopback name in the Host header.
 
-    The second keeps pages out that a browser shows under a rebound name.
+    The loopback name keeps out web pages that reach this machine by DNS rebinding.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -74,9 +73,9 @@ class _Fence:
         if self._token is None:
             name = host_name(request.headers.get("host", ""))
             return None if is_loopback(name) else Refused(421, "this address is not served")
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        knows = hmac.compare_digest(given.strip().encode("latin-1"), self._token.encode())
-        if scheme.lower() == "bearer" and knows:
+        scheme, _, sent_token = request.headers.get("authorization", "").partition(" ")
+        matches = hmac.compare_digest(sent_token.strip().encode("latin-1"), self._token.encode())
+        if scheme.lower() == "bearer" and matches:
             return None
         headers = {"www-authenticate": "Bearer"}
         return Refused(401, "the key is wrong: send the server's token as the key", headers=headers)
@@ -97,7 +96,7 @@ HEADERS = {
 
 
 class PageFence:
-    """Lets in who comes from this machine and knows a token; puts the headers on everything."""
+    """Access control of pages by loopback name and token, which also adds the security headers."""
 
     def __init__(
         self,
@@ -107,13 +106,13 @@ class PageFence:
         command: str,
         posts: Collection[str] = (),
     ) -> None:
-        """Fence an application.
+        """Wrap an application.
 
         Args:
-            app: whose requests have `request.state.person`.
-            tokens: name of the visitor, by what the visitor must know.
-            command: that serves, for messages.
-            posts: paths that take POST; all others are only looked at.
+            app: application that reads `request.state.person`.
+            tokens: names of visitors by their tokens.
+            command: command that serves the pages, for messages.
+            posts: paths that accept POST; all others accept only GET and HEAD.
         """
         self._app, self._tokens = app, dict(tokens)
         self._command, self._posts = command, frozenset(posts)
@@ -135,41 +134,43 @@ class PageFence:
 
     def _refusal(self, request: Request) -> Response | None:
         if host_name(request.headers.get("host", "")) not in HOSTS:
-            return self._said("this address is not served", 421)
+            return self._text_response("this address is not served", 421)
         writes = request.method == "POST" and request.url.path in self._posts
         if request.method not in ("GET", "HEAD") and not writes:
-            return self._said("only looked at", 405)
+            return self._text_response("only looked at", 405)
         cookie = f"mclabel_{(request.scope.get('server') or ('', 0))[1]}"
-        given = request.query_params.get("token", "")
-        if self._visitor(given) is not None:
+        url_token = request.query_params.get("token", "")
+        if self._visitor(url_token) is not None:
             response = RedirectResponse(request.url.remove_query_params("token"), 303)
-            response.set_cookie(cookie, given, httponly=True, samesite="lax")
+            response.set_cookie(cookie, url_token, httponly=True, samesite="lax")
             return response
         visitor = self._visitor(request.cookies.get(cookie, ""))
         if visitor is None:
-            return self._said("open the address that the command printed, with its token", 403)
+            return self._text_response(
+                "open the address that the command printed, with its token", 403
+            )
         keep(request.scope)
         if "upgrade" in request.headers:
-            return self._said(NO_UPGRADE, 400)
+            return self._text_response(NO_UPGRADE, 400)
         if writes and request.headers.get("origin") != f"http://{request.headers['host']}":
-            return self._said("only its own page can write", 403)
+            return self._text_response("only its own page can write", 403)
         request.state.person = visitor
         return None
 
-    def _said(self, why: str, status: int) -> Response:
-        return PlainTextResponse(f"{self._command}: {why}", status)
+    def _text_response(self, reason: str, status: int) -> Response:
+        return PlainTextResponse(f"{self._command}: {reason}", status)
 
-    def _visitor(self, given: str) -> str | None:
-        """Whose token this is; every token is compared, in a time that tells nothing."""
-        found = None
+    def _visitor(self, sent_token: str) -> str | None:
+        """Return the visitor with a token; all tokens are compared in constant time."""
+        visitor = None
         for token, name in self._tokens.items():
-            if hmac.compare_digest(given.encode(), token.encode()):
-                found = name
-        return found
+            if hmac.compare_digest(sent_token.encode(), token.encode()):
+                visitor = name
+        return visitor
 
 
 def page_address(listening: socket.socket) -> str:
-    """The address of pages that are served on a socket."""
+    """Return the URL of pages that are served on a socket."""
     return f"http://{HOST}:{listening.getsockname()[1]}"
 
 
@@ -192,10 +193,10 @@ def serve_page(app: ASGIApp, listening: socket.socket) -> None:
 
 
 def listen_here(port: int | None, default: int) -> socket.socket:
-    """A socket that listens to this machine alone.
+    """Return a socket that listens only to this machine.
 
     Args:
-        port: None takes `default`, or any free one if that is in use.
+        port: port number; None takes `default`, or any free port if that is in use.
         default: the command's own port.
 
     Raises:
@@ -213,7 +214,7 @@ def listen_here(port: int | None, default: int) -> socket.socket:
 
 
 def _bound(port: int) -> socket.socket:
-    # the protocol is named, for only then does asyncio send small answers at once
+    # asyncio disables Nagle's algorithm only if the protocol is named; else small answers wait
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

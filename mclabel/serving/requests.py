@@ -1,4 +1,4 @@
-"""Requests: what their bodies hold, and those under way."""
+"""Requests of the HTTP servers: their bodies, their limits, and those in progress."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RETRY_S = 5
-"""Seconds after which a client that was turned away may ask again."""
+"""Seconds after which a client that was refused for overload may retry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much is done at a time."""
+    """Limits on concurrent requests."""
 
     max_live: int = 8
-    """Requests that are worked on."""
+    """Maximum number of requests that are processed at a time."""
     max_waiting: int = 64
-    """Requests that wait for one to end."""
+    """Maximum number of requests that wait for their turn."""
 
 
 class Asked:
-    """The requests of a server."""
+    """Running and waiting requests of a server."""
 
     def __init__(self, limits: Limits) -> None:
-        """Begin without any.
+        """Start without requests.
 
         Args:
-            limits: of what is done at a time.
+            limits: limits on concurrent requests.
         """
         self._limits = limits
         self._slots = asyncio.Semaphore(limits.max_live)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending: Refused | None = None
         self.died: EngineDied | None = None
-        """Why nothing can be answered any more."""
+        """Error of the engine after which no request can be answered; None while it runs."""
 
     def __len__(self) -> int:
-        """Requests under way and waiting."""
+        """Return the number of running and waiting requests."""
         return len(self._tasks)
 
     def begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
-        """Work on a request when its turn comes. Cancelling the task ends it.
+        """Process a request when its turn comes. Cancelling the returned task ends it.
 
         Raises:
-            Refused: there is too much to do already, or the server ends; so does the task where
-                there is no answer.
+            Refused: there are too many requests, or the server ends. The task raises it if there is
+                no answer.
         """
         if self._ending is not None:
             raise self._ending
@@ -74,10 +74,10 @@ class Asked:
         return task
 
     def end(self, why: str) -> None:
-        """End all requests, and refuse others.
+        """End all requests and refuse new ones.
 
         Args:
-            why: what clients are told.
+            why: message to the clients.
         """
         if self._ending is None:
             self._ending = Refused(503, why)
@@ -85,17 +85,18 @@ class Asked:
             task.cancel()
 
     async def close(self) -> None:
-        """End all requests, and wait until they have."""
+        """End all requests and wait until they have ended."""
         self.end("the server ends")
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # known now, also where its client is gone
+            # Without this, asyncio would log the error of a request whose client has gone away.
+            task.exception()
 
     async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The answer, or why there is none."""
+        """Return the answer; raise `Refused` for any failure."""
         try:
             async with self._slots:
                 return await work()
@@ -121,16 +122,17 @@ class Asked:
 
 
 MAX_DROPPED = 64 * 2**20
-"""Bytes of a request that is too large that are read and dropped, so that the client reads why."""
+"""Maximum bytes that are read and discarded of a request that is too large. A client that is still
+sending would not read the error."""
 BODY_S = 30.0
-"""Seconds in which a client must have sent its request."""
+"""Maximum seconds in which a client must send its request."""
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The body of a request, which must be JSON by its type.
+    """Read the body of a request, which must be JSON by its content type.
 
     Raises:
-        Refused: it is of another type, too large, or does not come.
+        Refused: the body has another type, is too large, or does not arrive in time.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refused(415, "content-type: must be application/json")
@@ -154,10 +156,10 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """The object that a body holds.
+    """Parse a body as a JSON object.
 
     Raises:
-        Refused: it is no JSON, or no object.
+        Refused: the body is not JSON, or not an object.
     """
 
     def no_number(name: str) -> NoReturn:
@@ -177,20 +179,20 @@ def parsed(body: bytes) -> dict[str, Any]:
 async def answered(
     work: asyncio.Task[T], request: Request, respond: Callable[[T], Response]
 ) -> Response:
-    """The response to a request, whose work ends when its client goes away."""
+    """Wait for the response to a request; end its work if the client disconnects."""
     gone = asyncio.create_task(disconnected(request.receive))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return respond(work.result())
-        return Response(status_code=499)  # which nobody reads
+        return Response(status_code=499)  # the client has gone away
     finally:
         work.cancel()
         gone.cancel()
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return when the client is gone."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -198,7 +200,7 @@ async def disconnected(receive: Receive) -> None:
 def json_response(
     content: object, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """Content as a response."""
+    """Return content as a JSON response."""
     return Response(to_json(content), status, headers, media_type="application/json")
 
 
@@ -211,7 +213,7 @@ _TYPES: Mapping[int, str] = {
 
 
 class Refused(MclabelError):
-    """A request that is not served."""
+    """Error for a request that is not served."""
 
     def __init__(
         self,
@@ -221,26 +223,26 @@ class Refused(MclabelError):
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Say why.
+        """Make an error.
 
         Args:
-            status: of HTTP.
-            message: for the client.
-            param: the field of the request that is wrong, if it is one.
-            headers: of the response.
+            status: HTTP status of the response.
+            message: message to the client.
+            param: field of the request that is wrong; None if it is no field.
+            headers: headers of the response.
         """
         super().__init__(message)
         self.status, self.param, self.headers = status, param, dict(headers or {})
 
     @property
     def body(self) -> dict[str, Any]:
-        """The error as the client reads it, in the form of the OpenAI interface."""
+        """The body of the response, in the form of the OpenAI API."""
         kind = _TYPES.get(self.status, "invalid_request_error")
         error = {"message": str(self), "type": kind, "param": self.param, "code": None}
         return {"error": error}
 
 
 def to_json(content: Any) -> bytes:
-    """Content as it is sent. What is no valid Unicode is replaced."""
+    """Return content as JSON bytes; invalid Unicode is replaced."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "replace")

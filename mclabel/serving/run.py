@@ -1,9 +1,7 @@
-"""A server from its application: where it listens, how long its connections are kept, and until
-when it runs.
+"""The HTTP server of an application: its address, its connections and its shutdown.
 
-Whoever connects may say nothing, or half a header, and keep the place. So a header has `HEADER_S`
-seconds, and connections that no valid request has come over yet hold at most half of all places:
-one too many ends the oldest of them. Those of clients that know the token stay.
+Clients without the token cannot exhaust the connections: a request's header must arrive within
+`HEADER_S` seconds, and connections without a valid request take at most half of all slots.
 """
 
 from __future__ import annotations
@@ -30,30 +28,30 @@ if TYPE_CHECKING:
 
 
 LOOK_S = 0.1
-"""Seconds between two looks whether the server is to end."""
+"""Seconds between two checks whether the server must end."""
 END_S = 2
-"""Seconds that responses under way have to end."""
+"""Maximum seconds for running responses to end at shutdown."""
 GRACE_S = 4.0
-"""Seconds after which a signal ends a server, whatever it is doing."""
+"""Seconds after a signal at which the server is ended by force."""
 
 Ready = Callable[[str, Callable[[], None]], None]
-"""Called with the base URL once it is served, and with a function that ends the server, from
-whatever thread."""
+"""Callback once the server listens, with its base URL and a function that ends the server from any
+thread."""
 
 
 def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
-    """A server that speaks HTTP alone, and keeps its places for those who may ask.
+    """Return a plain HTTP server that reserves connections for authorised clients.
 
     Args:
-        app: with its fence.
-        places: connections at a time.
+        app: application behind its access control.
+        places: maximum number of simultaneous connections.
     """
     import uvicorn
 
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=cast(Any, Crowd(places).protocol),
+            http=cast(Any, ConnectionLimiter(places).protocol),
             ws="none",
             log_level="critical",
             access_log=False,
@@ -67,14 +65,14 @@ def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
 async def run_server(
     app: ASGIApp, asked: Asked, listening: socket.socket, place: Place, on_ready: Ready
 ) -> None:
-    """Serve until a signal, a call of what `on_ready` was given, or `asked.died`.
+    """Serve until a signal, a call of the function passed to `on_ready`, or `asked.died`.
 
     Args:
-        app: with all its endpoints.
-        asked: its requests, which end with the server.
-        listening: at the place.
-        place: where to listen.
-        on_ready: called when it listens.
+        app: application with all its endpoints.
+        asked: requests of the server, which end with it.
+        listening: socket that listens at the address.
+        place: address of the server.
+        on_ready: called when the server listens.
     """
     server = make_server(app)
 
@@ -89,7 +87,7 @@ async def run_server(
 
 
 async def _end_together(server: uvicorn.Server, asked: Asked) -> None:
-    """End the server with what it runs on, and the requests with the server."""
+    """End the server when its engine has died, and the requests when the server ends."""
     while not server.should_exit:
         await asyncio.sleep(LOOK_S)
         server.should_exit = server.should_exit or asked.died is not None
@@ -97,78 +95,78 @@ async def _end_together(server: uvicorn.Server, asked: Asked) -> None:
 
 
 HEADER_S = 10.0
-"""Seconds in which the header of a request must have come."""
-_STATE = "crowd"
-"""Name, in the state of an ASGI scope, of the function that says that a request is valid."""
+"""Maximum seconds until the header of a request is complete."""
+_STATE = "mark_authorised"
+"""Key in the state of an ASGI scope of the function that marks its connection as authorised."""
 
 
 def keep(scope: Scope) -> None:
-    """Keep the connection of a request whose client may ask: it ends for no other one's sake."""
-    if (valid := scope.get("state", {}).get(_STATE)) is not None:
-        valid()
+    """Mark the connection of an authorised request, so that no new connection replaces it."""
+    if (mark_authorised := scope.get("state", {}).get(_STATE)) is not None:
+        mark_authorised()
 
 
-class Crowd:
-    """All connections of a server."""
+class ConnectionLimiter:
+    """All connections of a server, with a limit on unauthorised ones."""
 
     def __init__(self, places: int) -> None:
-        """Begin without any.
+        """Start without connections.
 
         Args:
-            places: connections at a time.
+            places: maximum number of simultaneous connections.
         """
         self._places = places
-        self._strangers: dict[Connection, None] = {}
-        self._friends: set[Connection] = set()
+        self._unauthorised: dict[Connection, None] = {}
+        self._authorised: set[Connection] = set()
 
-    def protocol(self, **named: Any) -> Connection:
-        """What handles a new connection; called by uvicorn."""
-        return Connection(self, **named)
+    def protocol(self, **arguments: Any) -> Connection:
+        """Return the protocol object of a new connection; called by uvicorn."""
+        return Connection(self, **arguments)
 
-    def came(self, one: Connection) -> None:
-        """A connection has been made. Another one may end for it."""
-        self._strangers[one] = None
-        room = min(self._places // 2, self._places - len(self._friends))
-        while len(self._strangers) > room:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
+    def add(self, connection: Connection) -> None:
+        """Add a new connection, and end the oldest unauthorised ones if there are too many."""
+        self._unauthorised[connection] = None
+        room = min(self._places // 2, self._places - len(self._authorised))
+        while len(self._unauthorised) > room:
+            oldest = next(iter(self._unauthorised))
+            del self._unauthorised[oldest]
             oldest.end(503, "too many connections: show the server's token with a whole request")
 
-    def is_friend(self, one: Connection) -> None:
-        """A valid request has come over a connection."""
-        if one in self._strangers:
-            del self._strangers[one]
-            self._friends.add(one)
+    def mark_authorised(self, connection: Connection) -> None:
+        """Mark a connection over which a valid request has arrived."""
+        if connection in self._unauthorised:
+            del self._unauthorised[connection]
+            self._authorised.add(connection)
 
-    def went(self, one: Connection) -> None:
-        """A connection has ended."""
-        self._strangers.pop(one, None)
-        self._friends.discard(one)
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection that has ended."""
+        self._unauthorised.pop(connection, None)
+        self._authorised.discard(connection)
 
 
 class Connection(H11Protocol):
-    """One connection, with a limit of time for every header."""
+    """One connection, with a time limit for every header."""
 
-    def __init__(self, crowd: Crowd, **named: Any) -> None:
+    def __init__(self, limiter: ConnectionLimiter, **arguments: Any) -> None:
         """Handle a connection.
 
         Args:
-            crowd: that it is one of.
-            named: arguments of uvicorn.
+            limiter: all connections of the server.
+            arguments: arguments of uvicorn.
         """
-        super().__init__(**named)
-        self._crowd = crowd
+        super().__init__(**arguments)
+        self._limiter = limiter
         self._late: asyncio.TimerHandle | None = None
-        self.app_state = {**self.app_state, _STATE: partial(crowd.is_friend, self)}
+        self.app_state = {**self.app_state, _STATE: partial(limiter.mark_authorised, self)}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The client has connected."""
+        """Start the time limit when the client has connected."""
         super().connection_made(transport)
         self._wait_for_header()
-        self._crowd.came(self)
+        self._limiter.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request has come."""
+        """Process a part of a request."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._wait_for_header()
@@ -176,13 +174,13 @@ class Connection(H11Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Clean up when the client has disconnected."""
         self._stop_waiting()
-        self._crowd.went(self)
+        self._limiter.remove(self)
         super().connection_lost(exc)
 
     def end(self, status: int, why: str) -> None:
-        """End the connection with a word, if nothing is being answered on it."""
+        """End the connection, with an error response unless another response is being sent."""
         self._stop_waiting()
         if self.transport.is_closing():
             return
@@ -212,17 +210,17 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a server listens, and to whom."""
+    """Address of a server, and the token of its clients."""
 
     host: str = HOST
     port: int
-    """0 for any free one."""
+    """Port number; 0 takes any free port."""
     token: str | None = None
-    """What clients must know; None lets in this machine alone."""
+    """Token that clients must send; None serves only this machine."""
 
 
 def token_of(variable: str | None) -> str | None:
-    """The token in a variable of the environment; None where none is named.
+    """Return the token in an environment variable; None if no variable is named.
 
     Raises:
         ConfigError: the variable is not set.
@@ -239,13 +237,13 @@ def token_of(variable: str | None) -> str | None:
 
 
 def host_name(header: str) -> str:
-    """The name in a Host header, without its port; empty if it is none."""
-    found = _HOST.fullmatch(header)
-    return "" if found is None else found[1]
+    """Return the name in a Host header without its port; empty if the header is invalid."""
+    match = _HOST.fullmatch(header)
+    return "" if match is None else match[1]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, as seen from itself alone."""
+    """Return whether a host is a loopback name or address."""
     name = host.strip("[]")
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
@@ -254,10 +252,10 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(place: Place) -> socket.socket:
-    """A socket that listens.
+    """Return a socket that listens at an address.
 
     Raises:
-        ConfigError: the place cannot be listened on, or is one that others reach, and has no token.
+        ConfigError: the address is not available, or is reachable by others and has no token.
     """
     if place.token is None and not is_loopback(place.host):
         raise ConfigError(
@@ -265,9 +263,9 @@ def listen(place: Place) -> socket.socket:
             "environment variable and pass its name as --token-env, or leave --host out"
         )
     try:
-        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        # the protocol is named, for only then does asyncio send small answers at once
+        addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = addresses[0]
+        # asyncio disables Nagle's algorithm only if the protocol is named; else small answers wait
         listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(

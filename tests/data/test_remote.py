@@ -13,7 +13,7 @@ from obstore.store import S3Store
 from mclabel.core.errors import DataError
 from mclabel.data.leaks import leak_keys
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.readers.rows import _fetched, local_path
+from mclabel.data.readers.rows import _download, local_path
 from mclabel.run.shards import store as store_module
 from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 from tests.support.scripted_jobs import run_label_job
@@ -30,9 +30,9 @@ def s3(server: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlakyS3]:
     for name, value in s3_environment(server).items():
         monkeypatch.setenv(name, value)
     server.fault = lambda method, path: "ok"
-    _fetched.cache_clear()
+    _download.cache_clear()
     yield server
-    _fetched.cache_clear()
+    _download.cache_clear()
 
 
 def put(name: str, content: bytes) -> str:

@@ -1,6 +1,6 @@
-"""The checker `code`: programs of models, run against tests in boxes.
+"""The checker `code`, which runs programs written by models against tests in sandboxes.
 
-`checker` has the settings; `golds` and `completions` read what there is to run; `trials` runs one
-program, in `boxes`. Inside a box, `runner` starts each program behind its `fence`; `programs` loads
-it, `testing` runs tests, and `remote` carries what they use of each other.
+`checker` has the settings; `golds` and `completions` parse tests and programs; `trials` runs one
+program in `boxes`. Inside a box, `runner` starts each program behind its `fence`, `programs` loads
+it, `testing` runs tests, and `remote` connects the two by `proxies`.
 """

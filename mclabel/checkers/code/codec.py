@@ -1,8 +1,8 @@
-"""Values as JSON text with types, for the pipes between processes that do not trust each other.
+"""Typed values as JSON text, for pipes between processes that do not trust each other.
 
-Decoding never uses pickle: it builds plain values, whatever was written. A subclass travels as its
-nearest plain base, so its `__eq__` stays behind. What is no plain data is left to a `Referrer`.
-Standard library only: the module also runs inside the box.
+Decoding never uses pickle and only builds plain values. A subclass is sent as its nearest plain
+base, so its `__eq__` is not sent. A `Referrer` handles all other values. Standard library only: the
+module also runs inside the box.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Protocol
 
 MAX_DEPTH = 100
-"""Containers in containers."""
+"""Maximum nesting depth of containers."""
 MAX_ITEMS = 1_000_000
-"""Values of one text, those in containers included."""
+"""Maximum number of values in one text, including those in containers."""
 
 
 class Opaque(Exception):
-    """A value that is not plain data and cannot be referred to either."""
+    """A value that is neither plain data nor can be referred to."""
 
 
 class TooLarge(Exception):
-    """A value deeper, longer or larger than a text may hold."""
+    """A value that exceeds the limit of depth, items or bytes."""
 
 
 class Malformed(Exception):
-    """A text that no value was written to."""
+    """A text that `encode` cannot have written."""
 
 
 class Referrer(Protocol):
@@ -45,33 +46,33 @@ class Referrer(Protocol):
         """
 
     def is_lent(self, value: Any) -> bool:
-        """Whether a value is referred to although it is plain data."""
+        """Return whether a value is sent as a reference although it is plain data."""
 
     def resolve(self, reference: list[Any]) -> Any:
-        """Return the value that a reference stands for.
+        """Return the value of a reference.
 
         Raises:
-            Malformed: there is none.
+            Malformed: the reference has no value.
         """
 
 
 REFERENCES = frozenset(
     {"awaitable", "class", "described", "exception", "function", "home", "object", "python"}
 )
-"""Tags of references."""
+"""Tags that references begin with."""
 
 
 def encode(value: object, max_bytes: int, referrer: Referrer | None = None) -> bytes:
     """Write a value.
 
     Args:
-        value: of plain types, or of subclasses of theirs.
-        max_bytes: of the text.
-        referrer: writes what is not plain; None if everything must be plain.
+        value: value of a plain type or of a subclass.
+        max_bytes: maximum length of the text in bytes.
+        referrer: writes all other values; None if every value must be plain.
 
     Raises:
-        Opaque: it, or a value in it, is neither plain nor can be referred to.
-        TooLarge: it exceeds a bound, or holds itself.
+        Opaque: the value, or a value in it, is neither plain nor can be referred to.
+        TooLarge: the value exceeds a limit or contains itself.
     """
     text = json.dumps(to_json(value, max_bytes, referrer), separators=(",", ":"))
     if len(text) > max_bytes:
@@ -80,7 +81,7 @@ def encode(value: object, max_bytes: int, referrer: Referrer | None = None) -> b
 
 
 def to_json(value: object, max_bytes: int, referrer: Referrer | None) -> Any:
-    """Return the JSON value that `encode` writes as text; see there."""
+    """Return the JSON value that `encode` writes as text; see `encode`."""
     try:
         return _Writer(max_bytes, referrer).plain(value, 0)
     except RecursionError as error:
@@ -88,15 +89,15 @@ def to_json(value: object, max_bytes: int, referrer: Referrer | None) -> Any:
 
 
 def decode(text: bytes, max_bytes: int, referrer: Referrer | None = None) -> Any:
-    """Read a value that `encode` wrote, from somebody who may have written anything.
+    """Read a value that `encode` wrote; the sender is not trusted.
 
     Args:
         text: the JSON text.
-        max_bytes: of the text.
-        referrer: resolves references; None if there may be none.
+        max_bytes: maximum length of the text in bytes.
+        referrer: resolves references; None if references are not allowed.
 
     Raises:
-        Malformed: it is no such text.
+        Malformed: `encode` cannot have written the text.
     """
     if len(text) > max_bytes:
         raise Malformed("too long")
@@ -109,13 +110,13 @@ def decode(text: bytes, max_bytes: int, referrer: Referrer | None = None) -> Any
 
 
 class _Writer:
-    """Counts what one text holds."""
+    """Writer of one text, which counts items and bytes against their limits."""
 
     def __init__(self, max_bytes: int, referrer: Referrer | None) -> None:
         self._items, self._bytes, self._referrer = MAX_ITEMS, max_bytes, referrer
 
     def plain(self, value: Any, depth: int) -> Any:
-        """The JSON value of a value: itself, or a list that begins with the tag of its type."""
+        """Return the JSON form of a value: itself, or a list that begins with a tag."""
         self._items -= 1
         if self._items < 0 or depth > MAX_DEPTH:
             raise TooLarge("items" if self._items < 0 else "depth")
@@ -129,19 +130,19 @@ class _Writer:
         raise Opaque(type(value).__name__)
 
     def each(self, values: Iterable[Any], depth: int) -> list[Any]:
-        """The JSON values of a container's values."""
+        """Return the JSON forms of a container's values."""
         return [self.plain(value, depth + 1) for value in values]
 
     def text(self, value: str, _: int) -> Any:
         text = str.__str__(value)
         try:
             text.encode()
-        except UnicodeEncodeError:  # JSON joins halves of a pair
+        except UnicodeEncodeError:  # JSON would join two lone surrogates to one character
             return ["u", self.sized(text.encode("utf-32-le", "surrogatepass").hex())]
         return self.sized(text)
 
     def sized(self, text: Any) -> Any:
-        """A text or bytes, counted."""
+        """Return a text after counting its length."""
         self._bytes -= len(text)
         if self._bytes < 0:
             raise TooLarge("bytes")
@@ -157,7 +158,7 @@ class _Writer:
         return ["i", f"{number:x}"]
 
     def mapping(self, value: dict[Any, Any], depth: int) -> Any:
-        return ["d", *self.each((one for pair in dict.items(value) for one in pair), depth)]
+        return ["d", *self.each(chain.from_iterable(dict.items(value)), depth)]
 
     def queue(self, value: deque[Any], depth: int) -> Any:
         return ["q", deque.maxlen.__get__(value), *self.each(deque.__iter__(value), depth)]
@@ -166,7 +167,7 @@ class _Writer:
         return ["dd", *self.mapping(value, depth)[1:]]
 
     def named(self, value: tuple[Any, ...], depth: int) -> Any:
-        """A tuple: with the names of its fields if it has some."""
+        """Return the JSON form of a tuple, with its field names if it is a namedtuple."""
         fields: Any = getattr(type(value), "_fields", None)
         items = self.each(tuple.__iter__(value), depth)
         if type(value) is not tuple and _are_names(fields) and len(fields) == tuple.__len__(value):
@@ -204,7 +205,7 @@ _WRITERS: dict[type, _Write] = {
     Counter: lambda writer, value, depth: ["dc", *writer.mapping(value, depth)[1:]],
     OrderedDict: lambda writer, value, depth: [
         "do",
-        *writer.each((one for pair in OrderedDict.items(value) for one in pair), depth),
+        *writer.each(chain.from_iterable(OrderedDict.items(value)), depth),
     ],
     defaultdict: _Writer.default_mapping,
     dict: _Writer.mapping,
@@ -242,9 +243,12 @@ _WRITERS |= {
 }
 
 
-def from_json(found: Any, referrer: Referrer | None) -> Any:
-    """Return the value of JSON that `to_json` made; raises `Malformed` or what a type raises."""
-    return _read(found, 0, referrer)
+def from_json(content: Any, referrer: Referrer | None) -> Any:
+    """Return the value of JSON that `to_json` made.
+
+    It raises `Malformed`, or whatever the constructor of a type raises for wrong arguments.
+    """
+    return _read(content, 0, referrer)
 
 
 def _are_names(fields: Any) -> bool:
@@ -253,18 +257,18 @@ def _are_names(fields: Any) -> bool:
     )
 
 
-def _read(found: Any, depth: int, referrer: Referrer | None) -> Any:
-    if found is None or isinstance(found, bool | int | float | str):
-        return found
-    if depth > MAX_DEPTH or not isinstance(found, list) or not found:
+def _read(content: Any, depth: int, referrer: Referrer | None) -> Any:
+    if content is None or isinstance(content, bool | int | float | str):
+        return content
+    if depth > MAX_DEPTH or not isinstance(content, list) or not content:
         raise Malformed("no value")
-    tag, *rest = found
+    tag, *rest = content
     if referrer is not None and isinstance(tag, str) and tag in REFERENCES:
-        return referrer.resolve(found)
+        return referrer.resolve(content)
     if not isinstance(tag, str) or tag not in _READERS:
         raise Malformed("no tag")
     read, is_deep = _READERS[tag]
-    return read([_read(one, depth + 1, referrer) for one in rest] if is_deep else rest)
+    return read([_read(item, depth + 1, referrer) for item in rest] if is_deep else rest)
 
 
 def _of_type(values: list[Any], *types: type) -> list[Any]:
@@ -320,4 +324,4 @@ _READERS: dict[str, tuple[Callable[[list[Any]], Any], bool]] = {
     "N": (lambda values: datetime.datetime(*values), True),
     "M": (lambda values: datetime.time(*values), True),
 }
-"""By tag: what builds the value, and whether from values, or from JSON as it is."""
+"""Constructor of the value by tag, and whether its arguments must be decoded first."""

@@ -1,4 +1,4 @@
-"""The program in a completion: one of its fenced blocks, or all of it."""
+"""Extraction of the program from a completion: one of its fenced blocks, or the whole text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mclabel.checkers.code.golds import Gold
 from mclabel.core.python_source import parse_python
 
 MAX_CHARACTERS = 1 << 18
-"""Of a program."""
+"""Maximum characters of a program."""
 _FENCE = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)([^`]*+)")
 _PYTHON = ("python", "python3", "py")
 _THINKING = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-_THINKS = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_OPEN_THINKING = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _READS = re.compile(r"\binput\b|\bstdin\b|\bopen\(0")
-"""What a program that reads standard input has."""
+"""Pattern of programs that read standard input."""
 
 
 class NoCode(Exception):
@@ -27,57 +27,60 @@ class NoCode(Exception):
 
 
 def program_in(completion: str, gold: Gold) -> str:
-    """The program of a completion: its last block of Python that defines what the tests use.
+    """Return the program of a completion: its last Python block that defines what the tests use.
 
-    Thinking is left out. Without blocks it is the whole text, or what `<answer>` holds. A block
-    that uses functions of earlier blocks follows them. A body that continues the gold's prompt is
-    put behind it. A whole program is too where the two parse together: it may rely on what the
-    prompt imports and defines.
+    Thinking is removed. Without blocks, the program is the content of `<answer>` or the whole text.
+    Earlier blocks are prepended if the chosen block uses their functions. The gold's prompt is
+    prepended to a function body, and also to a whole program if both parse together, since the
+    program may rely on the imports and definitions of the prompt.
 
     Args:
         completion: text of a model.
-        gold: says what the program must define, and what it may continue.
+        gold: names that the program must define, and the prompt that it may continue.
 
     Raises:
-        NoCode: there is none (`no_code`), it is too long, or it does not parse (`syntax_error`).
+        NoCode: there is no program (`no_code`), it is too long (`too_long`), or it does not parse
+            (`syntax_error`).
     """
     text = _THINKING.split(completion)[-1]
-    if _THINKS.search(text) is not None:
-        raise NoCode("no_code")  # it thinks to the end
+    if _OPEN_THINKING.search(text) is not None:
+        raise NoCode("no_code")  # the thinking never ends
     blocks = _candidates(text)
     if not blocks:
         text = _tagged(text)
-    found = _chosen(blocks, gold) if blocks else text
-    if not found.strip():
+    program = _chosen(blocks, gold) if blocks else text
+    if not program.strip():
         raise NoCode("no_code")
-    if len(found) > MAX_CHARACTERS:
+    if len(program) > MAX_CHARACTERS:
         raise NoCode("too_long")
     prompt = gold.prompt
-    if prompt and not _defined(found) & {*gold.names, *gold.imports}:
-        bodies = (found, textwrap.indent(textwrap.dedent(found), "    "))
-        if (joined := _first([prompt + body for body in bodies])) is not None:
+    if prompt and not _defined(program) & {*gold.names, *gold.imports}:
+        bodies = (program, textwrap.indent(textwrap.dedent(program), "    "))
+        if (joined := _first_parsable([prompt + body for body in bodies])) is not None:
             return joined
-    wholes = [f"{prompt}\n\n{textwrap.dedent(found)}"] if prompt else [textwrap.dedent(found)]
-    if (whole := _first([*wholes, found])) is not None:
+    wholes = [f"{prompt}\n\n{textwrap.dedent(program)}"] if prompt else [textwrap.dedent(program)]
+    if (whole := _first_parsable([*wholes, program])) is not None:
         return whole
     raise NoCode("syntax_error" if blocks or prompt else "no_code")
 
 
 def _tagged(text: str) -> str:
-    """What the last `<answer>` of a text holds; all of it if there is none."""
+    """Return the content of the last `<answer>` of a text, or the whole text."""
     start = text.rfind("<answer>")
     return text if start < 0 else text[start + len("<answer>") :].partition("</answer>")[0]
 
 
 def _candidates(text: str) -> list[str]:
-    """The blocks of Python, or those without a language if there are none."""
+    """Return the Python blocks, or, if there are none, the blocks without a language."""
     blocks = list(_blocks(text))
     named = [code for language, code in blocks if language in _PYTHON]
     return named or [code for language, code in blocks if not language]
 
 
 def _chosen(blocks: list[str], gold: Gold) -> str:
-    """The last block that defines most of what the tests use, behind those that it needs."""
+    """Return the last block that defines most of what the tests use, after the blocks that it
+    needs.
+    """
     wanted = {*gold.names, *gold.imports} - {"*"}
     defined = [_defined(block) for block in blocks]
     if gold.scripts:
@@ -91,7 +94,7 @@ def _chosen(blocks: list[str], gold: Gold) -> str:
 
 
 def _is_program(block: str) -> bool:
-    """Whether a block does something, unlike an output that happens to parse."""
+    """Return whether a block has any effect, unlike sample output that happens to parse."""
     tree = _tree(textwrap.dedent(block))
     return tree is not None and any(
         not (isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call))
@@ -100,7 +103,7 @@ def _is_program(block: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Language and code of each fenced block; the last may be open."""
+    """Yield the language and code of each fenced block; the last one may be unclosed."""
     mark, language, lines = "", "", list[str]()
     for line in text.splitlines(keepends=True):
         fence = _FENCE.fullmatch(line.rstrip())
@@ -116,12 +119,12 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
         yield language, "".join(lines)
 
 
-def _first(sources: list[str]) -> str | None:
-    return next((one for one in sources if _tree(one) is not None), None)
+def _first_parsable(sources: list[str]) -> str | None:
+    return next((source for source in sources if _tree(source) is not None), None)
 
 
 def _defined(source: str) -> set[str]:
-    """Names that a source defines at its top."""
+    """Return the names that a source defines at module level."""
     tree = _tree(textwrap.dedent(source))
     return {name for node in (tree.body if tree is not None else ()) for name in _names(node)}
 
@@ -130,27 +133,27 @@ def _names(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else []
-    return [one.id for one in targets if isinstance(one, ast.Name)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _used(source: str) -> set[str]:
-    """Global names that a source uses."""
+    """Return the global names that a source uses."""
     if _tree(source) is None:
         return set()
-    tables, found = [symtable.symtable(source, "program", "exec")], set[str]()
+    tables, names = [symtable.symtable(source, "program", "exec")], set[str]()
     while tables:
         table = tables.pop()
         tables += table.get_children()
-        found |= {
-            one.get_name()
-            for one in table.get_symbols()
-            if one.is_referenced() and (one.is_global() or table.get_type() == "module")
+        names |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")
         }
-    return found
+    return names
 
 
 def _tree(source: str) -> ast.Module | None:
-    """The syntax tree of a whole module: None if it is none, as a body that stands alone."""
+    """Return the syntax tree of a module; None for other texts, such as a bare function body."""
     try:
         tree = parse_python(source)
         return None if _returns(tree) else tree
@@ -159,10 +162,10 @@ def _tree(source: str) -> ast.Module | None:
 
 
 def _returns(node: ast.AST) -> bool:
-    """Whether there is a `return` outside of functions, which the parser does not mind."""
+    """Return whether there is a `return` outside of functions, which the parser accepts."""
     return any(
-        isinstance(one, ast.Return)
-        or (not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and _returns(one))
-        for one in ast.iter_child_nodes(node)
-        if isinstance(one, ast.stmt | ast.ExceptHandler | ast.match_case)
+        isinstance(child, ast.Return)
+        or (not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and _returns(child))
+        for child in ast.iter_child_nodes(node)
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
     )

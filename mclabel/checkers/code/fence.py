@@ -1,8 +1,8 @@
-"""What a program in the box may see of it, and what it may not ask of the kernel.
+"""Isolation of each program inside a box: namespaces, capabilities and system calls.
 
-The box has no file, network or process of the machine to begin with. In it each program has its own
-processes, mounts and empty folder, no capability, and a seccomp filter: the second wall, which
-closes doors of the kernel that honest programs never use. Standard library only.
+The box already hides files, network and processes of the machine. Each program in it gets its own
+process and mount namespaces, an empty folder and no capabilities. A seccomp filter then refuses
+system calls that honest programs never use. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 _EPERM, _ENOSYS = 1, 38
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NAMESPACES = 0x7E020000
-"""Flags of `clone` that make a namespace."""
+"""Flags of `clone` that create a namespace."""
 
 _NUMBERS: Mapping[str, Mapping[str, int]] = {
     name: {"x86_64": int(x86), "aarch64": int(arm)}
@@ -123,12 +123,13 @@ _NUMBERS: Mapping[str, Mapping[str, int]] = {
         """.splitlines() if line.strip()
     )
 }  # fmt: skip
-"""Numbers of system calls by name and architecture."""
+"""Number of each system call by name and architecture."""
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X86_ONLY = (134, 136, 139, 154, 156, 172, 173, 180)
-"""uselib, ustat, sysfs, modify_ldt, _sysctl, iopl, ioperm, nfsservctl."""
+"""Numbers of refused calls that only x86-64 has: uselib, ustat, sysfs, modify_ldt, _sysctl, iopl,
+ioperm, nfsservctl."""
 _WATCHED = {"clone", "fcntl", "ioctl", "prctl", "prlimit64", "setrlimit"}
-"""Calls that are refused with some arguments only."""
+"""Calls that are refused only with certain arguments."""
 _BY_ARGUMENT = (
     ("fcntl", 1, 10),  # F_SETSIG: SIGKILL on input
     ("ioctl", 1, 0x5412),  # TIOCSTI
@@ -141,22 +142,24 @@ _BY_ARGUMENT = (
 
 
 class UnknownMachine(Exception):
-    """A processor for which there is no filter."""
+    """Error for a processor architecture without a filter."""
 
 
 def program_filter(machine: str | None = None) -> bytes:
-    """The filter for processes that run somebody's program, as instructions of BPF.
+    """Return the seccomp filter for processes that run an untrusted program, as BPF instructions.
 
     Args:
-        machine: architecture, as `platform.machine` names it; None for this one.
+        machine: architecture as `platform.machine` names it; None for this machine.
 
     Raises:
-        UnknownMachine: there are no numbers for it.
+        UnknownMachine: the numbers of system calls are not known for the architecture.
     """
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
-        known = " and ".join(_ARCHITECTURES)
-        raise UnknownMachine(f"there is a filter of system calls for {known}, not for {machine}")
+        supported = " and ".join(_ARCHITECTURES)
+        raise UnknownMachine(
+            f"there is a filter of system calls for {supported}, not for {machine}"
+        )
     refused = [numbers[machine] for name, numbers in _NUMBERS.items() if name not in _WATCHED]
     if machine == "x86_64":
         refused += _X86_ONLY
@@ -165,7 +168,8 @@ def program_filter(machine: str | None = None) -> bytes:
     if machine == "x86_64":
         code += [struct.pack("HBBI", 0x35, 0, 1, 0x40000000), _return(_KILL)]  # x32
     for number in sorted(refused):
-        error = _ENOSYS if number == clone3 else _EPERM  # then the C library takes clone
+        # ENOSYS makes the C library fall back from clone3 to clone, whose flags can be filtered
+        error = _ENOSYS if number == clone3 else _EPERM
         code += [_if_equal(number, 0, 1), _return(_ERRNO | error)]
     for name, argument, value in _BY_ARGUMENT:
         code += _unless(
@@ -174,7 +178,7 @@ def program_filter(machine: str | None = None) -> bytes:
         )
     code += _unless(_NUMBERS["clone"][machine], [
         _load(16), struct.pack("HBBI", 0x45, 0, 1, _NAMESPACES), _return(_ERRNO | _EPERM),
-        struct.pack("HBBI", 0x54, 0, 0, 0xFF),  # the signal that its end sends
+        struct.pack("HBBI", 0x54, 0, 0, 0xFF),  # signal that the child's end sends to its parent
         _if_equal(9, 0, 1), _return(_ERRNO | _EPERM),
     ])  # fmt: skip
     return b"".join([*code, _return(_ALLOW)])
@@ -193,24 +197,24 @@ def _return(action: int) -> bytes:
 
 
 def _unless(number: int, code: list[bytes]) -> list[bytes]:
-    """Instructions for one call; behind them its number is loaded again."""
+    """Return instructions for one call, after which the number of the call is loaded again."""
     return [_if_equal(number, 0, len(code) + 1), *code, _load(0)]
 
 
 class Fence:
-    """Gives each program a world of its own, without rights; of the first process in a box."""
+    """Isolation of programs, applied by the first process in a box."""
 
     def __init__(self) -> None:
-        """Close this process to others, and see that it can make such worlds.
+        """Protect this process from others, and test that it can isolate a child.
 
         Raises:
-            OSError: it cannot.
+            OSError: the system refuses the namespaces.
             UnknownMachine: there is no filter for this processor.
         """
         self._filter = program_filter()
         self._libc = ctypes.CDLL(None, use_errno=True)
-        _asked(self._libc, 38, 1)  # PR_SET_NO_NEW_PRIVS
-        _asked(self._libc, 4, 0)  # PR_SET_DUMPABLE
+        _prctl(self._libc, 38, 1)  # PR_SET_NO_NEW_PRIVS
+        _prctl(self._libc, 4, 0)  # PR_SET_DUMPABLE
         if (pid := os.fork()) == 0:
             try:
                 self.leave()
@@ -227,7 +231,7 @@ class Fence:
             raise OSError("no namespaces of processes and mounts can be made in the box")
 
     def leave(self) -> None:
-        """Make the next child of this process the first of new namespaces.
+        """Make the next child of this process the first process of new namespaces.
 
         Raises:
             OSError: the system refuses.
@@ -236,10 +240,10 @@ class Fence:
             raise OSError(ctypes.get_errno(), "unshare")
 
     def enter(self, num_bytes: int) -> None:
-        """Give this process mounts of its own: an empty /tmp, and a /proc that shows it alone.
+        """Give this process its own mounts: an empty /tmp, and a /proc of its own namespace.
 
         Args:
-            num_bytes: of what /tmp may hold.
+            num_bytes: maximum bytes in /tmp.
 
         Raises:
             OSError: the system refuses.
@@ -250,43 +254,46 @@ class Fence:
         self._mount(b"proc", b"/proc", 0xE, None)  # nosuid, nodev, noexec
         with open("/proc/sys/user/max_user_namespaces", "w") as file:
             file.write("0")
-        self._mount(None, b"/proc", 0x102F, None)  # from now on read-only
+        self._mount(None, b"/proc", 0x102F, None)  # remounted read-only
 
     def _mount(self, kind: bytes | None, place: bytes, flags: int, data: bytes | None) -> None:
         if self._libc.mount(kind, place, kind, flags, data) != 0:
             raise OSError(ctypes.get_errno(), "mount", place.decode())
 
     def shut(self) -> None:
-        """Drop all capabilities for ever, and put this process behind the filter.
+        """Drop all capabilities permanently, and install the seccomp filter.
 
         Raises:
             OSError: the system refuses.
         """
         for capability in range(64):
             if self._libc.prctl(24, capability, 0, 0, 0) != 0:  # PR_CAPBSET_DROP
-                break  # there are no more
-        _asked(self._libc, 47, 4)  # PR_CAP_AMBIENT, all
+                break  # no further capability exists
+        _prctl(self._libc, 47, 4)  # PR_CAP_AMBIENT, all
         header = struct.pack("Ii", 0x20080522, 0)
         if self._libc.capset(header, bytes(24)) != 0:
             raise OSError(ctypes.get_errno(), "capset")
         buffer = ctypes.create_string_buffer(self._filter, len(self._filter))
         program = struct.pack("HxxxxxxQ", len(self._filter) // 8, ctypes.addressof(buffer))
-        _asked(self._libc, 22, 2, ctypes.create_string_buffer(program, len(program)))  # seccomp
+        _prctl(self._libc, 22, 2, ctypes.create_string_buffer(program, len(program)))  # seccomp
 
 
-def _asked(libc: ctypes.CDLL, *arguments: object) -> None:
-    given = [ctypes.c_ulong(one) if isinstance(one, int) else one for one in arguments]
-    given += [ctypes.c_ulong(0)] * (5 - len(given))
-    if libc.prctl(*given) != 0:
+def _prctl(libc: ctypes.CDLL, *arguments: object) -> None:
+    c_arguments = [
+        ctypes.c_ulong(argument) if isinstance(argument, int) else argument
+        for argument in arguments
+    ]
+    c_arguments += [ctypes.c_ulong(0)] * (5 - len(c_arguments))
+    if libc.prctl(*c_arguments) != 0:
         raise OSError(ctypes.get_errno(), f"prctl {arguments[0]}")
 
 
 def limit(limits: Mapping[str, int], names: Iterable[str]) -> None:
-    """Set limits of resources, never above those that stand.
+    """Set resource limits, never above the current hard limits.
 
     Args:
-        limits: by name without `RLIMIT_`.
-        names: of those to set, where the system has them.
+        limits: limit by name without the prefix `RLIMIT_`.
+        names: names of the limits to set; those that the system lacks are skipped.
     """
     for name in names:
         kind = getattr(resource, f"RLIMIT_{name}", None)

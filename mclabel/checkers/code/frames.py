@@ -1,4 +1,4 @@
-"""Frames on the pipes between a process in the box and what keeps it. Standard library only."""
+"""Frames on the pipes between a program in the box and its keeper. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _READ, _WRITE = 3, 4
 
 
 def write_frame(kind: bytes, content: bytes) -> None:
-    """Write a frame to the process above: its kind, its length and its content."""
-    left = memoryview(_HEADER.pack(kind, len(content)) + content)
-    while left:
-        left = left[os.write(_WRITE, left) :]
+    """Write a frame to the keeper: its kind, its length and its content."""
+    remaining = memoryview(_HEADER.pack(kind, len(content)) + content)
+    while remaining:
+        remaining = remaining[os.write(_WRITE, remaining) :]
 
 
 def read_frame() -> tuple[bytes, bytes] | None:
-    """Read the next frame; None if there will be none."""
+    """Read the next frame; return None at the end of the pipe."""
     header = _exactly(_HEADER.size)
     if header is None:
         return None
@@ -28,12 +28,12 @@ def read_frame() -> tuple[bytes, bytes] | None:
 
 
 def _exactly(size: int) -> bytes | None:
-    found = bytearray()
-    while len(found) < size:
-        if not (part := os.read(_READ, size - len(found))):
+    received = bytearray()
+    while len(received) < size:
+        if not (part := os.read(_READ, size - len(received))):
             return None
-        found += part
-    return bytes(found)
+        received += part
+    return bytes(received)
 
 
 def end_with(kind: bytes, text: str) -> NoReturn:

@@ -1,7 +1,7 @@
-"""What a gold says: the tests of a problem, in one of the forms of public data sets.
+"""The tests of a problem, parsed from its gold in one of the forms of public data sets.
 
-Whether the tests share a process with the program is decided here, by the gold alone: a program
-never chooses the weaker way.
+The gold alone decides here whether the tests share a process with the program, so a program cannot
+choose the weaker isolation.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mclabel.core.python_source import parse_python
 
 MAX_TESTS = 10_000
 MAX_SOURCE = 4 << 20
-"""Characters of a gold's sources."""
+"""Maximum characters of a gold's test sources."""
 OWN_MODULES = frozenset(
     {"solution", "main", "submission", "answer", "program", "my_module", "your_module"}
 )
-"""Names by which tests import the program."""
+"""Module names under which tests may import the program."""
 
 
 class BadGold(Exception):
@@ -41,13 +41,13 @@ class Gold:
     """Sources of statements, of which each must run without an exception. Functions and classes of
     tests among them are run as pytest does."""
     setup: str = ""
-    """Source before them."""
+    """Source that runs before the tests."""
     check: str | None = None
-    """Expression, such as the name of a function, that `check` in the set-up takes."""
+    """Expression, such as a function's name, that is passed to `check` of the set-up."""
     before: str = ""
-    """Source whose names the tests may use, which is the gold's and not the program's."""
+    """Source of the gold, not of the program, whose names the tests may use."""
     prompt: str = ""
-    """Source that a completion may continue or rely on."""
+    """Source that a completion may continue or depend on."""
     names: tuple[str, ...] = ()
     """Names that the tests take from the program."""
     modules: tuple[str, ...] = ()
@@ -55,19 +55,19 @@ class Gold:
     own_modules: tuple[str, ...] = ()
     """Names under which the tests import the program as a module."""
     imports: tuple[str, ...] = ()
-    """Names that the tests import from it."""
+    """Names that the tests import from the program."""
     calls: tuple[tuple[list[Any], Any], ...] = ()
-    """Arguments and results of calls of the one function of `names`."""
+    """Arguments and expected result of each call of the only function in `names`."""
     is_wrapped: bool = False
-    """Whether each result is a list of one, which may hold the result, as in TACO."""
+    """True if each result is a list with one item, which may itself be the result, as in TACO."""
     scripts: tuple[tuple[str, str], ...] = ()
-    """Standard input and output of each run of a whole program."""
+    """Standard input and expected output of each run of a whole program."""
     examples: tuple[tuple[Any, ...], ...] = ()
-    """Arguments that the problem shows, for the one function of `names`."""
+    """Arguments of the problem's examples, for the only function in `names`."""
     inside: bool = False
-    """Whether the tests run in the program's process."""
+    """True if the tests run in the program's process."""
     solution: str | None = None
-    """A program that is known to be right."""
+    """A program known to be right."""
 
 
 _FORMS: Mapping[str, frozenset[str]] = {
@@ -78,22 +78,22 @@ _FORMS: Mapping[str, frozenset[str]] = {
     "tests": frozenset({"test_setup_code", "test_imports", "code", "prompt"}),
     "inputs": frozenset({"outputs", "fn_name", "examples"}),
 }
-"""By the key that tells a form: the other keys that it may have."""
+"""Other allowed keys, by the key that identifies a form."""
 _COMMON = {"solution", "inside", "task_id"}
 _ENTRY = re.compile(r"[A-Za-z_]\w*(?:\(\))?(?:\.[A-Za-z_]\w*)*")
 
 
-def read_gold(found: Any) -> Gold:
-    """Read a gold.
+def read_gold(gold_data: Any) -> Gold:
+    """Parse a gold.
 
     Args:
-        found: a text of tests, a list of inputs and outputs, or data in one of the forms of
+        gold_data: source of tests, a list of inputs and outputs, or data in one of the forms of
             `docs/code.md`.
 
     Raises:
-        BadGold: it is in none, or its tests cannot be run or test nothing.
+        BadGold: the gold has none of these forms, or its tests cannot run or test nothing.
     """
-    content = _parsed(found) if isinstance(found, str) else found
+    content = _parsed(gold_data) if isinstance(gold_data, str) else gold_data
     if isinstance(content, list):
         content = pairs_of_cases(content)
     if not isinstance(content, Mapping):
@@ -112,7 +112,7 @@ def read_gold(found: Any) -> Gold:
 
 
 def _parsed(text: str) -> Any:
-    """A text as data: JSON, such as a column `input_output`, or statements of tests."""
+    """Parse a text: JSON, such as a column `input_output`, or else the source of tests."""
     if text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             return json.loads(text)
@@ -120,27 +120,30 @@ def _parsed(text: str) -> Any:
 
 
 def pairs_of_cases(cases: list[Any]) -> dict[str, Any]:
-    """Lists of inputs and outputs from objects with `input` and `output`, as LiveCodeBench has.
+    """Convert objects with `input` and `output`, as in LiveCodeBench, to lists of inputs and
+    outputs.
 
     Args:
-        cases: with `fn_name` or `metadata.func_name` if they are calls, whose arguments are JSON,
-            one a line.
+        cases: test cases. If they are calls, they have `fn_name` or `metadata.func_name`, and their
+            arguments are JSON, one per line.
 
     Raises:
-        BadGold: they are no such objects, or of two kinds.
+        BadGold: the cases have another form, or mix calls and whole programs.
     """
-    if not all(isinstance(one, Mapping) and {"input", "output"} <= {*one} for one in cases):
+    if not all(isinstance(case, Mapping) and {"input", "output"} <= {*case} for case in cases):
         raise BadGold("each test of a list must be an object with input and output")
-    pairs = {key: [one[key.rstrip("s")] for one in cases] for key in ("inputs", "outputs")}
-    kinds = {one.get("testtype") or one.get("type") or "stdin" for one in cases}
+    pairs = {key: [case[key.rstrip("s")] for case in cases] for key in ("inputs", "outputs")}
+    kinds = {case.get("testtype") or case.get("type") or "stdin" for case in cases}
     if kinds <= {"stdin", "stdin_stdout"}:
         return pairs
-    names = {one.get("fn_name") or (one.get("metadata") or {}).get("func_name") for one in cases}
+    names = {case.get("fn_name") or (case.get("metadata") or {}).get("func_name") for case in cases}
     if len(names) != 1 or names == {None}:
         raise BadGold("tests of a function must name it, in metadata.func_name or fn_name")
     try:
-        inputs = [_arguments(one) for one in pairs["inputs"]]
-        outputs = [json.loads(one) if isinstance(one, str) else one for one in pairs["outputs"]]
+        inputs = [_arguments(lines) for lines in pairs["inputs"]]
+        outputs = [
+            json.loads(output) if isinstance(output, str) else output for output in pairs["outputs"]
+        ]
     except ValueError as error:
         raise BadGold("inputs and outputs of calls must be JSON, an argument a line") from error
     return {"fn_name": names.pop(), "inputs": inputs, "outputs": outputs}
@@ -153,19 +156,19 @@ def _arguments(lines: Any) -> list[Any]:
 
 
 def _human_eval(content: Mapping[str, Any]) -> Gold:
-    """Read a source of tests: with `check(candidate)`, or as pytest or unittest run it."""
+    """Parse a source of tests that defines `check(candidate)`, or that pytest or unittest run."""
     setup, entry = _text(content, "test"), _text(content, "entry_point", "")
     tree = parse_python(setup)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         rest = {key: content[key] for key in ("prompt", "test_imports") if key in content}
         rest |= {key: content[key] for key in ("inside", "task_id") if key in content}
         rest |= {"tests": setup, "solution": _solution(content)}
-        return _statements(rest, "tests", is_needed=_root(entry))
+        return _statements(rest, "tests", required_name=_root(entry))
     if _ENTRY.fullmatch(entry) is None:
         raise BadGold(f"entry_point must name a function, such as add or Solution().add: {entry!r}")
     prompt = _text(content, "prompt", "")
     gold = Gold(setup=setup, check=entry, prompt=prompt, solution=_solution(content))
-    return _resolved(gold, content, source=f"{setup}\ncheck({entry})\n", is_needed=_root(entry))
+    return _resolved(gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_root(entry))
 
 
 def _root(entry: str) -> str:
@@ -179,15 +182,15 @@ def _solution(content: Mapping[str, Any]) -> str | None:
     return solution or _optional(content, "code")
 
 
-def _statements(content: Mapping[str, Any], form: str, *, is_needed: str = "") -> Gold:
-    found = content[form]
-    if isinstance(found, str):
-        nodes = parse_python(found).body
-    elif isinstance(found, Sequence) and all(isinstance(one, str) for one in found):
-        nodes = [node for one in found for node in parse_python(one).body]
+def _statements(content: Mapping[str, Any], form: str, *, required_name: str = "") -> Gold:
+    sources = content[form]
+    if isinstance(sources, str):
+        nodes = parse_python(sources).body
+    elif isinstance(sources, Sequence) and all(isinstance(source, str) for source in sources):
+        nodes = [node for source in sources for node in parse_python(source).body]
     else:
         raise BadGold(f"{form} is neither a text nor a list of texts")
-    if not any(_checks(node) for one in nodes for node in ast.walk(one)):
+    if not any(_checks(node) for statement in nodes for node in ast.walk(statement)):
         raise BadGold("no tests: nothing is asserted")
     imports = content.get("test_imports") or []
     lines = [imports] if isinstance(imports, str) else list(map(str, imports))
@@ -195,11 +198,11 @@ def _statements(content: Mapping[str, Any], form: str, *, is_needed: str = "") -
     tests = tuple(map(ast.unparse, nodes))
     prompt = _text(content, "prompt", "")
     gold = Gold(tests=tests, setup=setup, prompt=prompt, solution=_solution(content))
-    return _resolved(gold, content, source="\n".join([setup, *tests]), is_needed=is_needed)
+    return _resolved(gold, content, source="\n".join([setup, *tests]), required_name=required_name)
 
 
 def _checks(node: ast.AST) -> bool:
-    """Whether a node may find a fault: it asserts or raises, or is named so."""
+    """Return whether a node may find a fault: it asserts, raises, or has such a name."""
     name = node.attr if isinstance(node, ast.Attribute) else ""
     return isinstance(node, ast.Assert | ast.Raise) or name.startswith(("assert", "raises", "fail"))
 
@@ -216,11 +219,11 @@ def _pairs(content: Mapping[str, Any]) -> Gold:
     if name is None:
         scripts = tuple(zip(map(_joined, inputs), map(_joined, outputs), strict=True))
         return Gold(scripts=scripts, solution=solution)
-    if not name.isidentifier() or not all(isinstance(one, list) for one in inputs):
+    if not name.isidentifier() or not all(isinstance(arguments, list) for arguments in inputs):
         raise BadGold("fn_name must be a name, and each of its inputs a list of arguments")
     return Gold(
         calls=tuple(zip(inputs, outputs, strict=True)),
-        is_wrapped=all(isinstance(one, list) and len(one) == 1 for one in outputs),
+        is_wrapped=all(isinstance(output, list) and len(output) == 1 for output in outputs),
         names=(name,),
         solution=solution,
         examples=_examples(content),
@@ -228,35 +231,39 @@ def _pairs(content: Mapping[str, Any]) -> Gold:
 
 
 def _examples(content: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
-    found = content.get("examples", [])
-    if not isinstance(found, list) or not all(isinstance(one, list) for one in found):
+    examples = content.get("examples", [])
+    if not isinstance(examples, list) or not all(
+        isinstance(arguments, list) for arguments in examples
+    ):
         raise BadGold("examples must be a list of lists of arguments")
-    return tuple(tuple(one) for one in found)
+    return tuple(tuple(arguments) for arguments in examples)
 
 
 def _joined(lines: Any) -> str:
     if isinstance(lines, str):
         return lines
-    if isinstance(lines, list) and all(isinstance(one, str) for one in lines):
+    if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
         return "\n".join(lines)
     raise BadGold("inputs and outputs of whole programs must be texts, or lists of lines")
 
 
-def _resolved(gold: Gold, content: Mapping[str, Any], *, source: str, is_needed: str = "") -> Gold:
-    """A gold with what its tests take from the program, and whether they share a process with it.
+def _resolved(
+    gold: Gold, content: Mapping[str, Any], *, source: str, required_name: str = ""
+) -> Gold:
+    """Add to a gold what its tests use of the program, and whether they share its process.
 
     Args:
-        gold: that was read.
-        content: it was read from.
-        source: all of its tests.
-        is_needed: a name that the program must define, whatever the prompt defines.
+        gold: the gold without these fields.
+        content: data that the gold was parsed from.
+        source: source of all tests.
+        required_name: name that the program must define even if the prompt defines it.
     """
     if len(source) > MAX_SOURCE:
         raise BadGold("the tests are too long")
     tree = parse_python(source)
     before = _whole(gold.prompt)
     free = _free(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
-    free -= _defined(before) - {is_needed}
+    free -= _defined(before) - {required_name}
     bases = {
         node.value.id
         for node in ast.walk(tree)
@@ -297,7 +304,7 @@ _SHARED_MODULES = frozenset({
     "unittest.mock", "mock", "tempfile", "shutil", "subprocess", "logging", "warnings", "importlib",
     "inspect", "gc", "weakref", "builtins", "signal", "tracemalloc",
 })  # fmt: skip
-"""Modules by which tests reach into the program's process, or look for what it leaves there."""
+"""Modules with which tests change or inspect the program's process."""
 _SHARED_NAMES = frozenset({
     "sys.stdout", "sys.stderr", "sys.stdin", "sys.argv", "sys.modules", "sys.setrecursionlimit",
     "random.seed", "decimal.getcontext", "decimal.localcontext", "os.environ", "os.chdir",
@@ -308,26 +315,26 @@ _SHARED_NAMES = frozenset({
 _CHANGING = frozenset({
     "append", "extend", "insert", "remove", "clear", "update", "pop", "add", "discard", "sort",
 })  # fmt: skip
-"""Methods that change what an attribute of an object holds."""
+"""Methods that change a container in place."""
 
 
 def shares_process(tree: ast.AST, names: set[str]) -> bool:
-    """Whether tests need more of the program than requests carry.
+    """Return whether tests must run in the program's process.
 
-    They do if they look at its output, files or interpreter, derive from one of its classes, or
-    change containers that its objects hold.
+    They must if requests between processes cannot carry what they use: the program's output, files
+    or interpreter, a subclass of one of its classes, or changes of containers in its objects.
 
     Args:
-        tree: of the tests.
-        names: that they take from the program.
+        tree: syntax tree of the tests.
+        names: names that the tests take from the program.
     """
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import) and _SHARED_MODULES & {one.name for one in node.names}:
+        if isinstance(node, ast.Import) and _SHARED_MODULES & {alias.name for alias in node.names}:
             return True
         if isinstance(node, ast.ImportFrom) and (
             node.module in _SHARED_MODULES
-            or _SHARED_NAMES & {f"{node.module}.{one.name}" for one in node.names}
-            or _SHARED_MODULES & {f"{node.module}.{one.name}" for one in node.names}
+            or _SHARED_NAMES & {f"{node.module}.{alias.name}" for alias in node.names}
+            or _SHARED_MODULES & {f"{node.module}.{alias.name}" for alias in node.names}
         ):
             return True
         if isinstance(node, ast.Attribute | ast.Name) and _dotted(node) in _SHARED_NAMES:
@@ -348,43 +355,51 @@ def _dotted(node: ast.AST) -> str:
 
 
 def _of_pytest(tree: ast.AST) -> Iterator[str]:
-    """Names of pytest that tests use."""
+    """Yield the names of pytest that tests use."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _dotted(node.value) == "pytest":
             yield node.attr
         elif isinstance(node, ast.ImportFrom) and node.module == "pytest":
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
 
 
 def _whole(prompt: str) -> str:
-    """The start of a file as a whole module: its last function may lack a body."""
+    """Return the start of a file as a complete module; its last function may lack a body."""
     wholes = (prompt, f"{prompt}\n    pass\n")
-    return next((one for one in wholes if _parses(one)), "")
+    return next((source for source in wholes if _parses(source)), "")
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (one.name.partition(".")[0] for one in node.names)
+            yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield (node.module or "").partition(".")[0]
 
 
 def _free(table: symtable.SymbolTable) -> set[str]:
-    """Names that a module's source uses and does not define."""
-    own = {one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()}
-    found = {one.get_name() for one in table.get_symbols() if one.is_referenced()}
+    """Return the names that a module uses and does not define."""
+    defined_names = {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
+    }
+    used_names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()}
     tables = list(table.get_children())
     while tables:
         inner = tables.pop()
         tables += inner.get_children()
-        found |= {one.get_name() for one in inner.get_symbols() if one.is_global()}
-    return found - own
+        used_names |= {symbol.get_name() for symbol in inner.get_symbols() if symbol.is_global()}
+    return used_names - defined_names
 
 
 def _defined(source: str) -> set[str]:
     table = symtable.symtable(source, "before", "exec")
-    return {one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()}
+    return {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
+    }
 
 
 def _parses(source: str) -> bool:
@@ -396,12 +411,12 @@ def _parses(source: str) -> bool:
 
 
 def _text(content: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    found = content.get(key, default)
-    if not isinstance(found, str):
+    text = content.get(key, default)
+    if not isinstance(text, str):
         raise BadGold(f"{key} must be a text")
-    return found
+    return text
 
 
 def _optional(content: Mapping[str, Any], key: str) -> str | None:
-    found = content.get(key)
-    return None if found is None else _text(content, key)
+    text = content.get(key)
+    return None if text is None else _text(content, key)

@@ -1,14 +1,14 @@
-"""What a child in the box does: it runs a program and answers requests, or runs tests.
+"""The work of a child process in a box: it serves a program to its tests, or runs the tests.
 
-The two are in different boxes. What the tests use of the program is a stand-in (`remote`), whose
-requests the caller of both carries. Standard library only: the module runs in the box.
-
-Frames of a program: `R` it is loaded, `X` it raised while it was loaded, `V` value, `E` exception,
-`C` and `G` its own requests, `O` a value that cannot be referred to, `B` one that is too large, `M`
-it does not define a name. It is sent `D` for the text of what a function gives. Frames of tests:
-`C` a request that runs the program's code, `G` one that looks up a name, `P` passed, `F` failed,
-`U` they cannot be run.
+The two are in different boxes. Tests use a proxy of the program (`remote`), and the caller of both
+boxes forwards its requests. Standard library only: the module runs in the box.
 """
+
+# Frames of a program: R loaded, X raised while loading, V value, E exception, C and G requests of
+# its own, O a value that cannot be referred to, B a value that is too large, M a name that the
+# program does not define. It receives D to describe the results of a function as text.
+# Frames of tests: C a request that runs the program's code, G a lookup of a name, P passed,
+# F failed, U cannot be run.
 
 from __future__ import annotations
 
@@ -41,24 +41,27 @@ from mclabel.checkers.code.testing import (
 )
 
 MAX_DESCRIPTION = 10_000
-"""Characters of the text that says what a function gives."""
+"""Maximum characters of the description of a function's result."""
 _SITE_MODULES = (collections, functools, heapq, itertools, math, operator, typing)
 
 
 def run_program(job: dict[str, Any]) -> int:
-    """Run a job's program; returns the exit code.
+    """Run the program of a job.
 
     Args:
-        job: `kind`, `limits`, and what the kind needs.
+        job: `kind`, `limits`, and the other keys of the kind.
+
+    Returns:
+        The exit code.
     """
     random.seed(0)
-    vars(builtins).update(exit=sys.exit, quit=sys.exit)  # else of `site`, which is not loaded
+    vars(builtins).update(exit=sys.exit, quit=sys.exit)  # `site`, which defines them, is not loaded
     return _KINDS[job["kind"]](job)
 
 
 def _answer_requests(job: dict[str, Any]) -> int:
-    """Load a program, and answer requests until there are none."""
-    names, limit = _loaded(job), job["limits"]["output_bytes"]
+    """Load a program, and answer requests until the pipe is closed."""
+    names, limit = _load_program(job), job["limits"]["output_bytes"]
     if names is None:
         return 1
     peer = Peer(limit, find_global=lambda name: _global(names, name))
@@ -66,27 +69,27 @@ def _answer_requests(job: dict[str, Any]) -> int:
     while (frame := read_frame()) is not None:
         if frame[0] == b"D":
             name, arguments = decode(frame[1], limit)
-            write_frame(b"V", encode(_behaviour(names, name, arguments), limit))
+            write_frame(b"V", encode(_describe_result(names, name, arguments), limit))
         else:
             peer.serve(frame[1])
     return 0
 
 
 def _global(names: dict[str, Any], name: str) -> Any:
-    """A global name of a program, or a method of its class `Solution`, as some sites ask for."""
+    """Return a global of a program, or a method of its class `Solution`, as some sites want."""
     if name not in names and hasattr(names.get("Solution"), name):
         return lambda *args, **kwargs: getattr(names["Solution"](), name)(*args, **kwargs)
     return names[name]
 
 
-def _loaded(job: dict[str, Any]) -> dict[str, Any] | None:
-    """Run a program's module; its names, or None if it raised."""
+def _load_program(job: dict[str, Any]) -> dict[str, Any] | None:
+    """Run a program as a module; return its names, or None if it raised."""
     module = types.ModuleType("solution")
     names = vars(module)
     names["__builtins__"] = vars(builtins)
     if job["is_site"]:
-        known = {name: value for one in _SITE_MODULES for name, value in _public(one)}
-        names["__builtins__"] = {**known, **vars(builtins)}
+        preloaded = {name: value for library in _SITE_MODULES for name, value in _public(library)}
+        names["__builtins__"] = {**preloaded, **vars(builtins)}
     linecache.cache["<solution>"] = (len(job["code"]), None, job["code"].splitlines(True), "")
     sys.modules["solution"] = module
     try:
@@ -98,27 +101,27 @@ def _loaded(job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _public(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    """What `from module import *` and `import module` define."""
+    """Yield the names and values that `from module import *` and `import module` define."""
     for name in getattr(module, "__all__", dir(module)):
         if not name.startswith("_"):
             yield name, getattr(module, name)
     yield module.__name__, module
 
 
-def _behaviour(names: dict[str, Any], name: str, arguments: list[Any]) -> str:
-    """What a function gives for arguments, as text that is equal where it behaves alike."""
+def _describe_result(names: dict[str, Any], name: str, arguments: list[Any]) -> str:
+    """Describe a function's result as text, which is equal for programs that behave alike."""
     try:
         function = _global(names, name)
     except KeyError:
         return "no_function"
     try:
-        text = _described(function(*arguments))
+        text = _describe(function(*arguments))
     except BaseException as error:
         text = type(error).__name__
     return text[:MAX_DESCRIPTION]
 
 
-def _described(value: Any, depth: int = 0) -> str:
+def _describe(value: Any, depth: int = 0) -> str:
     if depth > 50:
         return "…"
     kind = type(value)
@@ -128,14 +131,14 @@ def _described(value: Any, depth: int = 0) -> str:
         return repr(value)
     if isinstance(value, dict):
         items = value.items()
-        inner = [f"{_described(k, depth + 1)}: {_described(v, depth + 1)}" for k, v in items]
+        inner = [f"{_describe(k, depth + 1)}: {_describe(v, depth + 1)}" for k, v in items]
         return "{" + ", ".join(inner) + "}"
     if isinstance(value, set | frozenset):
-        return "{" + ", ".join(sorted(_described(one, depth + 1) for one in value)) + "}"
+        return "{" + ", ".join(sorted(_describe(item, depth + 1) for item in value)) + "}"
     if isinstance(value, list | tuple | collections.deque | Iterator):
         first = itertools.islice(value, 2_000)
         opening, closing = ("(", ")") if isinstance(value, tuple) else ("[", "]")
-        text = opening + ", ".join(_described(one, depth + 1) for one in first) + closing
+        text = opening + ", ".join(_describe(item, depth + 1) for item in first) + closing
         return text if isinstance(value, list | tuple) else f"{kind.__name__} {text}"
     return (
         kind.__name__
@@ -145,7 +148,7 @@ def _described(value: Any, depth: int = 0) -> str:
 
 
 def _run_script(job: dict[str, Any]) -> int:
-    """Run a whole program on its standard input."""
+    """Run a whole program, which reads its standard input."""
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     try:
         exec(compile(job["code"], "<solution>", "exec"), names)
@@ -160,28 +163,28 @@ def _run_script(job: dict[str, Any]) -> int:
 
 
 def _finish() -> None:
-    """Wait for the threads that an interpreter waits for at its end, and write what is buffered."""
+    """Wait for the threads that an exiting interpreter waits for, and flush the output."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     sys.stdout.flush()
 
 
-def _test_from_afar(job: dict[str, Any]) -> int:
-    """Run tests whose requests of the program are sent out."""
+def _test_remotely(job: dict[str, Any]) -> int:
+    """Run tests against a program in another box, by requests."""
     peer = Peer(job["limits"]["output_bytes"], find_global=None)
     names: dict[str, Any] = {}
     exec(compile(job["before"], "<before>", "exec"), names)
     for name in job["names"]:
         names[name] = peer.fetch(name)
     for module in job["own_modules"]:
-        sys.modules[module] = _FarModule(module, peer)
+        sys.modules[module] = _RemoteModule(module, peer)
     allow_missing_modules()
-    return _tested(job, names, peer)
+    return _report_tests(job, names, peer)
 
 
-class _FarModule(types.ModuleType):
-    """The module of a program, as its tests import it."""
+class _RemoteModule(types.ModuleType):
+    """Proxy of the program's module, which its tests import."""
 
     def __init__(self, name: str, peer: Peer) -> None:
         super().__init__(name)
@@ -194,35 +197,37 @@ class _FarModule(types.ModuleType):
 
 
 def _test_inside(job: dict[str, Any]) -> int:
-    """Run a program, then its tests in the same process."""
-    names = _loaded(job)
+    """Run a program and then its tests in the same process."""
+    names = _load_program(job)
     if names is None:
         return 1
     for module in job["own_modules"]:
         sys.modules[module] = sys.modules["solution"]
-    return _tested(job, {**names, "__builtins__": builtins}, None)
+    return _report_tests(job, {**names, "__builtins__": builtins}, None)
 
 
-def _tested(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
+def _report_tests(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
     try:
-        run_tests(job, names, peer.beliefs.handled if peer is not None else lambda error: None)
+        run_tests(job, names, peer.trust_log.handled if peer is not None else lambda error: None)
     except CannotRun as error:
         write_frame(b"U", str(error).encode())
         return 1
     except TestFailed as failure:
         is_assertion = isinstance(failure.error, AssertionError)
-        is_own = peer is not None and any(one is failure.error for one in peer.beliefs.unhandled)
+        is_own = peer is not None and any(
+            error is failure.error for error in peer.trust_log.unhandled
+        )
         kind = type(failure.error).__name__
-        found = {"failed": failure.label} if is_assertion and not is_own else {"raised": kind}
-        write_frame(b"F", json.dumps(found).encode())
+        outcome = {"failed": failure.label} if is_assertion and not is_own else {"raised": kind}
+        write_frame(b"F", json.dumps(outcome).encode())
         return 1
     claims = b""
     if peer is not None:
-        beliefs = peer.beliefs
-        if beliefs.unhandled:
-            write_frame(b"F", json.dumps({"raised": type(beliefs.unhandled[0]).__name__}).encode())
+        trust = peer.trust_log
+        if trust.unhandled:
+            write_frame(b"F", json.dumps({"raised": type(trust.unhandled[0]).__name__}).encode())
             return 1
-        claims = b"claimed" if beliefs.is_claimed else b"weak" if beliefs.is_weak else b""
+        claims = b"claimed" if trust.is_claimed else b"weak" if trust.is_weak else b""
     write_frame(b"P", claims)
     return 0
 
@@ -230,6 +235,6 @@ def _tested(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> in
 _KINDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "calls": _answer_requests,
     "script": _run_script,
-    "tests": _test_from_afar,
+    "tests": _test_remotely,
     "inside": _test_inside,
 }

@@ -1,12 +1,8 @@
-"""Objects of one process that another uses: a program's for its tests, and tests' for the program.
+"""Remote calls between a program and its tests, which use each other's objects through proxies.
 
-Plain data travels by value (`codec`). Everything else stays where it was made and is referred to by
-number. The other process has a stand-in of it: a function that calls, or an object of a class
-with the same name, bases and special methods, each of which is a request. Only the process that
-answers a request runs the code behind it, so tests and expected values never meet the program.
-
-What the tests may believe of a program's objects is in `beliefs`. Standard library only: the module
-also runs inside the box.
+Plain data is sent by value (`codec`). Every other object stays in its process and is used by
+`proxies`, so tests and expected values never reach the program's process. `trust` records results
+that the program decided. Standard library only: the module also runs inside the box.
 """
 
 from __future__ import annotations
@@ -19,14 +15,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from mclabel.checkers.code.beliefs import Beliefs
 from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, decode, encode
 from mclabel.checkers.code.frames import end_with, read_frame, write_frame
-from mclabel.checkers.code.stand_ins import (
-    FUNCTIONS,
-    SPECIALS,
-    References,
-)
+from mclabel.checkers.code.proxies import FUNCTIONS, SPECIALS, References
+from mclabel.checkers.code.trust import TrustLog
 
 
 class Peer:
@@ -36,30 +28,32 @@ class Peer:
         """Start with no references.
 
         Args:
-            max_bytes: of the text of one message.
-            find_global: returns the program's value of a name, or raises `LookupError`; None on the
-                side of the tests, which guards what it lends.
+            max_bytes: maximum bytes of one message.
+            find_global: returns the program's value of a name, or raises `LookupError`; None for
+                the peer of the tests, which restricts the use of the objects that it lends.
         """
         self._max_bytes, self._find_global = max_bytes, find_global
         self._is_tests = find_global is None
         self.references = References(self, max_bytes, is_tests=find_global is None)
-        self._late: dict[int, BaseException] = {}
+        self._pending_errors: dict[int, BaseException] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.beliefs = Beliefs(self, self.references)
+        self.trust_log = TrustLog(self, self.references)
 
     def fetch(self, name: str) -> Any:
-        """Return a stand-in for a name of the program, or its value if it is plain data."""
+        """Return the value of a name of the program: plain data, or a proxy."""
         return self.request(b"G", "global", name)
 
     def called(
         self, operation: str, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Send a request that runs code of the other process; see `Asker`."""
-        given = list(args)
-        return self.request(b"C", operation, target, name, given, kwargs)
+        """Send a request that runs code of the other process; see `RequestSender`."""
+        return self.request(b"C", operation, target, name, list(args), kwargs)
 
     def request(self, kind: bytes, operation: str, *parts: Any) -> Any:
-        """Send a request, and serve the other process until its answer comes; see `Asker`."""
+        """Send a request, and serve the other process until the answer arrives.
+
+        See `RequestSender`.
+        """
         try:
             content = encode([operation, *parts], self._max_bytes, self.references)
         except Opaque as opaque:
@@ -71,16 +65,18 @@ class Peer:
             if frame[0] in (b"C", b"G"):
                 self.serve(frame[1])
             else:
-                return self._answered(operation, parts, *frame)
+                return self._decode_answer(operation, parts, *frame)
         os._exit(1)
 
-    def _unsendable(self, what: str) -> NoReturn:
+    def _unsendable(self, reason: str) -> NoReturn:
         if not self._is_tests:
-            end_with(b"O", what)
+            end_with(b"O", reason)
         remedy = "set inside: true"
-        end_with(b"U", f"the tests pass a value that cannot be sent ({what}): {remedy}")
+        end_with(b"U", f"the tests pass a value that cannot be sent ({reason}): {remedy}")
 
-    def _answered(self, operation: str, parts: tuple[Any, ...], kind: bytes, content: bytes) -> Any:
+    def _decode_answer(
+        self, operation: str, parts: tuple[Any, ...], kind: bytes, content: bytes
+    ) -> Any:
         try:
             value, *changed = decode(content, self._max_bytes, self.references)
             if changed:
@@ -94,7 +90,7 @@ class Peer:
         except (Malformed, ValueError, TypeError, LookupError):
             self._malformed()
         if not _ends_protocol(operation, parts, value):
-            self.beliefs.unhandled.append(value)
+            self.trust_log.unhandled.append(value)
         raise value
 
     def _malformed(self) -> NoReturn:
@@ -116,17 +112,17 @@ class Peer:
                 self._permit(operation, *parts[:2])
             if len(parts) == 4:
                 before = self._text(parts[2:]) if self.references.was_used else content
-            found: list[Any] = [answer(self, *parts)]
+            result: list[Any] = [answer(self, *parts)]
             kind = b"V"
         except _NoGlobal:
             end_with(b"M", "")
         except BaseException as error:
-            found, kind = [error], b"E"
+            result, kind = [error], b"E"
         try:
             if before is not None:
                 after = self._text(parts[2:] if before is not content else [operation, *parts])
-                found += [parts[2:]] if after != before else []
-            text = self._text(found)
+                result += [parts[2:]] if after != before else []
+            text = self._text(result)
         except Opaque as opaque:
             self._unsendable(str(opaque)[:40])
         except (TooLarge, MemoryError, RecursionError):
@@ -134,13 +130,13 @@ class Peer:
         write_frame(kind, text)
 
     def _permit(self, operation: str, target: Any, name: Any = "") -> None:
-        """Refuse what a program may not do in the process of its tests.
+        """Refuse requests that a program may not make of the process of its tests.
 
-        It may use what it was lent, but neither look into it nor make anything else there: a class
-        that it made among the tests could claim to equal their values.
+        A program may use the objects that it was lent. It may neither inspect them nor create other
+        objects: an instance of a class created there could claim to equal the tests' values.
 
         Raises:
-            AttributeError: it asks for more.
+            AttributeError: the request is not allowed.
         """
         is_closed = isinstance(target, (*FUNCTIONS, types.GeneratorType, types.CoroutineType))
         is_use = operation in ("call", "next", "await", "copy", "deepcopy") or (
@@ -170,9 +166,9 @@ class Peer:
         return getattr(type(target), name)(target, *args, **kwargs)
 
     def _next(self, target: Any, count: int) -> Any:
-        """Items of an iterator, and whether it has ended."""
-        if (late := self._late.pop(id(target), None)) is not None:
-            raise late
+        """Return up to `count` items of an iterator, and whether it has ended."""
+        if (pending_error := self._pending_errors.pop(id(target), None)) is not None:
+            raise pending_error
         items: list[Any] = []
         for _ in range(count):
             try:
@@ -182,7 +178,7 @@ class Peer:
             except BaseException as error:
                 if not items:
                     raise
-                self._late[id(target)] = error
+                self._pending_errors[id(target)] = error
                 break
         return [items, False]
 
@@ -210,17 +206,17 @@ class Peer:
     def _deepcopy(self, target: Any) -> Any:
         return copy.deepcopy(target)
 
-    def believed(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return what is believed of what a special method of the program gave; see `Asker`."""
-        return self.beliefs.believed(own, name, args, value)
+    def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+        """Return the trusted result of a special method; see `RequestSender`."""
+        return self.trust_log.trusted_result(own, name, args, value)
 
 
 class _NoGlobal(Exception):
-    """The program does not define a name."""
+    """Error for a name that the program does not define."""
 
 
 def _ends_protocol(operation: str, parts: tuple[Any, ...], error: BaseException) -> bool:
-    """Whether an exception is how Python's protocols say that there is nothing more."""
+    """Return whether an exception is a regular end in one of Python's protocols."""
     name = parts[1] if len(parts) > 1 else ""
     return (
         (operation == "getattr" and isinstance(error, AttributeError))
@@ -231,7 +227,7 @@ def _ends_protocol(operation: str, parts: tuple[Any, ...], error: BaseException)
 
 
 def _update(old: Any, new: Any) -> None:
-    """Make containers what the other process has made of them, in place."""
+    """Apply the other process's changes of a container in place."""
     if type(old) is not type(new):
         return
     if isinstance(old, list):

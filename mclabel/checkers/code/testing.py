@@ -1,8 +1,7 @@
-"""Runs the tests of a problem: statements, `check`, functions and classes as pytest has them.
+"""The runner of a problem's tests: statements, `check`, and pytest functions and classes.
 
-pytest itself is not in the box: `_Pytest` has what tests of functions use of it. Exceptions that a
-handler of the tests catches are noted, since Python's own functions swallow some in silence, as
-`all(map(f, values))` does with StopIteration. Standard library only: the module runs in the box.
+pytest itself is not in the box; `_Pytest` replaces what such tests use of it. Exceptions that the
+tests catch are recorded in `trust`. Standard library only: the module runs in the box.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 HANDLED = "handled_by_the_tests"
-"""Name of the function that notes that a handler has caught an exception."""
+"""Name of the function that records that a handler has caught an exception."""
 
 
 class _MissingType(type):
-    """The class of what stands for names of packages that are not there.
+    """Metaclass of the placeholders for names of missing packages.
 
-    Nothing is an instance of them, since a program cannot import them either; all other use ends
-    the tests.
+    No value is an instance of a placeholder, since a program cannot import the package either. Any
+    other use ends the tests.
     """
 
     def __getattr__(cls, name: str) -> Any:
@@ -52,7 +51,7 @@ def _missing(name: str) -> Any:
 
 
 class _MissingModules:
-    """Finds modules that are not there, after all others that find modules."""
+    """Import hook, after all others, that makes placeholders for missing modules."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
@@ -67,21 +66,21 @@ class _MissingModules:
 
 
 def allow_missing_modules() -> None:
-    """Let tests import packages that are not there, as long as they do not need them."""
+    """Let tests import missing packages as long as they do not use them."""
     sys.meta_path.append(_MissingModules())
 
 
 class TestFailed(Exception):
-    """A test that did not pass."""
+    """Failure of a test."""
 
     def __init__(self, label: object, error: BaseException) -> None:
-        """Keep which test it was, and what it raised."""
+        """Store the label of the test and the exception that it raised."""
         super().__init__(label)
         self.label, self.error = label, error
 
 
 class CannotRun(BaseException):
-    """Tests that need what there is not in the box; its text says what."""
+    """Error for tests that need something that the box lacks; its text names it."""
 
 
 def run_tests(
@@ -91,15 +90,15 @@ def run_tests(
 
     Args:
         job: `before`, `setup`, `tests`, `check`, `calls` and `modules` of the gold.
-        names: the global names that the tests see, the program's among them.
-        handled: notes that the tests' own code has caught an exception.
+        names: global names of the tests, including those of the program.
+        handled: records that the tests have caught an exception.
 
     Raises:
-        TestFailed: a test does not pass.
-        CannotRun: there is not what the tests need.
+        TestFailed: a test fails.
+        CannotRun: the box lacks something that the tests need.
     """
     names[HANDLED] = lambda: handled(sys.exc_info()[1])
-    _note_handlers_of_modules(handled)
+    _record_library_handlers(handled)
     names["__name__"] = "__main__"
     sys.modules["pytest"] = _Pytest(handled)
     unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
@@ -118,10 +117,10 @@ def run_tests(
 def _tests(
     job: Mapping[str, Any], names: dict[str, Any]
 ) -> Iterator[tuple[object, Callable[[], Any]]]:
-    """All tests with their labels, None for assertions of the set-up."""
-    yield None, functools.partial(exec, _compiled(job["setup"], "<setup>"), names)
+    """Yield each test with its label, which is None for the set-up and `check`."""
+    yield None, functools.partial(exec, _compile_recording(job["setup"], "<setup>"), names)
     for index, source in enumerate(job["tests"]):
-        yield index, functools.partial(exec, _compiled(source, "<tests>"), names)
+        yield index, functools.partial(exec, _compile_recording(source, "<tests>"), names)
     if job["calls"]:
         compare = _Comparison(names[job["names"][0]], job["is_wrapped"], job["tolerance"])
         for index, (arguments, wanted) in enumerate(job["calls"]):
@@ -132,7 +131,7 @@ def _tests(
 
 
 class _Comparison:
-    """Compares results of a function with the outputs of a gold."""
+    """Comparison of a function's results with the outputs of a gold."""
 
     def __init__(self, function: Any, is_wrapped: bool, tolerance: float) -> None:
         self._function, self._tolerance = function, tolerance
@@ -141,40 +140,41 @@ class _Comparison:
             self._readings.append(lambda output: output[0])
 
     def check(self, arguments: list[Any], output: Any) -> None:
-        """Call the function; one reading of the outputs must fit all of its results."""
-        found = self._function(*arguments)
+        """Call the function and compare; one reading of the outputs must fit all calls so far."""
+        result = self._function(*arguments)
         self._readings = [
-            read for read in self._readings if results_match(found, read(output), self._tolerance)
+            read for read in self._readings if results_match(result, read(output), self._tolerance)
         ]
         assert self._readings
 
 
-def results_match(found: Any, wanted: Any, tolerance: float) -> bool:
-    """Whether the result of a call is what was wanted, as far as JSON can say it.
+def results_match(result: Any, wanted: Any, tolerance: float) -> bool:
+    """Return whether the result of a call equals the expected result, as far as JSON can express
+    it.
 
     Args:
-        found: the result, in which tuples count as lists and keys as texts.
-        wanted: from JSON.
-        tolerance: absolute, or relative to what is wanted, of numbers that are no integers.
+        result: result of the call; tuples count as lists, and keys as texts.
+        wanted: expected result, parsed from JSON.
+        tolerance: largest absolute or relative difference where a float is expected.
     """
-    if isinstance(found, list | tuple) and isinstance(wanted, list):
-        return len(found) == len(wanted) and all(
-            results_match(*pair, tolerance) for pair in zip(found, wanted, strict=True)
+    if isinstance(result, list | tuple) and isinstance(wanted, list):
+        return len(result) == len(wanted) and all(
+            results_match(*pair, tolerance) for pair in zip(result, wanted, strict=True)
         )
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        texts = {str(key): value for key, value in found.items()}
+    if isinstance(result, dict) and isinstance(wanted, dict):
+        texts = {str(key): value for key, value in result.items()}
         return texts.keys() == wanted.keys() and all(
             results_match(texts[key], wanted[key], tolerance) for key in wanted
         )
-    if isinstance(wanted, float) and isinstance(found, float | int):
+    if isinstance(wanted, float) and isinstance(result, float | int):
         if math.isnan(wanted):
-            return math.isnan(found)
-        return found == wanted or abs(found - wanted) <= tolerance * max(1.0, abs(wanted))
-    return bool(found == wanted)
+            return math.isnan(result)
+        return result == wanted or abs(result - wanted) <= tolerance * max(1.0, abs(wanted))
+    return bool(result == wanted)
 
 
-def _compiled(source: str, name: str) -> Any:
-    """The code of a source whose handlers note what they catch."""
+def _compile_recording(source: str, name: str) -> Any:
+    """Compile a source with calls that record what its exception handlers catch."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         is_exit = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in (
@@ -182,27 +182,27 @@ def _compiled(source: str, name: str) -> Any:
             "__aexit__",
         )
         if is_exit or isinstance(node, ast.ExceptHandler):
-            noted = ast.parse(f"{HANDLED}()").body[0]
-            ast.increment_lineno(noted, node.body[0].lineno - 1)  # type: ignore[attr-defined]
-            node.body.insert(0, noted)  # type: ignore[attr-defined]
+            record_call = ast.parse(f"{HANDLED}()").body[0]
+            ast.increment_lineno(record_call, node.body[0].lineno - 1)  # type: ignore[attr-defined]
+            node.body.insert(0, record_call)  # type: ignore[attr-defined]
     return compile(tree, name, "exec")
 
 
-def _note_handlers_of_modules(handled: Callable[[BaseException | None], None]) -> None:
-    """Note what the standard library's contexts catch, which the tests name themselves."""
+def _record_library_handlers(handled: Callable[[BaseException | None], None]) -> None:
+    """Record what the contexts of the standard library catch, since tests name those exceptions."""
     for kind in (contextlib.suppress, unittest.case._AssertRaisesContext):
-        ended = kind.__exit__
+        original_exit = kind.__exit__
 
-        def noted(own: Any, *raised: Any, ended: Any = ended) -> Any:
-            if is_caught := ended(own, *raised):
+        def recording_exit(own: Any, *raised: Any, original_exit: Any = original_exit) -> Any:
+            if is_caught := original_exit(own, *raised):
                 handled(raised[1])
             return is_caught
 
-        setattr(kind, "__exit__", noted)  # noqa: B010
+        setattr(kind, "__exit__", recording_exit)  # noqa: B010
 
 
 def _failed_assertion(error: BaseException, job: Mapping[str, Any]) -> int:
-    """Which assertion of the set-up it was, counted from 0."""
+    """Return the index, from 0, of the assertion of the set-up that failed."""
     asserts = [
         node.lineno for node in ast.walk(ast.parse(job["setup"])) if isinstance(node, ast.Assert)
     ]
@@ -214,7 +214,7 @@ def _failed_assertion(error: BaseException, job: Mapping[str, Any]) -> int:
 
 
 def _collected(names: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The functions and classes among names that pytest would run, in their order."""
+    """Yield the functions and classes that pytest would run, in order of definition."""
     own = {
         name: value
         for name, value in names.items()
@@ -228,7 +228,7 @@ def _collected(names: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], Non
         elif issubclass(value, unittest.TestCase):
             yield name, functools.partial(_run_test_case, value)
         elif name.startswith("Test") and "__init__" not in vars(value):
-            for method in [one for one in dir(value) if one.startswith("test")]:
+            for method in [attribute for attribute in dir(value) if attribute.startswith("test")]:
                 yield method, functools.partial(_run_method, value, method, fixtures)
 
 
@@ -251,7 +251,7 @@ def _run_test_case(kind: type[unittest.TestCase]) -> None:
 
 
 class _Result(unittest.TestResult):
-    """Stops at the first test that does not pass, and keeps what it raised."""
+    """Test result that stops at the first failing test and keeps its exception."""
 
     first: tuple[str, BaseException] | None = None
 
@@ -280,7 +280,11 @@ def _run_method(kind: type, name: str, fixtures: Mapping[str, Any]) -> None:
         if hasattr(own, before):
             function = getattr(own, before)
             function(*[None] * len(inspect.signature(function).parameters))
-    methods = {one: getattr(own, one) for one in dir(kind) if not one.startswith("__")}
+    methods = {
+        attribute: getattr(own, attribute)
+        for attribute in dir(kind)
+        if not attribute.startswith("__")
+    }
     _run_function(getattr(own, name), {**fixtures, **_fixtures(methods)})
     if hasattr(own, "teardown_method"):
         function = own.teardown_method
@@ -288,49 +292,51 @@ def _run_method(kind: type, name: str, fixtures: Mapping[str, Any]) -> None:
 
 
 def _run_function(test: Any, fixtures: Mapping[str, Any]) -> None:
-    """Run a test function once for each row of its parameters."""
+    """Run a test function once per row of its parameters."""
     for row in getattr(test, "_rows", [{}]):
         with contextlib.suppress(_Skipped), contextlib.ExitStack() as stack:
-            made: dict[str, Any] = dict(row)
+            values: dict[str, Any] = dict(row)
             for name, fixture in fixtures.items():
                 if fixture._is_autouse:
-                    _made(name, fixtures, made, stack)
+                    _fixture_value(name, fixtures, values, stack)
             parameters = inspect.signature(test).parameters
-            given = {
-                name: _made(name, fixtures, made, stack)
-                for name, one in parameters.items()
-                if one.default is one.empty
+            arguments = {
+                name: _fixture_value(name, fixtures, values, stack)
+                for name, parameter in parameters.items()
+                if parameter.default is parameter.empty
             }
-            _finished(test(**given))
+            _run_coroutine(test(**arguments))
 
 
-def _made(
-    name: str, fixtures: Mapping[str, Any], made: dict[str, Any], stack: contextlib.ExitStack
+def _fixture_value(
+    name: str, fixtures: Mapping[str, Any], values: dict[str, Any], stack: contextlib.ExitStack
 ) -> Any:
-    """The value of a fixture or parameter."""
-    if name not in made:
+    """Return the value of a fixture or parameter."""
+    if name not in values:
         if name not in fixtures:
             raise CannotRun(f"the tests need pytest's fixture {name}, which is not there")
         fixture = fixtures[name]
         needed = inspect.signature(fixture).parameters
-        value = fixture(**{one: _made(one, fixtures, made, stack) for one in needed})
+        value = fixture(
+            **{argument: _fixture_value(argument, fixtures, values, stack) for argument in needed}
+        )
         if inspect.isgenerator(value):
             generator, value = value, next(value)
             stack.callback(next, generator, None)
-        made[name] = _finished(value)
-    return made[name]
+        values[name] = _run_coroutine(value)
+    return values[name]
 
 
-def _finished(value: Any) -> Any:
+def _run_coroutine(value: Any) -> Any:
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 class _Skipped(BaseException):
-    """A test that skips itself."""
+    """Exception of a test that skips itself."""
 
 
 class _Pytest(types.ModuleType):
-    """What tests of functions use of pytest."""
+    """Replacement of the module `pytest` for tests of functions."""
 
     def __init__(self, handled: Callable[[BaseException | None], None]) -> None:
         super().__init__("pytest")
@@ -377,37 +383,42 @@ SUPPORTED = frozenset(name for name in vars(_Pytest) if not name.startswith("_")
 
 
 class _Mark:
-    """`pytest.mark`: rows of parameters and skips count, other marks do not."""
+    """Replacement of `pytest.mark`, in which only `parametrize`, `skip` and `skipif` have
+    effects.
+    """
 
     def parametrize(self, names: Any, rows: Any, **_: Any) -> Any:
-        keys = [one.strip() for one in names.split(",")] if isinstance(names, str) else list(names)
-        made = [dict(zip(keys, row if len(keys) > 1 else (row,), strict=True)) for row in rows]
+        keys = (
+            [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+        )
+        new_rows = [dict(zip(keys, row if len(keys) > 1 else (row,), strict=True)) for row in rows]
 
         def mark(test: Any) -> Any:
-            test._rows = [{**one, **two} for one in getattr(test, "_rows", [{}]) for two in made]
+            earlier_rows = getattr(test, "_rows", [{}])
+            test._rows = [{**earlier, **row} for earlier in earlier_rows for row in new_rows]
             return test
 
         return mark
 
-    def skip(self, *given: Any, **_: Any) -> Any:
+    def skip(self, *decorated: Any, **_: Any) -> Any:
         def mark(test: Any) -> Any:
             test._rows = []
             return test
 
-        return mark(given[0]) if given and callable(given[0]) else mark
+        return mark(decorated[0]) if decorated and callable(decorated[0]) else mark
 
     def skipif(self, condition: Any, **_: Any) -> Any:
         return self.skip() if condition else lambda test: test
 
     def __getattr__(self, name: str) -> Any:
-        def mark(*given: Any, **_: Any) -> Any:
-            return given[0] if given and callable(given[0]) else lambda test: test
+        def mark(*decorated: Any, **_: Any) -> Any:
+            return decorated[0] if decorated and callable(decorated[0]) else lambda test: test
 
         return mark
 
 
 class _Raises:
-    """The context in which an exception must be raised."""
+    """Context manager in which an exception must be raised."""
 
     def __init__(self, expected: Any, match: str | None, handled: Any) -> None:
         self._expected, self._match, self._handled = expected, match, handled
@@ -433,32 +444,31 @@ class _Raises:
 
 
 class _Approximately:
-    """Equal to numbers nearby, and to containers of them."""
+    """Value that equals nearby numbers, or containers of them."""
 
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, expected: Any, rel: float | None, absolute: float | None) -> None:
         self._expected, self._rel, self._abs = expected, rel, absolute
 
-    def __eq__(self, found: Any) -> bool:
+    def __eq__(self, actual: Any) -> bool:
         expected = self._expected
         if isinstance(expected, Mapping):
-            return isinstance(found, Mapping) and found.keys() == expected.keys() and all(
-                self._near(found[key], value) for key, value in expected.items()
+            return isinstance(actual, Mapping) and actual.keys() == expected.keys() and all(
+                self._near(actual[key], value) for key, value in expected.items()
             )  # fmt: skip
         if isinstance(expected, Sequence) and not isinstance(expected, str):
-            return isinstance(found, Sequence) and len(found) == len(expected) and all(
-                self._near(*pair) for pair in zip(found, expected, strict=True)
+            return isinstance(actual, Sequence) and len(actual) == len(expected) and all(
+                self._near(*pair) for pair in zip(actual, expected, strict=True)
             )  # fmt: skip
-        return self._near(found, expected)
+        return self._near(actual, expected)
 
-    def _near(self, found: Any, expected: Any) -> bool:
-        if not isinstance(expected, float | int | complex):
-            return bool(found == expected)
-        if not isinstance(found, float | int | complex):
-            return bool(found == expected)
-        if found == expected:
+    def _near(self, actual: Any, expected: Any) -> bool:
+        numbers = float | int | complex
+        if not isinstance(expected, numbers) or not isinstance(actual, numbers):
+            return bool(actual == expected)
+        if actual == expected:
             return True
         relative = self._rel if self._rel is not None else 0.0 if self._abs is not None else 1e-6
         absolute = self._abs if self._abs is not None else 1e-12
-        return abs(found - expected) <= max(relative * abs(expected), absolute)
+        return abs(actual - expected) <= max(relative * abs(expected), absolute)

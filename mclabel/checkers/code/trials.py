@@ -1,7 +1,7 @@
-"""One program against the tests of one problem, in boxes.
+"""Runs of one program against the tests of one problem, in boxes.
 
-The tests and the program are in different boxes and never meet: requests of the one are carried to
-the other here, without being read. What decides is the message of the tests' process alone.
+Tests and program are in different boxes. This module forwards requests between them without reading
+them. Only the message of the tests' process decides the verdict.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mclabel.checkers.code.golds import Gold
 
 _HEADER = struct.Struct(">cI")
 PATIENCE, PATIENCE_S = 4, 20
-"""A program's time times the first and with the second is the machine's, not the program's."""
+"""Factor on the program's time limit, and seconds added, after which the sandbox has failed."""
 CLEAN_S = 10
-"""Seconds in which a program that is ended must be gone."""
+"""Seconds in which a killed program must have ended."""
 MAX_CALLS = 1_000_000
 _NULL = """
 class _Null:
@@ -41,38 +41,38 @@ class _Null:
 """
 _DOES = ("raise NotImplementedError", "return _Null()")
 _CARRIED = (b"C", b"G", b"V", b"E")
-"""Kinds of frames that go from the tests to the program, or back."""
+"""Kinds of frames that are forwarded between tests and program."""
 _SITE = re.compile(r"^class Solution\b", re.MULTILINE)
-"""A program for a site that brings the imports which programs usually need."""
+"""Pattern of programs for sites that import common modules for the program."""
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 NEVER_CALLED = "the tests never call the program"
 PASSED, WEAK, CLAIMED = "passed", "weak", "claimed"
-"""How the tests' process says that they passed: for certain, by comparisons of two objects of the
-program by its own code, or by one of such an object with a value of the tests."""
+"""Results of passed tests: certain; resting on the program's own comparisons of two of its objects;
+or resting on its own comparison of an object with a value of the tests."""
 
 
 class GoldFails(Exception):
-    """Tests that cannot be run, whatever the program."""
+    """Error for tests that cannot be run with any program."""
 
 
 MAX_FILES = 16 << 20
-"""Bytes of the only folder that a program can write to, which is in memory."""
+"""Maximum bytes of the only folder that a program can write to, which is in memory."""
 TOLERANCE = 1e-6
-"""Largest difference, absolute or relative, of a number that is no integer from the one in a list
-of outputs: more than rounding makes, less than a wrong formula."""
+"""Largest absolute or relative difference from an expected decimal number: more than rounding
+errors, less than a wrong formula causes."""
 MAX_OUTPUT = 1 << 20
-"""Bytes of the largest result of a function and of the largest output of a program."""
+"""Maximum bytes of a function's result and of a program's output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one program may use."""
+    """Limits of one program."""
 
     time_s: float
     memory_mib: int
 
     def job(self) -> dict[str, Any]:
-        """As a box takes them."""
+        """Return the limits in the form that a box reads."""
         return {
             "time_s": self.time_s,
             "output_bytes": MAX_OUTPUT,
@@ -86,14 +86,14 @@ class Limits:
 
 
 class Pair:
-    """The two boxes of one grading at a time; they start when they are needed."""
+    """The two boxes of one grading at a time, which are started on first use."""
 
     def __init__(self, start: Callable[[], Box], limits: Limits) -> None:
-        """Start nothing yet.
+        """Make a pair whose boxes are not started.
 
         Args:
             start: starts a box.
-            limits: of each program.
+            limits: limits of each program.
         """
         self._start, self._limits = start, limits
         self._boxes: dict[str, Box] = {}
@@ -110,8 +110,8 @@ class Pair:
             `PASSED`, `WEAK` or `CLAIMED` if it passes, or why it does not.
 
         Raises:
-            BoxFailed: the machine failed, not the program.
-            GoldFails: the tests did.
+            BoxFailed: the sandbox failed, not the program.
+            GoldFails: the tests failed, whatever the program.
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
         try:
@@ -121,31 +121,32 @@ class Pair:
                 return self._inside(gold, code, deadline)
             return self._split(gold, code, deadline)
         except BaseException:
-            self.close()  # what they were doing is unknown
+            self.close()  # their state is unknown
             raise
 
     def behaviour(self, gold: Gold, code: str) -> str:
-        """What a program gives for the gold's examples: a text, equal where it behaves alike.
+        """Describe a program's results on the gold's examples.
 
-        The text is made in the box, within the program's limits.
+        The text is equal for programs that behave alike. The box makes it, within the program's
+        limits.
 
         Raises:
-            BoxFailed: the machine failed, not the program.
+            BoxFailed: the sandbox failed, not the program.
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
         job = self._job("solution", "calls", code=code)
         try:
             kind, content = job.frame(deadline)
             if kind != b"R":
-                return _of_program(kind, content)
-            said: list[str] = []
+                return _program_failure(kind, content)
+            results: list[str] = []
             for arguments in gold.examples:
                 job.send(b"D", encode([gold.names[0], [*arguments]], MAX_OUTPUT))
                 kind, content = job.frame(deadline)
                 if kind != b"V":
-                    return "; ".join([*said, _of_program(kind, content)])
-                said.append(_as_text(content))
-            return "; ".join(said)
+                    return "; ".join([*results, _program_failure(kind, content)])
+                results.append(_as_text(content))
+            return "; ".join(results)
         except BaseException:
             self.close()
             raise
@@ -153,21 +154,21 @@ class Pair:
             job.stop()
 
     def _scripts(self, gold: Gold, code: str) -> str:
-        for index, (given, wanted) in enumerate(gold.scripts):
+        for index, (stdin, expected_output) in enumerate(gold.scripts):
             deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
-            job = self._job("solution", "script", code=code, stdin=given)
+            job = self._job("solution", "script", code=code, stdin=stdin)
             output, raised = bytearray(), None
             while (message := job.receive(deadline))[0] != b"E":
                 if message[0] == b"O":
                     output += message[1]
                 elif message[1][:1] == b"X":
                     raised = f"raised:{_word(message[1][_HEADER.size :])}"
-            ended = job.ended
-            assert ended is not None
-            if ended["why"] or ended["status"] != 0:
-                return _named(raised) if raised and not ended["why"] else _reason(ended)
+            end = job.ended
+            assert end is not None
+            if end["why"] or end["status"] != 0:
+                return _named(raised) if raised and not end["why"] else _reason(end)
             printed = output.decode("utf-8", "replace")
-            if not _prints_alike(printed, wanted, TOLERANCE):
+            if not _prints_alike(printed, expected_output, TOLERANCE):
                 return f"test_failed:{index}"
         return PASSED
 
@@ -175,7 +176,11 @@ class Pair:
         job = self._job("solution", "inside", code=code, **self._tests(gold))
         kind, content = job.frame(deadline)
         job.stop()
-        return _verdict(kind, content) if kind in (b"P", b"F", b"U") else _of_program(kind, content)
+        return (
+            _verdict(kind, content)
+            if kind in (b"P", b"F", b"U")
+            else _program_failure(kind, content)
+        )
 
     def _split(self, gold: Gold, code: str, deadline: float) -> str:
         program = self._job("solution", "calls", code=code)
@@ -184,22 +189,22 @@ class Pair:
         try:
             kind, content = program.frame(deadline)
             if kind != b"R":
-                return _of_program(kind, content)
+                return _program_failure(kind, content)
             for _ in range(MAX_CALLS):
-                for asking, asked in ((tests, program), (program, tests)):
-                    kind, content = asking.frame(deadline)
+                for sender, receiver in ((tests, program), (program, tests)):
+                    kind, content = sender.frame(deadline)
                     if kind not in _CARRIED:
                         break
                     was_called = was_called or kind == b"C"
-                    asked.send(kind, content)
+                    receiver.send(kind, content)
                 else:
                     continue
-                if asking is program:
-                    return _of_program(kind, content)
-                found = _verdict(kind, content) if kind else _reason(content)
+                if sender is program:
+                    return _program_failure(kind, content)
+                result = _verdict(kind, content) if kind else _reason(content)
                 if not was_called:
-                    raise GoldFails(_before_any_call(found))
-                return found
+                    raise GoldFails(_before_any_call(result))
+                return result
             raise GoldFails("more calls than may be")
         finally:
             for job in (program, tests):
@@ -240,7 +245,7 @@ class _Job:
         box.send(b"J", json.dumps(job).encode())
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
-        """The next message of the box; behind `E` there is none."""
+        """Return the next message of the box; `E` is the last."""
         kind, content = self._box.receive(deadline)
         if kind == b"E":
             self.ended = json.loads(content)
@@ -249,7 +254,7 @@ class _Job:
         return kind, content
 
     def frame(self, deadline: float) -> tuple[bytes, Any]:
-        """The program's next frame; without one its end, as an empty kind."""
+        """Return the program's next frame, or an empty kind and its end."""
         if self.ended is None:
             kind, content = self.receive(deadline)
             if kind != b"E":
@@ -257,27 +262,28 @@ class _Job:
         return b"", self.ended
 
     def send(self, kind: bytes, content: bytes) -> None:
-        """Send the program a frame."""
+        """Send a frame to the program."""
         if self.ended is None:
             self._box.send(b"D", _HEADER.pack(kind, len(content)) + content)
 
     def stop(self) -> None:
-        """End the program, and wait until it is gone; else the box is thrown away."""
+        """End the program and wait until it has ended; else discard the box."""
         deadline = time.monotonic() + CLEAN_S
         try:
             if self.ended is None:
                 self._box.send(b"K", b"")
             while self.ended is None:
                 self.receive(deadline)
-        except BoxFailed:  # what the program did is known by now
+        except BoxFailed:  # the program's result was already received
             self._drop()
 
 
 def null_programs(gold: Gold) -> list[str]:
-    """Programs that compute nothing: every call of the first raises, of the second gives nothing.
+    """Return two programs that compute nothing: calls of the first raise, of the second return
+    nothing.
 
     Args:
-        gold: whose names they define.
+        gold: the gold, whose names the programs define.
     """
     names = {*gold.names, *gold.imports} - {"*"}
     errors = {name for name in names if name.endswith(("Error", "Exception", "Warning"))}
@@ -287,30 +293,30 @@ def null_programs(gold: Gold) -> list[str]:
 
 
 def _verdict(kind: bytes, content: bytes) -> str:
-    """What the tests' process says of the program."""
+    """Return the result of the tests from the last message of their process."""
     if kind == b"P":
         return content.decode() or PASSED
     if kind == b"U":
         raise GoldFails(content.decode("utf-8", "replace"))
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     with suppress(ValueError):
-        found = json.loads(content)
-    if "failed" in found:
-        return f"test_failed:{found['failed']}"
-    return _named(f"raised:{_word(str(found.get('raised', '')).encode())}")
+        report = json.loads(content)
+    if "failed" in report:
+        return f"test_failed:{report['failed']}"
+    return _named(f"raised:{_word(str(report.get('raised', '')).encode())}")
 
 
-def _before_any_call(found: str) -> str:
-    """Why tests that ended without a call of the program cannot be used."""
-    if found in (PASSED, WEAK, CLAIMED):
+def _before_any_call(result: str) -> str:
+    """Return why tests that ended without a call of the program cannot be used."""
+    if result in (PASSED, WEAK, CLAIMED):
         return NEVER_CALLED
-    what, _, detail = found.partition(":")
+    kind, _, detail = result.partition(":")
     ended = {"raised": f"raise {detail}", "test_failed": "fail", "timeout": "take too long"}
-    return f"the tests {ended.get(what, f'end ({found})')} before they call the program"
+    return f"the tests {ended.get(kind, f'end ({result})')} before they call the program"
 
 
-def _of_program(kind: bytes, content: Any) -> str:
-    """The reason if the program gave neither a value nor an exception."""
+def _program_failure(kind: bytes, content: Any) -> str:
+    """Return the reason if the program returned neither a value nor an exception."""
     if not kind:
         return _reason(content)
     if kind == b"X":
@@ -326,12 +332,12 @@ def _reason(ended: dict[str, Any]) -> str:
 
 
 def _as_text(content: bytes) -> str:
-    """The text in a frame that the program may have written itself."""
+    """Return the text in a frame, which the program may have forged."""
     try:
-        found = json.loads(content)
+        text = json.loads(content)
     except (ValueError, RecursionError):
         return "protocol"
-    return found if isinstance(found, str) else "protocol"
+    return text if isinstance(text, str) else "protocol"
 
 
 def _named(reason: str) -> str:
@@ -346,14 +352,19 @@ def _word(name: bytes) -> str:
 
 
 def _prints_alike(printed: str, wanted: str, tolerance: float) -> bool:
-    """Whether lines are the same but for white space at their ends, and close decimal numbers."""
+    """Return whether lines are the same but for white space at their ends, and close decimal
+    numbers.
+    """
     lines, wanted_lines = _lines(printed), _lines(wanted)
     if lines == wanted_lines:
         return True
     if len(lines) != len(wanted_lines):
         return False
     pairs = zip(lines, wanted_lines, strict=True)
-    return all(one == two or _is_near(one.split(), two.split(), tolerance) for one, two in pairs)
+    return all(
+        line == wanted_line or _is_near(line.split(), wanted_line.split(), tolerance)
+        for line, wanted_line in pairs
+    )
 
 
 def _is_near(words: list[str], wanted: list[str], tolerance: float) -> bool:

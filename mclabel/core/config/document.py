@@ -115,8 +115,8 @@ _SCALARS = (
     ),
     ("merge", "<<", "<"),
 )
-"""By tag, in the order in which they are tried: what a plain scalar looks like, and its first
-characters. Merging (`<<`) is not in the core schema."""
+"""Pattern and first characters of plain scalars by tag, in the order in which they are tried.
+Merging (`<<`) is not in the core schema."""
 _Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(

@@ -22,14 +22,14 @@ from pydantic_core.core_schema import ErrorType
 from mclabel.core.faults import fault_text
 
 MAX_COUNT = 1_000_000
-"""Of samples, engines, steps of a solution and the like."""
+"""Largest number of samples, engines, steps of a solution and the like."""
 MAX_TOKENS = 1_000_000_000
 """Tokens of one solution, one search or one batch; steps of a training."""
 MAX_TOTAL = 10**15
 """Tokens of a whole job, and rows of a data set."""
 MAX_SECONDS = 1e9
 MAX_AMOUNT = 1e9
-"""Of weights, rates and prices."""
+"""Largest weight, rate or price."""
 MAX_CORES = 1_024
 """CPU threads, or GPUs that work as one."""
 MAX_SEED = 2**63 - 1
@@ -99,7 +99,7 @@ _REFUSING = {
     "float": _refusing("float_type", bool),
     "bool": _refusing("bool_type", int, float),
 }
-"""By the type of a schema: what refuses values of types that pydantic would take for it."""
+"""Strict validators by type of schema, which refuse values that pydantic would convert."""
 
 
 OPERATIONAL = "operational"

@@ -121,7 +121,8 @@ GRID = np.sin(np.linspace(0, np.pi / 2, 2049)) ** 2
 
 @dataclass(frozen=True, kw_only=True)
 class Boundary:
-    """When to stop: at look i, if `right <= low[i]` or `right >= high[i]`; always at the last.
+    """Stopping rule: stop at look i if `right <= low[i]` or `right >= high[i]`, and always at the
+    last.
 
     Such a rule walks over a lattice of (right, trials) until it meets a boundary. The number of
     ways to reach each boundary point is countable. The chance of the first trial's success given

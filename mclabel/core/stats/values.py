@@ -18,7 +18,7 @@ from mclabel.core.stats.intervals import Boundary, repeated_interval
 from mclabel.core.stats.intervals import clopper_pearson as clopper_pearson
 
 TruncatedPolicy = Literal["wrong", "exclude"]
-"""What a rollout cut by its length counts as. Excluding biases values up."""
+"""Treatment of rollouts that were cut by the token limit. Excluding them biases values upwards."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Exports to and imports from other people's formats."""
+"""Exports to and imports from data formats of other projects."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FORMATS: Mapping[str, str] = {
     "prm800k": "mclabel.data.exchange.published:Prm800k",
     "processbench": "mclabel.data.exchange.published:ProcessBench",
 }
-"""Formats by name: `module:Class` (docs/extending-formats.md)."""
+"""Import path of each built-in format by name, as `module:Class` (docs/extending-formats.md)."""
 PARQUET = "parquet"
-"""An export of all our own columns in plain Parquet files, of tables and not of rows."""
+"""Name of the export of all of mclabel's own columns to plain Parquet files."""
 PRM800K = "prm800k"
 LABEL_STUDIO = "label-studio"
-"""Tasks of Label Studio, of annotations alone and not of runs."""
+"""Name of the format of Label Studio's tasks, for annotations only."""
 VERIFIER_CHAINS = "verifier-chains"
-"""Conversations for the training of a verifier, of opinions and not of labels."""
+"""Name of the export of opinions as conversations for training a verifier."""

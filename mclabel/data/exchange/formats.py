@@ -1,10 +1,8 @@
-"""What exports to and imports from other people's formats share.
+"""The protocol of exchange formats, and the conversion between their rows and labelled solutions.
 
-In these formats steps are separate texts without their line ends; here they join to the solution.
-An exported step loses one closing line break, an imported one but the last gains it. An imported
-label is what the file has: its `source` is `given`, counts are zero, intervals unknown. There are
-no token ids: a scorer's tokenizer reads the texts. A row that is not of the format is a fault of
-the row.
+In these formats, steps are separate texts without line breaks: an export removes one trailing line
+break per step, and an import adds it again. Imported labels have the source `given`, no counts, no
+intervals and no token ids.
 """
 
 from __future__ import annotations
@@ -39,28 +37,30 @@ _QUESTION = re.compile(r"\?\s+")
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledTexts:
-    """A problem and the steps of a solution, with the labels of another format."""
+    """Problem and steps of a solution with the labels of another format."""
 
     problem: str
     """Text of the problem."""
     steps: Many[str]
-    """Texts of the steps, without line ends."""
+    """Texts of the steps, without trailing line breaks."""
     ratings: Many[Chance | None]
-    """One a step: 0 is wrong, 0.5 neutral, 1 sound; None is no label."""
+    """Rating of each step: 0 is wrong, 0.5 neutral, 1 sound; None is no label."""
     answer: str = ""
     """The gold answer, empty if the format has none."""
     prediction: str | None = None
     """The solution's answer; None if the format does not have it."""
     right: bool | None = None
-    """Whether the solution"""
+    """True if the solution's answer is right; None if the format does not have it."""
     extra: tuple[tuple[str, str], ...] = ()
-    """Other fields of the format that are kept: name and text."""
+    """Names and texts of other fields that are kept."""
     id: str = ""
     """Id of the solution, unique in its run; empty if the format has none."""
 
     @property
     def labeled_head(self) -> list[tuple[str, bool]]:
-        """Steps and whether they are sound, up to the first without a label; neutral is sound."""
+        """Steps up to the first without a label, and whether each is sound; neutral counts as
+        sound.
+        """
         head: list[tuple[str, bool]] = []
         for step, rating in zip(self.steps, self.ratings, strict=True):
             if rating is None:
@@ -70,26 +70,26 @@ class LabeledTexts:
 
 
 class Format(Protocol):
-    """Other people's labelled solutions, an object a row.
+    """Exchange format with one JSON object per row.
 
-    A class without constructor arguments. One that can only be written raises ConfigError in
-    `read`, one that can only be read in `write`.
+    The class takes no constructor arguments. A format that can only be written raises ConfigError
+    in `read`; one that can only be read raises it in `write`.
     """
 
     losses: ClassVar[str]
-    """What the format cannot hold: a clause for the data set's card, such as "ids are lost"."""
+    """Clause for the data set's card that names the lost information, such as "ids are lost"."""
     is_cut: ClassVar[bool]
-    """Whether a solution is written up to its first step without a label, and no further."""
+    """True if a solution is written only up to its first step without a label."""
 
     def write(self, texts: LabeledTexts) -> Mapping[str, Any] | None:
-        """The row of a solution, with JSON values; None if the format cannot hold it.
+        """Return the row of a solution, with JSON values; None if the format cannot represent it.
 
         Raises:
-            DataError: a text contains what the format uses as a mark.
+            DataError: a text contains a mark of the format.
         """
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """The solutions of a row, one or more.
+        """Yield the solutions of a row, at least one.
 
         Raises:
             ValueError: the row is not of the format. LookupError and TypeError mean the same.
@@ -97,7 +97,7 @@ class Format(Protocol):
 
 
 def format_names() -> list[str]:
-    """Names of all formats: the built-in ones, then those of other packages."""
+    """Return the names of all formats: built-in ones first, then those of other packages."""
     return component_names("formats")
 
 
@@ -111,10 +111,10 @@ def labeled_texts(
     right: bool | None = None,
     extra: tuple[tuple[str, str], ...] = (),
 ) -> LabeledTexts:
-    """What a row holds, checked: as many labels as steps, and all of them texts.
+    """Make the record of a row after checking that it has as many labels as steps, and only texts.
 
     Raises:
-        ValueError: they are not.
+        ValueError: a check fails.
     """
     texts = (problem, *steps)
     if isinstance(steps, str):
@@ -135,11 +135,13 @@ def labeled_texts(
 
 
 def numbered_head(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
-    """Labelled steps, each with its `Step i: ` before it, which divides the problem from step 1.
+    """Return the labelled steps, each with the prefix `Step i: `.
+
+    The prefix of the first step separates it from the problem.
 
     Args:
-        texts: of a solution.
-        marks: of the format, which no text may contain.
+        texts: record of a solution.
+        marks: marks of the format, which no text may contain.
 
     Raises:
         DataError: a text contains a mark.
@@ -158,26 +160,26 @@ def numbered_head(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
 
 
 def split_problem(text: str, *, may_lack_mark: bool = False) -> tuple[str, str]:
-    """The problem and the first step, which begins with `Step 1: `.
+    """Split a text into the problem and the first step, which begins with `Step 1: `.
 
-    A problem may speak of a "Step 1: " itself: the last one that begins a sentence counts. Without
-    any, the first step follows the problem's last blank line, else its last question.
+    The problem may itself contain "Step 1: ", so the last one that begins a sentence counts.
+    Without any, the first step follows the problem's last blank line, else its last question.
 
     Args:
-        text: of both.
-        may_lack_mark: whether the format has steps without their numbers.
+        text: text of both.
+        may_lack_mark: whether the format allows steps without numbers.
 
     Raises:
-        ValueError: nothing divides them.
+        ValueError: nothing separates the problem from the step.
     """
     marks = list(_FIRST_STEP.finditer(text))
     if marks:
-        begins = [one for one in marks if _begins_sentence(text, one.start())]
+        begins = [mark for mark in marks if _begins_sentence(text, mark.start())]
         mark = (begins or marks)[-1]
         return text[: mark.start()].removesuffix(" "), text[mark.end() :]
     if may_lack_mark:
         for divides in (_BLANK_LINE, _QUESTION):
-            places = [one.end() for one in divides.finditer(text)]
+            places = [match.end() for match in divides.finditer(text)]
             if places and text[: places[-1]].strip() and text[places[-1] :].strip():
                 return text[: places[-1]].rstrip(), text[places[-1] :]
         raise ValueError(
@@ -193,13 +195,13 @@ def _begins_sentence(text: str, place: int) -> bool:
 
 
 def unnumbered(step: str) -> str:
-    """A step without the `Step i: ` before it."""
-    found = _STEP_MARK.match(step)
-    return step[found.end() :] if found else step
+    """Return a step without its prefix `Step i: `."""
+    prefix = _STEP_MARK.match(step)
+    return step[prefix.end() :] if prefix else step
 
 
 def sign(label: str) -> float:
-    """The rating that `+` or `-` stands for.
+    """Return the rating of a label `+` or `-`.
 
     Raises:
         ValueError: the label is neither.
@@ -210,48 +212,48 @@ def sign(label: str) -> float:
 
 
 NOT_OF_THE_FORMAT = (LookupError, TypeError, ValueError, AttributeError)
-"""What `read` raises of a row that is not of the format."""
+"""Exceptions that `read` raises for a row of another form."""
 
 
 def find_format(name: str) -> Format:
-    """The format of a name: a built-in one, another package's, or `module:Class`.
+    """Return the format of a name: a built-in one, one of another package, or `module:Class`.
 
     Raises:
-        ConfigError: there is none of that name, or what it names is no format.
-        ComponentError: it cannot be made.
+        ConfigError: there is no such name, or it names no format.
+        ComponentError: the format cannot be constructed.
     """
-    found = find_component("formats", name)
-    if not isinstance(found, type):
+    target = find_component("formats", name)
+    if not isinstance(target, type):
         raise ConfigError(
-            f"{name}: is a {type(found).__name__}, must be a class with write, read, losses and "
+            f"{name}: is a {type(target).__name__}, must be a class with write, read, losses and "
             "is_cut (docs/extending-formats.md)"
         )
-    missing = [part for part in ("write", "read", "losses", "is_cut") if not hasattr(found, part)]
+    missing = [part for part in ("write", "read", "losses", "is_cut") if not hasattr(target, part)]
     if missing:
         raise ConfigError(
             f"{name}: is not an exchange format, because it lacks {', '.join(missing)} "
             "(docs/extending-formats.md)"
         )
     around = Boundary("formats", name)
-    made: Format = around.call("__init__", found)
+    exchange_format: Format = around.call("__init__", target)
     if around.ours:
-        return made
-    around.call("losses", lambda: made.losses, must=str)
-    around.call("is_cut", lambda: made.is_cut, must=bool)
-    return cast(Format, Guard(made, Format, around, {"read": _unrated}))
+        return exchange_format
+    around.call("losses", lambda: exchange_format.losses, must=str)
+    around.call("is_cut", lambda: exchange_format.is_cut, must=bool)
+    return cast(Format, Guard(exchange_format, Format, around, {"read": _unrated}))
 
 
 def read_row(
     format_: Format, row: Mapping[str, Any], name: str
 ) -> list[LabeledTexts | RejectReason]:
-    """The solutions of a row of another format, or why they cannot be used.
+    """Return the solutions of a row of another format, or the reasons why they cannot be used.
 
-    Of PRM800K a row has several: one that cannot be used leaves the others.
+    A row of PRM800K has several solutions; one that cannot be used does not affect the others.
 
     Args:
-        format_: that it is of.
-        row: with the format's fields.
-        name: of the format, for messages.
+        format_: format of the row.
+        row: mapping with the format's fields.
+        name: name of the format, for messages.
     """
     try:
         return [_blank(texts) or texts for texts in format_.read(row)]
@@ -284,11 +286,11 @@ def _blank(texts: LabeledTexts) -> RejectReason | None:
 
 
 _EXTRAS = ("task", "id", "generator", "prm800k")
-"""Fields of a problem's metadata that other formats have, too."""
+"""Fields of a problem's metadata that other formats also have."""
 
 
 def solution_texts(row: LabeledSolution) -> LabeledTexts:
-    """The part of a labelled solution that other formats can hold."""
+    """Return the part of a labelled solution that other formats can represent."""
     meta = dict(row.problem.meta)
     right = {Outcome.RIGHT: True, Outcome.WRONG: False}.get(row.solution.outcome)
     return LabeledTexts(
@@ -311,9 +313,9 @@ def solution_texts(row: LabeledSolution) -> LabeledTexts:
 
 
 def _imported_id(row: LabeledSolution) -> str | None:
-    """The id that the solution had in the file it was imported from; None if it was not.
+    """Return the id that an imported solution had in its file; None if it was not imported.
 
-    An `id` that other problems have in their metadata is shared by their solutions.
+    The `id` in the metadata of any other problem is shared by several solutions.
     """
     imported = any(step.source == "given" for step in row.steps)
     return row.problem.meta.get("id") if imported else None
@@ -322,11 +324,11 @@ def _imported_id(row: LabeledSolution) -> str | None:
 def labeled_solution(
     texts: LabeledTexts, *, sample_index: int, outcome: Outcome
 ) -> LabeledSolution:
-    """A solution of another format as a labelled one.
+    """Convert a solution of another format to a labelled solution.
 
     Args:
-        texts: what the format has of the solution.
-        sample_index: number of the solution among those of its problem.
+        texts: record of the solution in the other format.
+        sample_index: 0-based index of the solution among those of its problem.
         outcome: verdict on its answer.
     """
     last = len(texts.steps) - 1

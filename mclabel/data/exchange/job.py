@@ -1,4 +1,4 @@
-"""Exports of a run to other people's formats and to plain Parquet files, and imports from them."""
+"""The jobs that export a run to other formats or to plain Parquet files, and import from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from mclabel.run.shards.store import Store
 DATA, CARD = "data.jsonl", "README.md"
 BLOCK_ROWS = 1024
 MAX_REASON = 400
-"""Characters of the hub's message that are shown."""
+"""Maximum characters of an error message of the Hub that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ExportReport:
     url: str | None
 
     def lines(self) -> Iterator[str]:
-        """Lines to print on a terminal."""
+        """Yield the lines to print on a terminal."""
         yield f"{self.num_rows} rows written to {self.path}"
         why = f" (reasons: {Path(self.path).parent / REJECTS})" if self.num_left_out else ""
         yield (
@@ -89,20 +89,20 @@ class ImportReport:
 def export_run(
     run: str, to: str, out: str, *, push_to_hub: str | None = None, strict: bool = False
 ) -> ExportReport:
-    """Write `data.jsonl`, a data set card and the solutions left out into a folder.
+    """Write `data.jsonl`, a data set card and the rejected solutions to a folder.
 
     Args:
         run: folder of labels.
         to: name of the format, or `module:Class`.
-        out: folder, made if it is missing; what it holds of an earlier export is replaced.
+        out: output folder, created if it is missing; an earlier export in it is replaced.
         push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
-        strict: whether a solution that the format cannot hold is an error.
+        strict: whether a solution that the format cannot represent is an error.
 
     Raises:
-        DataError: no solution can stand in the format; if strict, one cannot.
+        DataError: the format can represent no solution or, if strict, not all solutions.
         ConfigError: there is no such format, or the upload was refused.
     """
-    form = find_format(to)
+    exchange_format = find_format(to)
     check_free(out, EXPORT, "-o ")
     rows = read_labels(Store(run))
     folder = output_folder(out, "-o ")
@@ -115,7 +115,7 @@ def export_run(
                 num_not_kept += 1
                 continue
             texts = solution_texts(row)
-            exported = _written(form, texts, to)
+            exported = _exported_row(exchange_format, texts, to)
             if isinstance(exported, str):
                 if strict:
                     partial.unlink()
@@ -124,24 +124,24 @@ def export_run(
                 reject = Reject(problem_id=row.problem.id, reason="not_held", detail=detail)
                 left_out.append(reject)
                 continue
-            num_cut += form.is_cut and None in texts.ratings
+            num_cut += exchange_format.is_cut and None in texts.ratings
             num_rows += 1
             file.write(_json_line(exported, to))
     num_left_out = len(left_out)
     if not num_rows:
         partial.unlink()
-        why = f"; the first: {left_out[0].detail}" if left_out else ""
+        first_reject = f"; the first: {left_out[0].detail}" if left_out else ""
         raise DataError(
             f"{run}: none of its {num_left_out} solutions can be written in the "
-            f"format {to}{why}. Choose another --to"
+            f"format {to}{first_reject}. Choose another --to"
         )
     write_lines(folder / REJECTS, left_out)
     partial.rename(folder / DATA)
-    card = _card(run, to, form, num_rows, num_left_out, num_cut)
+    card = _card(run, to, exchange_format, num_rows, num_left_out, num_cut)
     (folder / CARD).write_text(card, encoding="utf-8")
     return ExportReport(
         to=to,
-        losses=form.losses,
+        losses=exchange_format.losses,
         path=str(folder / DATA),
         num_rows=num_rows,
         num_left_out=num_left_out,
@@ -151,8 +151,8 @@ def export_run(
     )
 
 
-def _written(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, Any] | str:
-    """The row of a solution, or why the format cannot hold it."""
+def _exported_row(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, Any] | str:
+    """Return the row of a solution, or the reason why the format cannot represent it."""
     try:
         exported = form.write(texts)
     except DataError as error:
@@ -161,10 +161,10 @@ def _written(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, Any] | 
 
 
 def _json_line(row: Mapping[str, Any], to: str) -> str:
-    """A row as it stands in a JSON Lines file.
+    """Return a row as a line of JSON.
 
     Raises:
-        ConfigError: the format gives what JSON cannot hold.
+        ConfigError: the format returned a value that JSON cannot represent.
     """
     try:
         return json.dumps(dict(row), ensure_ascii=False) + "\n"
@@ -176,38 +176,40 @@ def _json_line(row: Mapping[str, Any], to: str) -> str:
 
 
 def import_file(path: str, source: str, out: str, *, strict: bool = False) -> ImportReport:
-    """Read a file of another format as a run that scorers can be trained on.
+    """Import a file of another format as a run that scorers can be trained on.
 
     Args:
-        path: JSON Lines, JSON or Parquet.
+        path: JSON Lines, JSON or Parquet file.
         source: name of its format, or `module:Class`.
-        out: folder of the run; the same file into the same folder again changes nothing.
-        strict: whether a row that cannot be used is an error; else it is left out, and the run's
-            `rejects.jsonl` has the reason.
+        out: folder of the run; importing the same file again changes nothing.
+        strict: whether a row that cannot be used is an error; else it is left out with a reason in
+            the run's `rejects.jsonl`.
 
     Raises:
-        DataError: no row can be used; if strict, one cannot.
-        ShardError: the folder holds something else.
+        DataError: no row can be used or, if strict, one cannot.
+        ShardError: the folder has other content.
     """
-    form = find_format(source)
+    exchange_format = find_format(source)
     run = Run.look(out)
     solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
     left_out = RowRejects(path, strict=strict)
     num_rows = 0
     for number, row in object_rows(path):
         num_rows += 1
-        found = [row] if isinstance(row, RejectReason) else read_row(form, row, source)
-        for one in found:
-            if isinstance(one, RejectReason):
-                left_out.add(one, number)
+        row_solutions = (
+            [row] if isinstance(row, RejectReason) else read_row(exchange_format, row, source)
+        )
+        for texts in row_solutions:
+            if isinstance(texts, RejectReason):
+                left_out.add(texts, number)
             else:
-                solutions[one.problem].append(one)
+                solutions[texts.problem].append(texts)
     if not solutions:
         raise DataError(left_out.none_left())
     labeled = [
         labeled_solution(texts, sample_index=index, outcome=_outcome(texts))
-        for group in solutions.values()
-        for index, texts in enumerate(group)
+        for problem_solutions in solutions.values()
+        for index, texts in enumerate(problem_solutions)
     ]
     content = content_id([row.solution.id for row in labeled], [_key(row) for row in labeled])
     run.check(Semantic.of({"imported": source, "content": content}))
@@ -235,31 +237,31 @@ def _outcome(texts: LabeledTexts) -> Outcome:
         return Outcome.RIGHT if texts.right else Outcome.WRONG
     if not texts.answer or texts.prediction is None:
         return Outcome.UNGRADED
-    known = {Verdict.RIGHT: Outcome.RIGHT, Verdict.WRONG: Outcome.WRONG}
-    return known.get(grade(texts.prediction, texts.answer).verdict, Outcome.UNGRADED)
+    outcomes = {Verdict.RIGHT: Outcome.RIGHT, Verdict.WRONG: Outcome.WRONG}
+    return outcomes.get(grade(texts.prediction, texts.answer).verdict, Outcome.UNGRADED)
 
 
 def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
-    """Upload files of a folder to a data set of the Hub; the URL of the commit."""
+    """Upload files of a folder to a data set of the Hub, and return the URL of the commit."""
     from huggingface_hub import HfApi
 
     api = HfApi()
     try:
         api.create_repo(name, repo_type="dataset", exist_ok=True)
-        found = api.upload_folder(
+        commit = api.upload_folder(
             folder_path=str(folder),
             repo_id=name,
             repo_type="dataset",
             allow_patterns=list(files),
         )
-    except Exception as error:  # also those of its HTTP library, whose name differs by version
+    except Exception as error:  # includes errors of its HTTP library, which differs by version
         reason = " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
         raise ConfigError(
             f"--push-to-hub {name}: {reason}. The files lie in {folder}: check the name and the "
             "network, log in with `hf auth login`, and run the same command again, or `hf upload "
             f"{name} {folder} --repo-type dataset`"
         ) from error
-    return str(found.commit_url)
+    return str(commit.commit_url)
 
 
 def _card(run: str, to: str, form: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
@@ -281,7 +283,7 @@ before their first step without a label.
 
 
 def label_sources(run: str) -> str:
-    """How the steps of a run came to their labels, in words."""
+    """Return a text that counts the steps of a run by the source of their labels."""
     counts: dict[str, int] = defaultdict(int)
     for row in read_labels(Store(run)):
         for step in row.steps:
@@ -290,14 +292,14 @@ def label_sources(run: str) -> str:
 
 
 FILE_BYTES = 1 << 27
-"""Of a table in memory, about, from which on another file is begun."""
+"""Approximate bytes of a table in memory at which a new file is begun."""
 _GROUP_ROWS = 10_000
 _PARTIAL = ".partial"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TablesReport:
-    """What an export of tables wrote."""
+    """Result of an export of tables."""
 
     path: str
     num_labels: int
@@ -306,7 +308,7 @@ class TablesReport:
     url: str | None
 
     def lines(self) -> Iterator[str]:
-        """Lines to print on a terminal."""
+        """Yield the lines to print on a terminal."""
         yield (
             f"{self.num_labels:,} solutions and {self.num_rollouts:,} rollouts written to "
             f"{self.path} ({len(self.files)} files)"
@@ -318,18 +320,18 @@ class TablesReport:
 def export_tables(
     run: str, out: str, *, push_to_hub: str | None = None, file_bytes: int = FILE_BYTES
 ) -> TablesReport:
-    """Write `labels-NUMBER.parquet`, `rollouts-NUMBER.parquet` and a data set card into a folder.
+    """Write `labels-NUMBER.parquet`, `rollouts-NUMBER.parquet` and a data set card to a folder.
 
-    Shards are read one after another, also of a run that is being compacted.
+    Shards are read one after another, which is safe while the run is compacted.
 
     Args:
         run: folder or URL of labels.
-        out: folder, made if it is missing; what it holds of an earlier export is replaced.
+        out: output folder, created if it is missing; an earlier export in it is replaced.
         push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
-        file_bytes: of a table in memory, from which on another file is begun.
+        file_bytes: bytes of a table in memory at which a new file is begun.
 
     Raises:
-        ShardError: no run, or a damaged shard.
+        ShardError: the run is missing or a shard is damaged.
         ConfigError: the folder cannot be written, or the upload was refused.
     """
     check_free(out, EXPORT, "-o ")
@@ -358,7 +360,7 @@ def export_tables(
 
 
 class _Tables:
-    """Files of one kind of rows, under names of their own until all are whole."""
+    """Parquet files of one kind of rows, under temporary names until all are complete."""
 
     def __init__(self, folder: Path, kind: str, schema: pa.Schema, file_bytes: int) -> None:
         self._folder, self._kind, self._schema = folder, kind, schema
@@ -367,16 +369,16 @@ class _Tables:
         self.num_rows = 0
 
     def write(self, tables: Iterable[pa.Table]) -> None:
-        waiting: list[pa.Table] = []
-        size = 0
+        pending: list[pa.Table] = []
+        pending_bytes = 0
         for table in tables:
-            waiting.append(table.select(self._schema.names).replace_schema_metadata(None))
-            size += table.nbytes
-            if size >= self._file_bytes:
-                self._write_file(waiting)
-                waiting, size = [], 0
-        if waiting:
-            self._write_file(waiting)
+            pending.append(table.select(self._schema.names).replace_schema_metadata(None))
+            pending_bytes += table.nbytes
+            if pending_bytes >= self._file_bytes:
+                self._write_file(pending)
+                pending, pending_bytes = [], 0
+        if pending:
+            self._write_file(pending)
 
     def _write_file(self, tables: list[pa.Table]) -> None:
         table = pa.concat_tables(tables).cast(self._schema)
@@ -387,7 +389,9 @@ class _Tables:
             self.num_rows += table.num_rows
 
     def finish(self) -> tuple[str, ...]:
-        """Give the files their names, in place of those of an earlier export."""
+        """Rename the files to their final names, replacing an earlier export, and return the
+        names.
+        """
         for path in self._folder.glob(f"{self._kind}-*.parquet"):
             path.unlink()
         for name in self._names:

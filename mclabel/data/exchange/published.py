@@ -1,7 +1,4 @@
-"""The formats of Math-Shepherd, PRM800K, ProcessBench, RLHFlow and TRL.
-
-Math-Shepherd: arXiv 2312.08935. PRM800K: arXiv 2305.20050. ProcessBench: arXiv 2412.06559.
-"""
+"""The exchange formats of Math-Shepherd, PRM800K, ProcessBench, RLHFlow and TRL."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from mclabel.data.exchange.formats import (
 from mclabel.data.readers.judged import answer_right_of, first_error_of
 
 SHEPHERD_TAG = "ки"
-"""Stands after every step of the inputs, where the labels have `+` or `-`."""
+"""Mark after each step in the inputs, in the place where the labels have `+` or `-`."""
 _TAGGED = re.compile(rf" ?{SHEPHERD_TAG}[ \t]*(?:\r?\n|$)")
 
 
@@ -36,7 +33,7 @@ class MathShepherd:
     is_cut: ClassVar[bool] = True
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
-        """The row of a solution; None if the format cannot hold it."""
+        """Return the row of a solution; None if the format cannot represent it."""
         head = numbered_head(texts, SHEPHERD_TAG)
         if not head:
             return None
@@ -49,7 +46,7 @@ class MathShepherd:
         }
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """The solution of a row."""
+        """Yield the solution of a row."""
         parts = _TAGGED.split(row["input"])
         labels, start = [], 0
         for part in parts[:-1]:
@@ -66,9 +63,9 @@ class MathShepherd:
 _RATINGS = {0.0: -1, 0.5: 0, 1.0: 1}
 _VALUES = {-1: 0.0, 0: 0.5, 1: 1.0}
 SOURCE = "prm800k"
-"""Name, among what is kept of a solution, of the row that it was imported from, as JSON; of an
-alternative, `ALTERNATIVE`."""
+"""Name of the extra field that has the imported row as JSON, or `ALTERNATIVE`."""
 ALTERNATIVE = "alternative"
+"""Text of that field for a solution that ends in an alternative step."""
 
 
 class Prm800k:
@@ -81,10 +78,10 @@ class Prm800k:
     is_cut: ClassVar[bool] = False
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
-        """The row of a solution; None if the format cannot hold it.
+        """Return the row of a solution; None if the format cannot represent it.
 
-        A row that was imported is written as it was, with all of its fields, unless the labels
-        are others by now. Its alternatives are in it, and make no rows of their own.
+        An imported row is written unchanged with all of its fields, unless its labels have changed.
+        It contains its alternatives, which therefore get no rows of their own.
         """
         kept = dict(texts.extra).get(SOURCE)
         if kept == ALTERNATIVE and _only_last(texts):
@@ -130,16 +127,16 @@ class Prm800k:
         }
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """The solution that was followed, and each alternative to one of its steps.
+        """Yield the chosen solution and each alternative to one of its steps.
 
-        Of an alternative only its last step is labelled: the steps before it are labelled where
-        they were followed. Human completions are sound.
+        Only the last step of an alternative is labelled, since the chosen solution has the labels
+        of the steps before it. Human completions are sound.
         """
         question, rated = row["question"], row["label"]["steps"]
         answer = question.get("ground_truth_answer") or ""
         path: list[str] = []
         ratings: list[float | None] = []
-        others: list[LabeledTexts] = []
+        alternatives: list[LabeledTexts] = []
         for step in rated:
             completions, chosen = step["completions"] or [], step["chosen_completion"]
             if chosen is None and not step.get("human_completion"):
@@ -147,7 +144,7 @@ class Prm800k:
             for index, completion in enumerate(completions):
                 if index != chosen:
                     unlabeled: list[float | None] = [None] * len(path)
-                    others.append(
+                    alternatives.append(
                         labeled_texts(
                             question["problem"],
                             [*path, completion["text"]],
@@ -162,10 +159,10 @@ class Prm800k:
             elif human := step.get("human_completion"):
                 path.append(human["text"])
                 ratings.append(1.0)
-        given = question.get("pre_generated_steps") or []
-        whole = list(given[: len(path)]) == path
-        rest = list(given[len(path) :]) if whole else []
-        prediction = question.get("pre_generated_answer") if whole else None
+        pregenerated_steps = question.get("pre_generated_steps") or []
+        is_pregenerated = list(pregenerated_steps[: len(path)]) == path
+        rest = list(pregenerated_steps[len(path) :]) if is_pregenerated else []
+        prediction = question.get("pre_generated_answer") if is_pregenerated else None
         yield labeled_texts(
             question["problem"],
             [*path, *rest],
@@ -174,13 +171,15 @@ class Prm800k:
             prediction=prediction,
             extra=((SOURCE, json.dumps(row)),),
         )
-        yield from (other for other in others if other.ratings[-1] is not None)
+        yield from (
+            alternative for alternative in alternatives if alternative.ratings[-1] is not None
+        )
 
 
-def _same(one: LabeledTexts, other: LabeledTexts) -> bool:
-    """Whether steps and labels are the same; a line's end is not of a step."""
-    ends = [[step.removesuffix("\n") for step in texts.steps] for texts in (one, other)]
-    return ends[0] == ends[1] and one.ratings == other.ratings
+def _same(first: LabeledTexts, second: LabeledTexts) -> bool:
+    """Return whether steps, without trailing line breaks, and labels are equal."""
+    steps = [[step.removesuffix("\n") for step in texts.steps] for texts in (first, second)]
+    return steps[0] == steps[1] and first.ratings == second.ratings
 
 
 def _only_last(texts: LabeledTexts) -> bool:
@@ -203,7 +202,7 @@ class ProcessBench:
     is_cut: ClassVar[bool] = False
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
-        """The row of a solution; None if the format cannot hold it."""
+        """Return the row of a solution; None if the format cannot represent it."""
         head = [label for _, label in texts.labeled_head]
         error = head.index(False) if False in head else None
         if texts.right is None or (error is None and len(head) < len(texts.steps)):
@@ -219,7 +218,7 @@ class ProcessBench:
         }
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """The solution of a row."""
+        """Yield the solution of a row."""
         steps = row["steps"]
         error = first_error_of(row["label"], len(steps))
         ratings: list[float | None] = [1.0] * len(steps)
@@ -240,7 +239,7 @@ class Rlhflow:
     is_cut: ClassVar[bool] = True
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
-        """The row of a solution; None if the format cannot hold it."""
+        """Return the row of a solution; None if the format cannot represent it."""
         head = numbered_head(texts)
         if not head:
             return None
@@ -252,7 +251,7 @@ class Rlhflow:
         return {"conversations": turns}
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """The solution of a row, whose steps may lack their numbers."""
+        """Yield the solution of a row, whose steps may lack their numbers."""
         turns = row["conversations"]
         roles = [turn["role"] for turn in turns]
         if roles != ["user", "assistant"] * (len(turns) // 2):
@@ -273,7 +272,7 @@ class Trl:
     is_cut: ClassVar[bool] = True
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
-        """The row of a solution; None if the format cannot hold it."""
+        """Return the row of a solution; None if the format cannot represent it."""
         head = texts.labeled_head
         if not head:
             return None
@@ -284,7 +283,7 @@ class Trl:
         }
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """The solution of a row."""
+        """Yield the solution of a row."""
         steps, labels = row["completions"], row["labels"]
         if not all(isinstance(label, bool) for label in labels):
             raise ValueError("labels must be booleans")

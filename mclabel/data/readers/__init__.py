@@ -1,4 +1,4 @@
-"""Readers of problems and solutions, from a user's files or from anywhere else."""
+"""Readers of problems and solutions, from files, data sets and generators."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ READERS: Mapping[str, str] = {
     "file": "mclabel.data.readers.sources:FileReader",
     "hf": "mclabel.data.readers.sources:HubReader",
 }
-"""Readers of problems by name: `module:Class` (docs/extending-formats.md)."""
+"""Import path of each built-in reader by name, as `module:Class` (docs/extending-formats.md)."""

@@ -1,9 +1,8 @@
-"""What a reader of problems is, and which one reads a source.
+"""The protocol of problem readers, and the choice of the reader for a source.
 
-`problems.source` names a reader, alone (`arith`), before a colon (`hf:openai/gsm8k`), by its place
-in Python (`my_package.mine:read`, `my_package.mine:read:PLACE`) or by the suffix of a file; what no
-name fits is a file.
-`problems.kind` names it separately from the source.
+`problems.source` names a reader alone (`arith`), before a colon (`hf:openai/gsm8k`), by its Python
+name (`my_package.mine:read`, `my_package.mine:read:PLACE`) or by a file's suffix; any other source
+is a file. `problems.kind` names the reader separately.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from mclabel.core.settings import MAX_TOTAL, Chosen, ComponentSettings
 _PYTHON_NAME = re.compile(
     r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::|\Z)"
 )
-"""`module:Class`, alone or before a colon and a place."""
+"""Pattern of `module:Class`, alone or before a colon and a place."""
 
 
 class ReaderSettings(ComponentSettings):
-    """Where problems come from: what the settings of all readers have in common."""
+    """Settings that all readers of problems have."""
 
     component_kind: ClassVar[str] = "readers"
     reads_files: ClassVar[bool] = False
-    """Whether `source` is a path or a URL, which must mean the same on every machine."""
+    """True if `source` is a path or a URL, which must mean the same on every machine."""
 
     source: str = Field(coerce_numbers_to_str=True)
     """`arith`, `pyarith` or `words` (generated), a file, `hf:NAME` (a Hugging Face dataset) or
@@ -47,14 +46,14 @@ class ReaderSettings(ComponentSettings):
 
     @property
     def place(self) -> str:
-        """The source without the name of its reader; empty where the source is that name alone."""
+        """The source without the name of its reader; empty if the source is only that name."""
         if self.source == self.kind:
             return ""
         return self.source.removeprefix(f"{self.kind}:")
 
 
 class RowSettings(ReaderSettings):
-    """Settings of a reader whose rows may have columns of any name."""
+    """Settings of a reader whose rows may have columns with any names."""
 
     problem_column: str | None = None
     """Column of the problem; null takes the first of `problem`, `question`, `prompt` and `text`."""
@@ -64,32 +63,32 @@ class RowSettings(ReaderSettings):
 
 
 class Reader(Protocol):
-    """Reads the rows of a source, the same ones each time.
+    """Reader of the rows of a source, which returns the same rows each time.
 
     Its class has an attribute `Settings`, derived from `ReaderSettings` or `RowSettings`, and is
-    made with such settings. A plain function is a reader, too (`function`).
+    constructed with such settings. A plain function can also be a reader (`FunctionReader`).
     """
 
     def rows(self) -> Iterable[tuple[int, Any]]:
-        """Every row with its number, from 1.
+        """Return every row with its number, from 1.
 
         A row is a mapping with a problem and its gold, a `Problem`, or a `RejectReason` if it
         cannot be read.
 
         Raises:
-            DataError: the source is missing, or cannot be read as a whole.
+            DataError: the source is missing or unreadable.
         """
 
 
 @dataclass(frozen=True)
 class ChosenReader(Chosen):
-    """Annotates a field that holds the settings of the reader which reads its `source`."""
+    """Annotation of a field with the settings of the reader of its `source`."""
 
     component_kind: str = "readers"
     default: str = "arith"
 
     def kind_of(self, content: Mapping[str, Any]) -> Any:
-        """The reader that `kind` names, else the one of `source`."""
+        """Return the reader's name from `kind`, else from `source`."""
         if "kind" in content:
             return content["kind"]
         source = content.get("source", self.default)
@@ -97,25 +96,25 @@ class ChosenReader(Chosen):
 
 
 def reader_settings(source: str, **keys: Any) -> ReaderSettings:
-    """Settings of the reader of a source.
+    """Return the settings of the reader of a source.
 
     Args:
-        source: as in `problems.source`.
-        keys: others of its settings.
+        source: source of problems, as in `problems.source`.
+        keys: other settings of the reader.
 
     Raises:
         ConfigError: no reader reads the source, or a key is wrong.
     """
     try:
-        found = ChosenReader().settings({"source": source, **keys})
+        settings = ChosenReader().settings({"source": source, **keys})
     except (PydanticCustomError, ValidationError) as error:
         raise ConfigError(f"{source}: {error}") from error
-    assert isinstance(found, ReaderSettings)
-    return found
+    assert isinstance(settings, ReaderSettings)
+    return settings
 
 
 def reader_name(source: str) -> str:
-    """The name of the reader that reads a source.
+    """Return the name of the reader of a source.
 
     Raises:
         ConfigError: the source is neither a file nor the name of a reader.
@@ -132,22 +131,26 @@ def reader_name(source: str) -> str:
     if suffix in names:
         return suffix
     if source and "." not in source and "/" not in source and not Path(source).exists():
-        find_component("readers", source)  # raises, and names the nearest
+        find_component("readers", source)  # raises an error that suggests the nearest name
     return "file"
 
 
 def make_reader(settings: ReaderSettings) -> Reader:
-    """The reader that settings choose.
+    """Make the reader that the settings choose.
 
     Raises:
-        ComponentError: a user's own reader cannot be created.
+        ComponentError: a third-party reader cannot be constructed.
     """
     around = Boundary("readers", settings.kind)
     reader: Reader = around.call("__init__", settings.component, settings, slow=True)
-    return reader if around.ours else cast(Reader, Guard(reader, Reader, around, {"rows": _falls}))
+    return (
+        reader
+        if around.ours
+        else cast(Reader, Guard(reader, Reader, around, {"rows": _check_row_number}))
+    )
 
 
-def _falls(row: tuple[int, Any], before: tuple[int, Any] | None) -> str | None:
+def _check_row_number(row: tuple[int, Any], before: tuple[int, Any] | None) -> str | None:
     last = 0 if before is None else before[0]
     if row[0] > last:
         return None

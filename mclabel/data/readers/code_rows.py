@@ -1,8 +1,7 @@
-"""Problems with tests in the rows of public data sets, by the columns that only they have.
+"""Programming problems with tests, read from rows of public data sets.
 
-HumanEval(+), BigCodeBench, LeetCodeDataset, MBPP(+), KodCode, AceCode, APPS, TACO, LiveCodeBench,
-CodeContests, open-r1's codeforces and SYNTHETIC-1. Of a row it takes the text of the problem and a
-gold of `checker=code` (docs/code.md). A row whose tests need more than Python says what it lacks.
+A data set is recognised by its columns. Each row gives a problem text and a gold for `checker=code`
+(docs/code.md). A row whose tests need more than Python is rejected with the reason.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from mclabel.checkers.code.golds import BadGold, pairs_of_cases
 from mclabel.core.errors import RejectReason
 
 MAX_TESTS_BYTES = 1 << 24
-"""Of the tests of a row when they are unpacked."""
+"""Maximum bytes of a row's unpacked tests."""
 _ANSWERED = ("answer", "final_answer", "reward_model")
-"""Columns of rows whose gold is an answer, whatever else they have."""
+"""Columns that mark rows whose gold is an answer, not tests."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +30,25 @@ class CodeRow:
     """A problem with tests."""
 
     text: str
-    """The problem."""
+    """Text of the problem."""
     gold: Mapping[str, Any] | str
-    """What `checker=code` takes."""
+    """Gold for `checker=code`."""
     columns: frozenset[str]
     """Columns that hold tests and solutions, which are not kept as metadata."""
 
 
 def read_code_row(row: Mapping[str, Any]) -> CodeRow | RejectReason | None:
-    """The problem and the tests of a row; None if it has none that are known.
+    """Read the problem and the tests of a row; return None if it has no known form of tests.
 
     Args:
-        row: of a data set.
+        row: row of a data set.
     """
     row = {str(name): value for name, value in row.items() if value is not None}
     if any(name in row for name in _ANSWERED):
         return None
-    layout = next((one for one in _LAYOUTS if one.columns <= row.keys() and one.fits(row)), None)
+    layout = next(
+        (layout for layout in _LAYOUTS if layout.columns <= row.keys() and layout.fits(row)), None
+    )
     if layout is None:
         return None
     try:
@@ -58,7 +59,7 @@ def read_code_row(row: Mapping[str, Any]) -> CodeRow | RejectReason | None:
         )
     if not gold:
         return RejectReason("no_gold", f"the row of {layout.name} has no tests. Remove it")
-    text = next((row[one] for one in layout.texts if isinstance(row.get(one), str)), "")
+    text = next((row[name] for name in layout.texts if isinstance(row.get(name), str)), "")
     if not text.strip():
         return RejectReason("no_problem", f"no text in {' or '.join(layout.texts)}")
     starter = row.get("starter_code")
@@ -78,7 +79,7 @@ _TESTS = frozenset({
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the rows of a data set are read."""
+    """Columns of a data set's rows, and the conversion of a row to a gold."""
 
     name: str
     columns: frozenset[str]
@@ -87,45 +88,45 @@ class _Layout:
     fits: Callable[[Mapping[str, Any]], bool] = lambda row: True
 
 
-def _with(row: Mapping[str, Any], **names: str) -> dict[str, Any]:
-    """Columns under the names that a gold gives them, of those that the row has."""
+def _rename_columns(row: Mapping[str, Any], **names: str) -> dict[str, Any]:
+    """Return the given columns under the names of a gold's keys, if the row has them."""
     return {key: row[name] for key, name in names.items() if name in row}
 
 
 def _of_check(row: Mapping[str, Any]) -> dict[str, Any]:
-    gold = _with(row, test="test", entry_point="entry_point", prompt="prompt")
-    return gold | _with(row, canonical_solution="canonical_solution")
+    gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="prompt")
+    return gold | _rename_columns(row, canonical_solution="canonical_solution")
 
 
 def _of_leetcode(row: Mapping[str, Any]) -> dict[str, Any]:
-    gold = _with(row, test="test", entry_point="entry_point", prompt="prompt")
+    gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="prompt")
     solution = row.get("completion")
     return gold | ({"solution": f"{row['prompt']}\n{solution}"} if solution else {})
 
 
 def _of_big_code_bench(row: Mapping[str, Any]) -> dict[str, Any]:
-    gold = _with(row, test="test", entry_point="entry_point", prompt="code_prompt")
-    return gold | _with(row, canonical_solution="canonical_solution")
+    gold = _rename_columns(row, test="test", entry_point="entry_point", prompt="code_prompt")
+    return gold | _rename_columns(row, canonical_solution="canonical_solution")
 
 
 def _of_mbpp(row: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(row.get("test"), str):
-        return _with(row, test="test", code="code")
+        return _rename_columns(row, test="test", code="code")
     names = ("test_list", "test_setup_code", "test_imports", "code")
-    return _with(row, **dict(zip(names, names, strict=True)))
+    return _rename_columns(row, **dict(zip(names, names, strict=True)))
 
 
 def _of_live_code_bench(row: Mapping[str, Any]) -> Mapping[str, Any]:
     cases = [*_cases(row["public_test_cases"]), *_cases(row.get("private_test_cases", "[]"))]
     name = (_parsed(row.get("metadata") or "{}") or {}).get("func_name")
-    return pairs_of_cases([{**one, **({"fn_name": name} if name else {})} for one in cases])
+    return pairs_of_cases([{**case, **({"fn_name": name} if name else {})} for case in cases])
 
 
 def _of_code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
     kinds = [row.get(f"{kind}_tests") or {} for kind in ("public", "private", "generated")]
     return {
-        "inputs": [one for kind in kinds for one in kind.get("input", ())],
-        "outputs": [one for kind in kinds for one in kind.get("output", ())],
+        "inputs": [text for kind in kinds for text in kind.get("input", ())],
+        "outputs": [text for kind in kinds for text in kind.get("output", ())],
     }
 
 
@@ -149,7 +150,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _cases(text: Any) -> list[Any]:
-    """Test cases as JSON, or as LiveCodeBench packs them: a pickled text, deflated, in base64."""
+    """Parse test cases from JSON, or from LiveCodeBench's pickled, deflated text in base64."""
     if not isinstance(text, str) or text.lstrip()[:1] in ("[", ""):
         return list(_parsed(text or "[]"))
     try:
@@ -164,10 +165,10 @@ def _cases(text: Any) -> list[Any]:
 
 
 class _Texts(pickle.Unpickler):
-    """Reads a pickled text, and runs nothing: it finds no classes and no functions."""
+    """Unpickler of plain values, which runs no code since it finds no classes or functions."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """Refuse."""
+        """Refuse every class and function."""
         raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
 
 
@@ -205,7 +206,7 @@ def _layouts() -> Iterator[_Layout]:
     )  # fmt: skip
     yield _Layout(
         "KodCode", frozenset({"test", "solution"}), ("question",),
-        lambda row: _with(row, tests="test", solution="solution"),
+        lambda row: _rename_columns(row, tests="test", solution="solution"),
         lambda row: isinstance(row["test"], str) and "assert" in row["test"],
     )  # fmt: skip
     yield _Layout(

@@ -1,4 +1,4 @@
-"""Problems of the built-in domains, which are generated."""
+"""Readers that generate the problems of the built-in domains."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.domains.pyarith.problems import generate as generate_functions
 
 MAX_WORDS = 1_000
-"""Fewer than any template of words has problems."""
+"""Maximum number of problems of `words`; each template has more distinct ones than this."""
 MAX_ARITH = 1_000_000
-"""Problems that are generated."""
+"""Maximum number of problems of `arith`, which are held in memory."""
 MAX_PYARITH = 100_000
-"""Fewer, since hidden tests are drawn for each."""
+"""Maximum number of problems of `pyarith`, each of which also has hidden tests."""
 
 NumSteps = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 
 
 class ArithReader:
-    """Problems of arith, as many as are asked for."""
+    """Reader that generates problems of `arith`."""
 
     class Settings(ReaderSettings):
         """Generated word problems."""
@@ -50,7 +50,7 @@ class ArithReader:
         """Minimum and maximum number of steps of a reference solution (1 to 10)."""
 
         @rule
-        def _numbers_of_steps_can_be_told(self) -> str | None:
+        def _step_range_is_ordered(self) -> str | None:
             low, high = self.num_steps
             if low > high:
                 return (
@@ -60,13 +60,13 @@ class ArithReader:
             return None
 
         @rule
-        def _families_are_known(self) -> str | None:
+        def _families_exist(self) -> str | None:
             if unknown := [name for name in self.families or () if name not in FAMILIES]:
                 return f"families={unknown}: must be among {', '.join(FAMILIES)}"
             return None
 
         @rule
-        def _none_is_held_out(self) -> str | None:
+        def _no_family_is_held_out(self) -> str | None:
             held_out = sorted(set(self.families or ()) & set(HELD_OUT_FAMILIES))
             if self.split == "train" and held_out:
                 return (
@@ -76,10 +76,10 @@ class ArithReader:
             return None
 
     def __init__(self, settings: Settings) -> None:
-        """Check that the number of problems is known.
+        """Check that the settings limit the number of problems.
 
         Args:
-            settings: which problems, and how many.
+            settings: kind and number of the problems.
 
         Raises:
             ConfigError: there is no limit.
@@ -87,25 +87,25 @@ class ArithReader:
         self._settings, self._limit = settings, _limit(settings)
 
     def rows(self) -> Iterable[tuple[int, Problem]]:
-        """The problems with their numbers."""
+        """Return the problems with their numbers, from 1."""
         return enumerate(self._problems, 1)
 
     @cached_property
     def _problems(self) -> list[Problem]:
-        chosen = self._settings
+        settings = self._settings
         return self._generate(
             self._limit,
-            seed=chosen.seed,
-            split=chosen.split,
-            families=chosen.families,
-            num_steps=chosen.num_steps,
+            seed=settings.seed,
+            split=settings.split,
+            families=settings.families,
+            num_steps=settings.num_steps,
         )
 
     _generate = staticmethod(generate)
 
 
 class PyArithReader(ArithReader):
-    """Problems of pyarith, as many as are asked for."""
+    """Reader that generates problems of `pyarith`."""
 
     class Settings(ArithReader.Settings):
         """Generated problems that ask for a function, with hidden tests as gold."""
@@ -120,7 +120,7 @@ class PyArithReader(ArithReader):
 
 
 class WordsReader:
-    """Word problems for `smollm2:words`, as many as are asked for."""
+    """Reader that generates word problems for `smollm2:words`."""
 
     class Settings(ReaderSettings):
         """Generated word problems of four to seven steps."""
@@ -136,10 +136,10 @@ class WordsReader:
         """Random seed of the generated problems."""
 
     def __init__(self, settings: Settings) -> None:
-        """Check that the number of problems is known.
+        """Check that the settings limit the number of problems.
 
         Args:
-            settings: which problems, and how many.
+            settings: kind and number of the problems.
 
         Raises:
             ConfigError: there is no limit.
@@ -147,17 +147,19 @@ class WordsReader:
         self._settings, self._limit = settings, _limit(settings)
 
     def rows(self) -> Iterable[tuple[int, Problem]]:
-        """The problems with their numbers; `meta.template` names the story."""
-        chosen = self._settings
-        made = words.generate(self._limit, seed=chosen.seed, held_out=chosen.split == "test")
+        """Return the problems with their numbers, from 1; `meta.template` names the story."""
+        settings = self._settings
+        worked_problems = words.generate(
+            self._limit, seed=settings.seed, held_out=settings.split == "test"
+        )
         problems = [
             Problem(
-                id="words-" + hashlib.sha256(worked.problem.encode()).hexdigest()[:16],
-                text=worked.problem,
-                answer=worked.answer,
-                meta={"template": worked.template},
+                id="words-" + hashlib.sha256(worked_problem.problem.encode()).hexdigest()[:16],
+                text=worked_problem.problem,
+                answer=worked_problem.answer,
+                meta={"template": worked_problem.template},
             )
-            for worked in made
+            for worked_problem in worked_problems
         ]
         return enumerate(problems, 1)
 

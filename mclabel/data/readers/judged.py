@@ -1,8 +1,8 @@
-"""Solutions whose first wrong step people have marked: ProcessBench and PRM800K.
+"""Solutions with human labels of the first wrong step: ProcessBench and PRM800K.
 
-ProcessBench (arXiv 2412.06559) gives one label a solution, the 0-based index of its first wrong
-step or -1. PRM800K (arXiv 2305.20050) rates steps -1, 0 or 1 up to the first -1; here only -1 is
-wrong.
+ProcessBench (arXiv 2412.06559) has one label per solution: the 0-based index of its first wrong
+step, or -1. PRM800K (arXiv 2305.20050) rates steps -1, 0 or 1 up to the first -1; here only -1
+counts as wrong.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ _WHOLE = re.compile(r"-?\d{1,9}(?:\.0{1,9})?")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedSolution:
-    """A solution and where it first goes wrong."""
+    """Solution with the index of its first wrong step."""
 
     id: str
-    """Unique in its file."""
+    """Id of the solution, unique in its file."""
     problem: str
     steps: tuple[str, ...]
     first_error: int | None
     also: frozenset[int | None] = frozenset()
-    """Other first errors that those who judged it accept."""
+    """Other indices of the first error that the annotators accept."""
     answer_right: bool | None = None
-    """Whether the final answer is the gold one; None where the source does not have it."""
+    """True if the final answer is right; None if the source does not have it."""
     weight: float = 1.0
-    """How many solutions of its run it stands for, if it was drawn from one."""
+    """Number of solutions of its run that it represents, if it was sampled from a run."""
 
 
 def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:
-    """The rows of one split of ProcessBench.
+    """Read one split of ProcessBench.
 
     Args:
-        path: of the file.
+        path: path of the file.
         left_out: receives the rows that cannot be used; None makes the first an error.
 
     Raises:
-        DataError: an empty file, or one of another format; names a row.
+        DataError: the file is empty or has another format; the message names a row.
     """
     rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
     rows: dict[str, JudgedSolution] = {}
     for number, row in object_rows(str(path)):
-        found = row if isinstance(row, RejectReason) else _processbench_row(row)
-        if isinstance(found, JudgedSolution) and found.id in rows:
-            found = RejectReason(
+        judged = row if isinstance(row, RejectReason) else _processbench_row(row)
+        if isinstance(judged, JudgedSolution) and judged.id in rows:
+            judged = RejectReason(
                 "id_taken",
-                f"id {found.id!r} occurs in an earlier row, too. Give every row its own id",
+                f"id {judged.id!r} occurs in an earlier row, too. Give every row its own id",
             )
-        if isinstance(found, RejectReason):
-            rejects.add(found, number)
+        if isinstance(judged, RejectReason):
+            rejects.add(judged, number)
         else:
-            rows[found.id] = found
+            rows[judged.id] = judged
     if not rows:
         if rejects.found:
             raise DataError(rejects.none_left())
@@ -69,22 +69,22 @@ def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> l
 
 
 def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:
-    """The solutions of PRM800K whose first wrong step, or soundness, its ratings decide.
+    """Read the solutions of PRM800K whose ratings decide the first wrong step, or that none is
+    wrong.
 
-    A solution is the one that was rated (`pre_generated_steps`), or the path of the chosen steps;
-    where all candidates of a step were rated -1, each ends a solution of its own. Solutions whose
-    rating ends before that are left out, and so are rows that checked labelers (quality control,
-    screening).
+    A solution is the rated one (`pre_generated_steps`), or the path of the chosen steps. If all
+    candidates of a step were rated -1, each ends a solution of its own. Solutions whose ratings end
+    earlier are left out, and so are rows of quality control and screening.
 
     Args:
-        path: of the file.
+        path: path of the file.
         left_out: receives the rows that cannot be used; None makes the first an error.
 
     Raises:
-        DataError: an empty file or one of another format; names the row.
+        DataError: the file is empty or has another format; the message names a row.
     """
     rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
-    solutions, empty = [], True
+    solutions, is_empty = [], True
     for number, row in object_rows(str(path)):
         if isinstance(row, RejectReason):
             rejects.add(row, number)
@@ -93,34 +93,34 @@ def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[J
         try:
             if row["is_quality_control_question"] or row["is_initial_screening_question"]:
                 continue
-            found = _rated(place, row["question"], row["label"])
+            row_solutions = _rated(place, row["question"], row["label"])
         except (LookupError, TypeError, AttributeError) as error:
-            why = (
+            detail = (
                 f"not a row of PRM800K ({type(error).__name__}: {error}): needs question with "
                 "problem, and label with steps, their completions and ratings"
             )
-            rejects.add(RejectReason("bad_row", why), number)
+            rejects.add(RejectReason("bad_row", detail), number)
             continue
-        empty = False
-        solutions += found
-    if empty and rejects.found:
+        is_empty = False
+        solutions += row_solutions
+    if is_empty and rejects.found:
         raise DataError(rejects.none_left())
-    if empty:
+    if is_empty:
         raise DataError(f"{path}: holds no rows. Give a .jsonl file of PRM800K")
     return solutions
 
 
 def first_error_of(label: object, num_steps: int) -> int | None:
-    """The first wrong step that a label of ProcessBench names, None for -1.
+    """Return the first wrong step from a label of ProcessBench, None for -1.
 
-    Tables that were written by other tools have labels as 2.0 or "2".
+    Tables written by other tools have labels such as 2.0 or "2".
 
     Args:
-        label: as it was read.
-        num_steps: of the solution.
+        label: label as it was read.
+        num_steps: number of steps of the solution.
 
     Raises:
-        ValueError: it is no whole number in -1..num_steps - 1.
+        ValueError: the label is not a whole number in -1..num_steps - 1.
     """
     number = None
     if isinstance(label, str) and _WHOLE.fullmatch(label.strip()):
@@ -133,17 +133,17 @@ def first_error_of(label: object, num_steps: int) -> int | None:
 
 
 def answer_right_of(value: object) -> bool | None:
-    """What `final_answer_correct` says; None where it says nothing.
+    """Parse `final_answer_correct`; return None if it is empty.
 
     Raises:
-        ValueError: it is neither true nor false.
+        ValueError: the value is neither true nor false.
     """
-    said = {"true": True, "1": True, "false": False, "0": False, "": None, "none": None}
+    values = {"true": True, "1": True, "false": False, "0": False, "": None, "none": None}
     if value is None or isinstance(value, bool):
         return value
     text = str(int(value)) if isinstance(value, float) and value % 1 == 0 else str(value)
     try:
-        return said[text.strip().casefold()]
+        return values[text.strip().casefold()]
     except KeyError:
         raise ValueError(f"final_answer_correct={value!r}: must be true, false or null") from None
 
@@ -183,17 +183,19 @@ def _rated(
     place: str, question: Mapping[str, Any], label: Mapping[str, Any]
 ) -> list[JudgedSolution]:
     problem: str = question["problem"]
-    given: Sequence[str] | None = question.get("pre_generated_steps")
+    pregenerated_steps: Sequence[str] | None = question.get("pre_generated_steps")
     path: list[str] = []
     for index, step in enumerate(label["steps"]):
         ratings = {c["text"]: c["rating"] for c in step["completions"] or ()}
-        chosen, written = step["chosen_completion"], step["human_completion"]
-        if given is not None:
-            text = given[index]
+        chosen, human_completion = step["chosen_completion"], step["human_completion"]
+        if pregenerated_steps is not None:
+            text = pregenerated_steps[index]
         elif chosen is not None:
             text = step["completions"][chosen]["text"]
-        elif written is not None:
-            text = written if isinstance(written, str) else written["text"]
+        elif human_completion is not None:
+            text = (
+                human_completion if isinstance(human_completion, str) else human_completion["text"]
+            )
             ratings = {text: 1}
         else:
             return [
@@ -205,9 +207,11 @@ def _rated(
         if (rating := ratings.get(text)) is None:
             return []
         if rating < 0:
-            return [_judged(place, problem, given or path, index)]
-    whole = label["finish_reason"] == "solution" and (given is None or len(path) == len(given))
-    return [_judged(place, problem, path, None)] if whole and path else []
+            return [_judged(place, problem, pregenerated_steps or path, index)]
+    is_complete = label["finish_reason"] == "solution" and (
+        pregenerated_steps is None or len(path) == len(pregenerated_steps)
+    )
+    return [_judged(place, problem, path, None)] if is_complete and path else []
 
 
 def _judged(
@@ -217,7 +221,7 @@ def _judged(
 
 
 def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
-    """The labels of a run as judgements; undecided solutions are left out."""
+    """Convert the labels of a run to judged solutions, without undecided ones."""
     return [
         JudgedSolution(
             id=row.solution.id,
@@ -232,5 +236,5 @@ def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
 
 
 def row_steps(row: LabeledSolution) -> list[str]:
-    """The texts of a labelled solution's steps."""
+    """Return the texts of a labelled solution's steps."""
     return [step.text for step in row.solution.steps]

@@ -1,4 +1,4 @@
-"""Problems in the rows of other people's data sets, whatever their columns are called."""
+"""Conversion of rows of any data set to problems, by the usual names of columns."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
 ID_COLUMNS = ("id", "task_id")
 MAX_ANSWER = 1 << 20
-"""Characters of a gold, or of the solution that it is the end of."""
-KEPT = (str, int, float, Mapping)
-"""Types of the other columns that are kept, as texts; an object as its JSON."""
+"""Maximum characters of a gold, or of a solution that ends with it."""
+METADATA_TYPES = (str, int, float, Mapping)
+"""Types of other columns that are kept as texts in the metadata; an object as its JSON."""
 
 Columns = tuple[str | None, str | None]
-"""Names of the columns of problem and answer; None for the usual ones."""
+"""Names of the problem's and the answer's column; None for the usual names."""
 
 
 def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectReason:
-    """The problem that a row holds, or why it holds none.
+    """Return the problem of a row, or the reason why there is none.
 
     Args:
         row: a mapping; any other JSON value is rejected.
-        columns: of the problem and of the answer; None takes the first of `PROBLEM_COLUMNS` and
-            of `ANSWER_COLUMNS` that is there.
+        columns: columns of the problem and the answer; None takes the first column of
+            `PROBLEM_COLUMNS` or `ANSWER_COLUMNS` that the row has.
     """
     problem_column, answer_column = columns
     if not isinstance(row, Mapping):
@@ -57,10 +57,14 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
         )
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
     used |= code.columns if code is not None else set()
-    meta = {k: _kept(v) for k, v in row.items() if k not in used and isinstance(v, KEPT)}
+    meta = {
+        k: _metadata_text(v)
+        for k, v in row.items()
+        if k not in used and isinstance(v, METADATA_TYPES)
+    }
     if isinstance(row.get("meta"), Mapping):
         meta |= {str(k): str(v) for k, v in row["meta"].items()}
-    meta.pop(CHANCE, None)  # which settings alone give
+    meta.pop(CHANCE, None)  # only settings may set it
     identity = given_id(row)
     try:
         "".join([text, answer, identity or "", *map(str, meta), *meta.values()]).encode()
@@ -75,14 +79,14 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
     )
 
 
-def _kept(value: Any) -> str:
+def _metadata_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return json.dumps(dict(value), ensure_ascii=False, default=str)
     return str(value)
 
 
 def given_id(row: Any) -> str | None:
-    """The id that a row gives to its problem; None if it gives none."""
+    """Return the id of a row's problem; None if the row has none."""
     for name in ID_COLUMNS if isinstance(row, Mapping) else ():
         identity = row.get(name)
         missing = identity in (None, "") or (isinstance(identity, float) and isnan(identity))
@@ -92,11 +96,11 @@ def given_id(row: Any) -> str | None:
 
 
 def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
-    """The gold in a column, or why it is none.
+    """Parse the gold in a column, or return the reason why it is not a gold.
 
     Args:
-        value: of the column.
-        name: of the column, for the message.
+        value: value of the column.
+        name: name of the column, for the message.
     """
     if isinstance(value, str) and len(value) > MAX_ANSWER:
         return RejectReason(
@@ -111,30 +115,31 @@ def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
 
 
 def _gold(row: Mapping[str, Any], column: str | None) -> Gold | RejectReason:
-    name = _name(row, "answer", column, ANSWER_COLUMNS)
+    name = _find_column(row, "answer", column, ANSWER_COLUMNS)
     return name if isinstance(name, RejectReason) else gold_of_row(row[name], name)
 
 
 def _problem(row: Mapping[str, Any], column: str | None) -> str | RejectReason:
-    name = _name(row, "problem", column, PROBLEM_COLUMNS)
+    name = _find_column(row, "problem", column, PROBLEM_COLUMNS)
     if isinstance(name, RejectReason):
         return name
-    found = _said(row[name])
-    if isinstance(found, RejectReason):
-        reason = "no_problem" if found.reason == "empty" else found.reason
-        return RejectReason(reason, f"the problem in column {name!r} {found.detail}")
-    return found
+    text = _problem_text(row[name])
+    if isinstance(text, RejectReason):
+        reason = "no_problem" if text.reason == "empty" else text.reason
+        return RejectReason(reason, f"the problem in column {name!r} {text.detail}")
+    return text
 
 
-def _said(content: Any) -> str | RejectReason:
-    """A problem's text, or that of the one message that holds it, as in verl's and DAPO's rows.
+def _problem_text(content: Any) -> str | RejectReason:
+    """Return a problem's text, or the text of its only message, as in rows of verl and DAPO.
 
-    A system message is refused: a problem has none, and what it asks for would be lost unseen.
+    A row with a system message is refused, since a problem has no place for it and its instructions
+    would be lost silently.
     """
     content = content.tolist() if hasattr(content, "tolist") else content
     if not isinstance(content, list | tuple):
         return text_of(content)
-    roles = [one.get("role") if isinstance(one, Mapping) else None for one in content]
+    roles = [message.get("role") if isinstance(message, Mapping) else None for message in content]
     if "system" in roles:
         return RejectReason(
             "wrong_type",
@@ -142,23 +147,25 @@ def _said(content: Any) -> str | RejectReason:
             "policy.system to it",
         )
     if roles != ["user"]:
-        given = ", ".join(bounded(str(role)) for role in roles[:4]) or "none"
+        shown_roles = ", ".join(bounded(str(role)) for role in roles[:4]) or "none"
         return RejectReason(
             "wrong_type",
-            f"must be a text, or one message with the role user; has the roles {given}",
+            f"must be a text, or one message with the role user; has the roles {shown_roles}",
         )
     return text_of(content[0].get("content"))
 
 
-def _name(
-    row: Mapping[str, Any], what: str, name: str | None, defaults: Iterable[str]
+def _find_column(
+    row: Mapping[str, Any], part: str, name: str | None, defaults: Iterable[str]
 ) -> str | RejectReason:
-    """The column that holds something: the one that is named, else the first of the usual ones."""
-    found = next((one for one in ([name] if name else defaults) if one in row), None)
-    if found is not None:
-        return found
+    """Return the column of the problem or answer: the named one, else the first usual one."""
+    column = next(
+        (candidate for candidate in ([name] if name else defaults) if candidate in row), None
+    )
+    if column is not None:
+        return column
     return RejectReason(
         "no_column",
-        f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
-        f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
+        f"no {part}: looked for {name or ' or '.join(defaults)!s}, the row has "
+        f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{part}_column",
     )

@@ -1,4 +1,4 @@
-"""Problems of any source, checked, in its order."""
+"""Checked problems of any source, in the source's order."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from mclabel.run.shards.rejects import Reject
 def read_problems(
     problems: ReaderSettings | str, *, may_repeat: bool = False, strict: bool = False
 ) -> ProblemStream:
-    """Problems with their gold answers, in the order of the source.
+    """Read problems with their gold answers, in the order of the source.
 
     Args:
-        problems: settings of the reader, or the source alone, as in `problems.source`.
-        may_repeat: whether several rows may hold the same problem, as where each has a solution.
+        problems: settings of the reader, or only the source, as in `problems.source`.
+        may_repeat: whether several rows may have the same problem, for example one per solution.
         strict: whether a row that cannot be used is an error; else it is left out.
 
     Returns:
-        Problems with distinct ids; of rows that repeat an id the first.
+        Problems with distinct ids; the first of several rows with the same id is used.
 
     Raises:
         ConfigError: no reader reads the source.
-        DataError: the source is missing or unreadable, or no row can be used; if strict, one
-            cannot.
+        DataError: the source is missing or unreadable, or no row can be used or, if strict, not
+            every row.
     """
     settings = reader_settings(problems) if isinstance(problems, str) else problems
     columns: Columns = (None, None)
@@ -53,24 +53,24 @@ def read_problems(
 
 
 Repeat = Literal["duplicate", "id_taken"]
-"""How a row repeats one before it: the same problem, or another one under its id."""
+"""Kind of a repeated id: the same problem, or another problem under the same id."""
 
 
 class Problems(Protocol):
-    """Problems that can be gone through again and again: a list, or what reads a file."""
+    """Collection of problems that can be iterated repeatedly: a list, or a stream from a file."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of problems."""
 
     def __iter__(self) -> Iterator[Problem]:
-        """From the first, in the same order every time."""
+        """Iterate over the problems, in the same order every time."""
 
 
 class ProblemStream:
-    """Problems of a source, read anew each time they are gone through.
+    """Problems of a source, which is read again for each iteration.
 
-    Rows that cannot be used are left out, which depends on nothing but the rows. Nothing is kept of
-    them but which repeat a problem; so a source of millions costs little.
+    Rows that cannot be used are left out, depending on the rows alone. Only the numbers of repeated
+    rows are held in memory, so a source of millions of rows costs little.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class ProblemStream:
         may_repeat: bool = False,
         strict: bool = False,
     ) -> None:
-        """Read the rows once, to count the problems and to find those that are there twice.
+        """Read the rows once to count the problems and to find repeated ones.
 
         Args:
-            rows: the source's rows, each with its number, from the first.
-            source: its name.
-            columns: of problem and answer.
-            limit: number of distinct problems at most.
-            chance: of a right guess; None where the problems tell it.
+            rows: returns the source's rows with their numbers, from the first row.
+            source: name of the source.
+            columns: columns of problem and answer.
+            limit: maximum number of distinct problems.
+            chance: chance of a right guess; None to derive it from each gold.
             may_repeat: as in `read_problems`.
             strict: whether a row that cannot be used is an error.
 
         Raises:
-            DataError: no row can be used; if strict, one cannot.
+            DataError: no row can be used or, if strict, one cannot.
         """
         self._rows, self._source, self._strict = rows, source, strict
         self._columns, self._limit, self._may_repeat = columns, limit, may_repeat
@@ -105,10 +105,10 @@ class ProblemStream:
         self._count = self.num_rejected = 0
         self._num_chars = self._num_squares = 0
         seen = array("Q")
-        for _, _, found in self._judged():
-            if isinstance(found, Problem):
-                seen.append(_hash(found.id))
-                self._measure(found)
+        for _, _, problem in self._read_rows():
+            if isinstance(problem, Problem):
+                seen.append(_hash(problem.id))
+                self._measure(problem)
                 if len(seen) == limit:
                     break
             else:
@@ -129,99 +129,99 @@ class ProblemStream:
         return self._count
 
     def __iter__(self) -> Iterator[Problem]:
-        left = self._count
-        for _, _, found in self._judged():
-            if not left:
+        remaining = self._count
+        for _, _, problem in self._read_rows():
+            if not remaining:
                 return
-            if isinstance(found, Problem):
-                yield found
-                left -= 1
+            if isinstance(problem, Problem):
+                yield problem
+                remaining -= 1
 
     @property
     def size(self) -> Size:
-        """How much text the problems have."""
+        """Number of problems and amount of their text."""
         return Size(self._count, self._num_chars, self._num_squares)
 
     def rejects(self) -> Iterator[Reject]:
-        """The rows that were left out, in order; those behind `limit` problems are not read."""
-        left = self._limit if self._count == self._limit else None
-        for number, identity, found in self._judged():
-            if left == 0:
+        """Yield the rows that were left out, in order, up to the row of the last problem."""
+        remaining = self._limit if self._count == self._limit else None
+        for number, identity, problem in self._read_rows():
+            if remaining == 0:
                 return
-            if isinstance(found, Problem):
-                left = None if left is None else left - 1
+            if isinstance(problem, Problem):
+                remaining = None if remaining is None else remaining - 1
                 continue
-            if self._passes(found):
+            if self._is_allowed_repeat(problem):
                 continue
             yield Reject(
                 problem_id=identity,
                 row=number,
                 source=self._source,
-                reason=found.reason,
-                detail=found.detail,
+                reason=problem.reason,
+                detail=problem.detail,
             )
 
-    def _judged(self) -> Iterator[tuple[int, str | None, Problem | RejectReason]]:
-        """Yields for every row its number, its id if any, and the problem or a reject reason."""
+    def _read_rows(self) -> Iterator[tuple[int, str | None, Problem | RejectReason]]:
+        """Yield for each row its number, its id if any, and the problem or a reject reason."""
         for number, row in self._rows():
-            found = (
+            problem = (
                 row if isinstance(row, RejectReason | Problem) else problem_in(row, self._columns)
             )
-            if isinstance(found, Problem):
+            if isinstance(problem, Problem):
                 if self._meta:
-                    found = replace(found, meta={**found.meta, **self._meta})
-                identity: str | None = found.id
+                    problem = replace(problem, meta={**problem.meta, **self._meta})
+                identity: str | None = problem.id
             else:
                 identity = given_id(row)
-                self._refuse(number, found)
-            if isinstance(found, Problem) and number in self._repeats:
-                found = _repeat(self._repeats[number], found.id)
-            yield number, identity, found
+                self._raise_if_strict(number, problem)
+            if isinstance(problem, Problem) and number in self._repeats:
+                problem = _repeat_reason(self._repeats[number], problem.id)
+            yield number, identity, problem
 
     def _find_repeats(self) -> None:
-        """Which rows repeat a problem, for a source in which some do."""
-        known: dict[int, int] = {}
+        """Read the source again to find which rows repeat a problem."""
+        content_hashes: dict[int, int] = {}
         self.num_rejected = self._num_chars = self._num_squares = 0
-        for number, _, found in self._judged():
-            if len(known) == self._limit:
+        for number, _, problem in self._read_rows():
+            if len(content_hashes) == self._limit:
                 break
-            if not isinstance(found, Problem):
+            if not isinstance(problem, Problem):
                 self.num_rejected += 1
                 continue
-            identity, content = _hash(found.id), _hash(found.text + "\0" + found.answer)
-            if identity in known:
-                same = known[identity] == content
-                self._repeats[number] = "duplicate" if same else "id_taken"
-                why = _repeat(self._repeats[number], found.id)
-                self._refuse(number, why)
-                self.num_rejected += not self._passes(why)
+            identity, content = _hash(problem.id), _hash(problem.text + "\0" + problem.answer)
+            if identity in content_hashes:
+                is_same = content_hashes[identity] == content
+                self._repeats[number] = "duplicate" if is_same else "id_taken"
+                reason = _repeat_reason(self._repeats[number], problem.id)
+                self._raise_if_strict(number, reason)
+                self.num_rejected += not self._is_allowed_repeat(reason)
             else:
-                known[identity] = content
-                self._measure(found)
-        self._count = len(known)
+                content_hashes[identity] = content
+                self._measure(problem)
+        self._count = len(content_hashes)
 
     def _measure(self, problem: Problem) -> None:
         self._num_chars += len(problem.text)
         self._num_squares += len(problem.text) ** 2
 
-    def _passes(self, why: RejectReason) -> bool:
-        return self._may_repeat and why.reason == "duplicate"
+    def _is_allowed_repeat(self, reason: RejectReason) -> bool:
+        return self._may_repeat and reason.reason == "duplicate"
 
-    def _refuse(self, number: int, why: RejectReason) -> None:
-        if self._strict and not self._passes(why):
-            raise DataError(f"{row_place(self._source, number)}: {bounded(why.detail)}")
+    def _raise_if_strict(self, number: int, reason: RejectReason) -> None:
+        if self._strict and not self._is_allowed_repeat(reason):
+            raise DataError(f"{row_place(self._source, number)}: {bounded(reason.detail)}")
 
 
 class ChosenProblems:
-    """The problems whose ids are in a set."""
+    """Subset of problems whose ids are in a set."""
 
     def __init__(self, problems: Problems, ids: Container[str], *, count: int) -> None:
-        """Choose some problems, which are read when they are gone through.
+        """Choose problems, which are read on each iteration.
 
         Args:
-            problems: to choose from.
-            ids: of those that are chosen.
-            count: how many these are.
+            problems: problems to choose from.
+            ids: ids of the chosen problems.
+            count: number of chosen problems.
         """
         self._problems, self._ids, self._count = problems, ids, count
 
@@ -236,9 +236,9 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _repeat(how: Repeat, identity: str) -> RejectReason:
-    if how == "duplicate":
-        return RejectReason(how, f"repeats problem {identity!r}. Remove the row")
+def _repeat_reason(kind: Repeat, identity: str) -> RejectReason:
+    if kind == "duplicate":
+        return RejectReason(kind, f"repeats problem {identity!r}. Remove the row")
     return RejectReason(
-        how, f"id {identity!r} already names an earlier problem. Give the row another id"
+        kind, f"id {identity!r} already names an earlier problem. Give the row another id"
     )

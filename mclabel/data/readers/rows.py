@@ -1,11 +1,6 @@
-"""Rows of a user's file: JSON Lines, JSON, Parquet or CSV, local or copied once from its URL.
+"""Rows of a user's file: JSON Lines, JSON, Parquet or CSV, local or by URL.
 
-A row that cannot be read is returned as a `RejectReason`, and reading goes on with the next row.
-
-A user's file by URL: copied once to this machine, and read from there.
-
-Files are gone through several times, so a copy is cheaper than a stream, and all passes see the
-same content. It is removed when the process ends.
+A row that cannot be read becomes a `RejectReason`, and reading continues with the next row.
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ from mclabel.core.plain_files import MAX_ROW
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
 MAX_TEXT = 1 << 26
-"""Bytes of a text or of a .json file, which is held in memory as a whole."""
+"""Maximum bytes of a text file or .json file, which is read into memory as a whole."""
 _PIECE = 1 << 20
 _MAX_NAMED = 5
 LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
@@ -37,17 +32,18 @@ TOO_LARGE = RejectReason(
 
 
 def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
-    """Every row, readable or not, with its number: the line in JSON Lines, else the row, from 1.
+    """Return every row, readable or not, with its number: the line in JSON Lines, else the row,
+    from 1.
 
     Args:
         source: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one.
 
     Returns:
-        A mapping for a good row, and a `RejectReason` for one that cannot be decoded. Any other
+        A mapping for a valid row, and a `RejectReason` for one that cannot be decoded. Any other
         JSON value is returned unchanged.
 
     Raises:
-        DataError: there is no such file, or it cannot be read as a whole.
+        DataError: the file is missing or unreadable.
     """
     path = local_path(source)
     match path.suffix:
@@ -66,7 +62,7 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
 
 
 def is_unicode(content: Any) -> bool:
-    """Whether all texts in a row are valid Unicode; tokenizers take no others, nor do files."""
+    """Return whether all texts in a row are valid Unicode, as tokenizers and files require."""
     try:
         json.dumps(content, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
@@ -75,12 +71,12 @@ def is_unicode(content: Any) -> bool:
 
 
 def row_place(source: str, number: int) -> str:
-    """Where a row of `scan_rows` stands, for messages."""
+    """Return the place of a row of `scan_rows`, for messages."""
     return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {number}"
 
 
 def object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectReason]]:
-    """Every row of `scan_rows`: an object whose texts are valid, or why it is none.
+    """Yield every row of `scan_rows`: an object with valid texts, or a reject reason.
 
     Raises:
         DataError: the file cannot be read.
@@ -100,7 +96,7 @@ def object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectRe
 
 
 def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Rows with the place each came from.
+    """Yield rows with the place of each.
 
     Raises:
         DataError: the file, or a row, cannot be read.
@@ -122,7 +118,9 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
-    """The lines of a file; None for one that is too long, which is never held as a whole."""
+    """Yield the lines of a file; None for a line that is too long, which is never held in
+    memory.
+    """
     while line := file.readline(MAX_ROW + 1):
         if len(line) <= MAX_ROW:
             yield line
@@ -163,9 +161,9 @@ def _json_rows(path: Path, source: str) -> Iterable[Any]:
 
 
 class _Lines:
-    """Lines of a text for a reader of rows; a row of too many characters is an error.
+    """Iterator over lines for `csv`, which raises an error for a row of too many characters.
 
-    A generator would end with its first error.
+    It is a class since a generator would end with its first error.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -197,7 +195,9 @@ class _TooLargeError(Exception):
 
 
 def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
-    """Rows; what is no UTF-8 becomes lone surrogates, which no text may hold."""
+    """Yield the rows of a CSV file; bytes that are not UTF-8 become lone surrogates, which callers
+    reject.
+    """
     csv.field_size_limit(MAX_ROW)
     with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
         lines = _Lines(file)
@@ -246,7 +246,7 @@ def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
 
 
 def _check_distinct(names: Sequence[str], source: str) -> None:
-    """Refuse a table in which one name would stand for several columns."""
+    """Check that no two columns of a table have the same name."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         shown = ", ".join(repr(name) for name in twice[:_MAX_NAMED])
         raise DataError(
@@ -256,16 +256,16 @@ def _check_distinct(names: Sequence[str], source: str) -> None:
 
 
 def local_path(source: str) -> Path:
-    """Where a file lies on this machine.
+    """Return the local path of a file, after downloading it if the source is a URL.
 
     Args:
         source: path, or URL such as `s3://bucket/problems.jsonl`.
 
     Raises:
-        DataError: there is no such file, or it cannot be fetched.
+        DataError: the file is missing or cannot be downloaded.
     """
     if "://" in source:
-        return _fetched(source)
+        return _download(source)
     path = Path(source)
     if path.is_dir():
         raise DataError(
@@ -282,13 +282,13 @@ def local_path(source: str) -> Path:
 
 
 def read_text(source: str) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Args:
         source: path or URL.
 
     Raises:
-        DataError: there is no such file, it is too large, or it holds no UTF-8.
+        DataError: the file is missing, too large, or not UTF-8.
     """
     path = local_path(source)
     try:
@@ -312,7 +312,9 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @cache
-def _fetched(url: str) -> Path:
+def _download(url: str) -> Path:
+    # Files are read several times, so one copy is cheaper than a stream, and every pass reads the
+    # same content. The copy is removed when the process ends.
     from mclabel.run.shards.store import Store
 
     folder, _, name = url.rpartition("/")
@@ -320,31 +322,31 @@ def _fetched(url: str) -> Path:
         raise DataError(f"{url}: must name a file, as in s3://bucket/problems.jsonl")
     path = Path(tempfile.mkdtemp(dir=_folder().name)) / name
     try:
-        found = Store(folder).fetch(name, path)
+        exists = Store(folder).fetch(name, path)
     except ShardError as error:
         raise DataError(f"{url}: cannot be read: {error}") from error
-    if not found:
+    if not exists:
         raise DataError(f"{url}: no such file")
     return path
 
 
 def text_of(content: Any) -> str | RejectReason:
-    """A field of a row as text, or why it cannot be used as one.
+    """Return a field of a row as text, or the reason why it is not a text.
 
-    Python's JSON, Parquet and pandas store NaN for a missing value. It is not a text, even if it
-    was converted to one ("nan").
+    Python's JSON, Parquet and pandas store NaN for a missing value, which counts as empty even if
+    it was converted to the text "nan".
 
     Args:
-        content: of a field of the row.
+        content: value of the field.
 
     Returns:
         The text, or a `RejectReason` with the code `empty` or `wrong_type`. Its detail lacks a
-        subject: the caller puts the column before it.
+        subject: the caller prepends the column.
     """
     if content is None or (isinstance(content, str) and not content.strip()):
         return RejectReason("empty", "is empty. Remove the row")
-    nothing = isinstance(content, str) and content.strip().casefold() == "nan"
-    if nothing or (isinstance(content, float) and isnan(content)):
+    is_nan_text = isinstance(content, str) and content.strip().casefold() == "nan"
+    if is_nan_text or (isinstance(content, float) and isnan(content)):
         return RejectReason(
             "empty", "is NaN, which stands for a missing value. Fill it in or remove the row"
         )

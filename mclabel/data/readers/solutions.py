@@ -1,11 +1,8 @@
-"""Read solutions that a user gives to be labelled, and the selection that says which of them.
+"""Solutions that a user provides to be labelled, and the manifest that selects some of them.
 
-A row that cannot be used is left out with its reason, or is an error at once (`RowRejects`).
-
-The manifest of a selection says which solutions of a pool to label, and how likely each one was to
-be chosen. `mclabel select` writes it, `mclabel label --select` reads it. It is one Parquet file
-that carries its digest: a row for each chosen solution, in the order of ids, and in the metadata of
-its footer how and from what they were chosen.
+`mclabel select` writes the manifest and `mclabel label --select` reads it. It is one Parquet file
+with its digest: one row per selected solution with its selection probability, and metadata on the
+selection.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from mclabel.run.shards.rejects import Reject
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """Solutions to be labelled, and what could not be used."""
+    """Solutions to be labelled, and the rows that could not be used."""
 
     by_problem: Mapping[str, tuple[GivenSolution, ...]]
     """Solutions by problem id, in the order of the file; no entry is empty."""
@@ -48,59 +45,65 @@ def read_solutions(
     selected: Selected | None = None,
     strict: bool = False,
 ) -> Given:
-    """Given solutions by problem id.
+    """Read the solutions that a user provides, by problem id.
 
     Args:
         path: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one. A row has
             `problem_id`, or the problem's text as `problem` (both must mean the same problem); and
             `solution` (text, split at newlines), or `steps` (list of texts; see `joined_steps`).
         problems: that the solutions answer.
-        selected: which rows are wanted, by their numbers; None for all. Problems without any are
-            not asked about.
+        selected: selected rows, by their numbers; None for all rows. With a selection, problems
+            without a solution are no rejects.
         strict: whether a row that cannot be used, or a problem without a solution, is an error.
 
     Raises:
-        DataError: the file cannot be read, no problem has a solution, or the selected rows are
-            others; if strict, what `strict` forbids.
+        DataError: the file cannot be read, no problem has a solution, the selected rows have
+            changed, or `strict` forbids a fault.
     """
-    texts = {problem.id: problem.text for problem in problems}  # in their order
+    texts = {problem.id: problem.text for problem in problems}
     by_text = {text: identity for identity, text in texts.items()}
     given: dict[str, list[GivenSolution]] = defaultdict(list)
     left_out = RowRejects(path, strict=strict)
     num_given: Counter[str] = Counter()
     names: list[str] = []
     for number, row in scan_rows(path):
-        wanted = selected is None or str(number) in selected.texts
+        is_wanted = selected is None or str(number) in selected.texts
         if not isinstance(row, Mapping):
-            if wanted:
+            if is_wanted:
                 left_out.add(row if isinstance(row, RejectReason) else _NO_OBJECT, number)
             continue
-        named = row.get("problem_id")
-        identity = by_text.get(str(row.get("problem"))) if named in (None, "") else str(named)
+        given_problem_id = row.get("problem_id")
+        identity = (
+            by_text.get(str(row.get("problem")))
+            if given_problem_id in (None, "")
+            else str(given_problem_id)
+        )
         if not is_unicode(row):
-            found: GivenSolution | RejectReason = RejectReason("not_utf8", LONE_SURROGATES)
+            solution: GivenSolution | RejectReason = RejectReason("not_utf8", LONE_SURROGATES)
         else:
-            found = solution_in(row) if identity in texts else _unknown(row)
-            asked = row.get("problem")
-            if identity in texts and isinstance(asked, str):
-                found = found if _same(asked, texts[identity]) else _other_problem(identity)
-        if isinstance(found, RejectReason):
-            if wanted:
-                left_out.add(found, number, identity)
+            solution = solution_in(row) if identity in texts else _unknown(row)
+            problem_text = row.get("problem")
+            if identity in texts and isinstance(problem_text, str):
+                solution = (
+                    solution if _same(problem_text, texts[identity]) else _other_problem(identity)
+                )
+        if isinstance(solution, RejectReason):
+            if is_wanted:
+                left_out.add(solution, number, identity)
             continue
         assert identity is not None  # else the problem is unknown
         if selected is not None:
-            found = replace(found, index=num_given[identity])
+            solution = replace(solution, index=num_given[identity])
             num_given[identity] += 1
-            if not wanted:
+            if not is_wanted:
                 continue
             name = str(number)
-            selected.check_text(name, str(row.get("problem")), found.text)
-            found = replace(found, selection=selected.selection(name))
+            selected.check_text(name, str(row.get("problem")), solution.text)
+            solution = replace(solution, selection=selected.selection(name))
             names.append(name)
-        given[identity].append(found)
+        given[identity].append(solution)
     if selected is not None:
-        names += [str(one.row) for one in left_out.found]  # these have their reasons
+        names += [str(reject.row) for reject in left_out.found]  # present, but rejected
         selected.check_found(names, path)
     for identity in texts:
         if identity not in given and selected is None:
@@ -111,8 +114,10 @@ def read_solutions(
         raise DataError(
             f"{path}: no solution for any of {len(texts)} problems; {left_out.found[0].detail}"
         )
-    separated = [one.is_separated for solutions in given.values() for one in solutions]
-    say_separated(path, sum(separated))
+    num_separated = sum(
+        solution.is_separated for solutions in given.values() for solution in solutions
+    )
+    say_separated(path, num_separated)
     return Given(
         by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
         rejects=tuple(left_out.found),
@@ -130,9 +135,9 @@ def _unknown(row: Mapping[str, Any]) -> RejectReason:
     )
 
 
-def _same(one: str, other: str) -> bool:
-    """Whether texts are the same, whatever their whitespace."""
-    return one.split() == other.split()
+def _same(first: str, second: str) -> bool:
+    """Return whether texts are equal except for white space."""
+    return first.split() == second.split()
 
 
 def _other_problem(identity: str) -> RejectReason:
@@ -144,19 +149,19 @@ def _other_problem(identity: str) -> RejectReason:
 
 
 def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
-    """The solution in a row that has `solution` or `steps`.
+    """Return the solution of a row with `solution` or `steps`.
 
     Raises:
-        DataError: it has neither, or one that is empty; `place` names the row.
+        DataError: the row has neither, or an empty one; `place` names the row.
     """
-    found = solution_in(row)
-    if isinstance(found, RejectReason):
-        raise DataError(f"{place}: {found.detail}")
-    return found
+    solution = solution_in(row)
+    if isinstance(solution, RejectReason):
+        raise DataError(f"{place}: {solution.detail}")
+    return solution
 
 
 def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
-    """The solution in a row that has `solution` or `steps`, or why it cannot be used."""
+    """Return the solution of a row with `solution` or `steps`, or the reason for its rejection."""
     steps = row.get("steps")
     if steps is not None:
         if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
@@ -177,11 +182,11 @@ def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
 
 
 def say_separated(source: str, count: int) -> None:
-    """Warn that a line break was put between the steps of some solutions.
+    """Warn that line breaks were inserted between the steps of some solutions.
 
     Args:
-        source: names where they were read.
-        count: how many there are.
+        source: place of the solutions.
+        count: number of these solutions.
     """
     if count:
         logger.warning(
@@ -208,67 +213,67 @@ SCHEMA = pa.schema(
         pa.field("probability", pa.float64(), nullable=False),
     ]
 )
-"""Its columns are explained in docs/select.md."""
+"""Columns of a manifest, which docs/select.md explains."""
 _MAKE = "Make one with `mclabel select`"
 
 
 def text_id(problem: str, solution: str) -> str:
-    """By which a solution is known again by its text: a hash of the problem's and its own."""
+    """Return a hash of the texts of a problem and a solution, which identifies the solution."""
     return content_id("text", problem, solution)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """The solutions that a manifest names."""
+    """Solutions that a manifest selects."""
 
     place: str
     about: Mapping[str, Any]
-    """How they were chosen: the metadata."""
+    """Metadata on how the solutions were chosen."""
     texts: Mapping[str, str]
-    """By solution id, the `text_id`."""
+    """The `text_id` of each solution, by solution id."""
     probabilities: Mapping[str, float]
     key: str = "solutions.select"
-    """That names it, for messages."""
+    """Setting that names the manifest, for messages."""
 
     def selection(self, solution_id: str) -> Selection:
-        """How a chosen solution was chosen."""
+        """Return how a selected solution was chosen."""
         by_content: bool = self.about["by_content"]
         return Selection(probability=self.probabilities[solution_id], by_content=by_content)
 
     def check_text(self, solution_id: str, problem: str, solution: str) -> None:
-        """See that a solution is still the one that was chosen.
+        """Check that a solution is unchanged since it was selected.
 
         Raises:
-            DataError: its text, or its problem's, is another.
+            DataError: the text of the solution or its problem has changed.
         """
         if text_id(problem, solution) != self.texts[solution_id]:
-            raise self._another(f"solution {solution_id} has another text")
+            raise self._other_pool_error(f"solution {solution_id} has another text")
 
     def check_found(self, ids: Iterable[str], pool: str) -> None:
-        """See that all chosen solutions were found.
+        """Check that all selected solutions were found.
 
         Raises:
             DataError: the pool lacks one.
         """
         if missing := sorted(self.texts.keys() - set(ids)):
-            raise self._another(
+            raise self._other_pool_error(
                 f"{pool} lacks {len(missing):,} of its {len(self.texts):,} solutions, such as "
                 f"{missing[0]}"
             )
 
-    def _another(self, why: str) -> DataError:
+    def _other_pool_error(self, reason: str) -> DataError:
         return DataError(
             f"{self.key}={self.place!r}: is a selection from another pool "
-            f"({self.about['pool']['place']}): {why}. Give that pool unchanged, or select anew"
+            f"({self.about['pool']['place']}): {reason}. Give that pool unchanged, or select anew"
         )
 
 
 def manifest_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
-    """The content of a manifest.
+    """Return the content of a manifest.
 
     Args:
-        rows: one a chosen solution, with the columns of the schema.
-        about: the metadata, JSON-serialisable.
+        rows: one row per selected solution, with the columns of the schema.
+        about: metadata, JSON-serialisable.
     """
     stamp = {"version": VERSION, **about}
     ordered = sorted(rows, key=lambda row: str(row["solution_id"]))
@@ -281,11 +286,11 @@ def read_selected(place: str, key: str = "solutions.select") -> Selected:
     """Read a manifest.
 
     Args:
-        place: file or URL.
-        key: that names it, for messages.
+        place: file or URL of the manifest.
+        key: setting that names the manifest, for messages.
 
     Raises:
-        DataError: it is none, or damaged.
+        DataError: the file is not a manifest, or is damaged.
     """
     table, about = _opened(place, f"{key.rstrip()}={place!r}")
     ids = table["solution_id"].to_pylist()
@@ -317,10 +322,10 @@ def _opened(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
 
 
 class RowRejects:
-    """What is left out of one file, in its order."""
+    """Rows of one file that are left out, in the order of the file."""
 
     def __init__(self, source: str, *, strict: bool = False) -> None:
-        """Begin with nothing left out.
+        """Start without rejects.
 
         Args:
             source: path or URL of the file.
@@ -335,12 +340,12 @@ class RowRejects:
         """Leave a row out.
 
         Args:
-            why: it cannot be used.
-            number: of the row, as `scan_rows` counts; None for what concerns the file as a whole.
-            problem_id: id of its problem; None if it is unknown.
+            why: reason for the rejection.
+            number: number of the row, as in `scan_rows`; None for a fault of the whole file.
+            problem_id: id of the row's problem; None if it is unknown.
 
         Raises:
-            DataError: one row is too many, as rejects are strict.
+            DataError: the rejects are strict, so any row left out is an error.
         """
         if self._strict:
             place = self.source if number is None else row_place(self.source, number)
@@ -356,7 +361,7 @@ class RowRejects:
         )
 
     def none_left(self) -> str:
-        """The message that no row can be used; names the first."""
+        """Return the message that no row can be used, with the first row's reason."""
         if not self.found:
             return f"{self.source}: holds no rows"
         first = self.found[0]

@@ -1,10 +1,4 @@
-"""Readers of files, of data sets of the Hugging Face hub, and of what a plain function gives.
-
-A function is named as `problems.source=my_package.mine:read`. It takes one text, `place`: the
-source if `problems.kind` names the function, else empty. It returns or yields rows, mappings with a
-problem and its gold, and is called anew each time that the problems are gone through: it must give
-the same rows each time.
-"""
+"""Readers of problems from files, data sets of the Hugging Face Hub, and plain functions."""
 
 from __future__ import annotations
 
@@ -18,7 +12,7 @@ from mclabel.data.readers.rows import scan_rows
 
 
 class FileReader:
-    """Rows of a .jsonl, .json, .parquet or .csv file, local or by URL."""
+    """Reader of a .jsonl, .json, .parquet or .csv file, local or by URL."""
 
     class Settings(RowSettings):
         """A file of problems."""
@@ -26,20 +20,22 @@ class FileReader:
         reads_files: ClassVar[bool] = True
 
     def __init__(self, settings: Settings) -> None:
-        """Prepare to read; the file is opened when its rows are asked for.
+        """Prepare to read; `rows` opens the file.
 
         Args:
-            settings: name the file.
+            settings: settings that name the file.
         """
         self._source = settings.source
 
     def rows(self) -> Iterable[tuple[int, Any]]:
-        """Every row, readable or not, with its number: the line in JSON Lines, else the row."""
+        """Return every row, readable or not, with its number: the line in JSON Lines, else the
+        row.
+        """
         return scan_rows(self._source)
 
 
 class HubReader:
-    """Rows of a data set of the Hugging Face hub, or of a local one that `datasets` understands."""
+    """Reader of a data set of the Hugging Face Hub, or of a local one that `datasets` can load."""
 
     class Settings(RowSettings):
         """A Hugging Face data set, `hf:NAME` or `hf:FOLDER`."""
@@ -50,13 +46,13 @@ class HubReader:
         """Subset of the dataset, if it has several."""
 
     def __init__(self, settings: Settings) -> None:
-        """Load the data set, from the hub or from the cache.
+        """Load the data set from the Hub or from the cache.
 
         Args:
-            settings: name the data set.
+            settings: settings that name the data set.
 
         Raises:
-            DataError: there is none of that name, or not that split.
+            DataError: there is no such data set or split.
         """
         from datasets import load_dataset
         from datasets.exceptions import DatasetsError
@@ -73,27 +69,32 @@ class HubReader:
             ) from error
 
     def rows(self) -> Iterable[tuple[int, Any]]:
-        """Every row with its number."""
+        """Return every row with its number, from 1."""
         return enumerate(self._rows, 1)
 
 
 class FunctionReader:
-    """Calls a function for its rows."""
+    """Reader that calls a function, named as `problems.source=my_package.mine:read`.
+
+    The function takes one text, `place`: the source if `problems.kind` names the function, else the
+    rest of the source after the function's name. It returns or yields rows, mappings with a problem
+    and its gold. It is called again for each iteration, and must return the same rows each time.
+    """
 
     class Settings(RowSettings):
-        """A function that reads."""
+        """Settings of a function that reads problems."""
 
     def __init__(self, settings: Settings) -> None:
-        """Find the function.
+        """Import the function.
 
         Args:
-            settings: whose `kind` is its `module:function`.
+            settings: settings whose `kind` is the function's `module:function`.
         """
         self._read: Callable[[str], Iterable[Any]] = find_target("readers", settings.kind)
         self._place = settings.place
 
     def rows(self) -> Iterable[tuple[int, Any]]:
-        """What the function gives, numbered."""
-        found: Any = self._read(self._place)
-        # If it is not iterable, `Boundary.each` raises the error.
-        return enumerate(found, 1) if isinstance(found, Iterable) else found
+        """Return the function's rows with their numbers, from 1."""
+        rows: Any = self._read(self._place)
+        # `Boundary.each` raises the error if the result is not iterable.
+        return enumerate(rows, 1) if isinstance(rows, Iterable) else rows

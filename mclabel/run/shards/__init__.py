@@ -1,1 +1,1 @@
-"""What a run writes: schema, commit rule, journals, catalog, compaction."""
+"""Files of a run: schema, commit rule, journals, catalog, compaction."""

@@ -54,7 +54,7 @@ class Place:
 
     @property
     def is_merged(self) -> bool:
-        """Whether the file holds other blocks, too."""
+        """Return whether the file holds other blocks, too."""
         return self.num_rows is not None
 
 

@@ -24,7 +24,7 @@ FORMAT = 1
 FOLDER = "journals"
 
 Line = Mapping[str, Any]
-"""What one line of a journal holds, JSON-serialisable."""
+"""Content of one line of a journal, JSON-serialisable."""
 Key = tuple[str | int, ...]
 
 

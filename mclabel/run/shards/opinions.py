@@ -26,7 +26,7 @@ from mclabel.run.shards.store import CUT_OFF, Store, damaged
 FOLDER, TASK, VERSION = "opinions", "judge", 1
 """Folder of the shards in a run, its task as the manifest has it, and the version of shards."""
 USE = "`mclabel show` prints them, `mclabel combine` makes labels of them"
-"""What can be done with a run of opinions, for messages."""
+"""Possible uses of a run of opinions, for messages."""
 _ANSWER = pa.struct(
     [
         pa.field("prompt", pa.string(), nullable=False),

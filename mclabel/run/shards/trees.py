@@ -24,7 +24,7 @@ from mclabel.run.shards.store import Store, damaged
 
 FOLDER = "trees"
 TASK = "search"
-"""What the manifest of a run of a search calls its task."""
+"""Name of the task in the manifest of a search."""
 VERSION = 1
 
 
@@ -44,12 +44,12 @@ class StoredNode:
     scores: tuple[float, ...]
     """A score for each step from the beginning of the solution; empty where it was not scored."""
     count: Count
-    """How often it was sampled."""
+    """Number of times that it was sampled."""
     num_sampled: Count
     """Tokens sampled for it, all times together."""
     is_finished: bool
     is_cut: bool
-    """Whether there was no room left to go on."""
+    """True if there was no room left to go on."""
     weight: Amount | None = None
     """Weight of a result in a vote; None for a beginning that was given up."""
     score: float | None = None
@@ -89,7 +89,7 @@ class StoredTree:
     chosen: str | None
     """Id of the solution that is the result; None where none was finished."""
     is_spent: bool
-    """Whether the limit of tokens ended the search."""
+    """True if the limit of tokens ended the search."""
     cost: StoredCost
 
     @property
@@ -99,7 +99,7 @@ class StoredTree:
 
     @property
     def is_right(self) -> bool:
-        """Whether the chosen solution has the right answer."""
+        """Return whether the chosen solution has the right answer."""
         return any(node.id == self.chosen and node.outcome == "right" for node in self.nodes)
 
 

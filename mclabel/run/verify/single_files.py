@@ -48,7 +48,7 @@ class SingleFiles:
         self.has_manifest = store.read(MANIFEST) is not None
         self._finished: Finished | None = None
         self._says_finished = False
-        """Whether the log of progress says that no block was left."""
+        """True if the log of progress says that no block was left."""
         self._noted: set[str] | None = None
         self._stamps: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
         """A shard of each configuration, with its metadata, by a hash of the configuration."""
@@ -251,7 +251,7 @@ def _check_claims(store: Store, result: Verification) -> None:
 
 MAX_LISTED = 1000
 TRAINING = "training"
-"""What `Verification.holds` says of a training."""
+"""Value of `Verification.holds` for a training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ class Verification:
 
     run: str
     holds: str = "labels"
-    """What its shards hold: `labels`, `scores` or `opinions`; `training` or `annotations`, which
+    """Content of its shards: `labels`, `scores` or `opinions`; `training` or `annotations`, which
     have none."""
     num_blocks: int = 0
     num_shards: int = 0
@@ -293,7 +293,7 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether no damage was result."""
+        """Return whether no damage was result."""
         return not self.num_damaged
 
     def add(self, error: DamagedFile) -> None:

@@ -1,8 +1,8 @@
-"""References to what stays in another process, and the stand-ins that are used in its place.
+"""References to objects of another process, and the proxies that are used in their place.
 
-A value that is no plain data is lent: it is kept here under a number. The other process makes a
-function or an object of the same use from the reference. A class is described when it is sent for
-the first time: its name, bases, methods and special methods. Standard library only.
+A value that is not plain data is lent: this process keeps it under a number. The other process
+makes a proxy function or object from the reference. A class is described with its name, bases and
+methods when it is first sent. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, from_json, 
 from mclabel.checkers.code.frames import end_with
 
 MAX_OBJECTS = 200_000
-"""Objects of one process that the other may refer to."""
+"""Maximum number of objects of one process that the other may refer to."""
 _EXACT_ITEMS, _MAX_ITEMS = 64, 1_024
-"""Items of an iterator that are fetched one by one, and largest number fetched at once behind."""
-_SLOT = "_home_of_stand_in"
+"""Number of first items of an iterator that are fetched one by one, and the largest later batch."""
+_SLOT = "_remote_id_of_proxy"
 COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
 _BINARY = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or",
@@ -35,7 +35,7 @@ _OTHERS = (
     "anext", "aenter", "aexit", "fspath", "dir",
 )  # fmt: skip
 SPECIALS = frozenset(ARITHMETIC | COMPARISONS | {f"__{name}__" for name in _OTHERS})
-"""Special methods that a stand-in may have."""
+"""Special methods that a proxy may have."""
 _HIDDEN = (
     types.ModuleType, types.FrameType, types.CodeType, types.TracebackType,
     types.GetSetDescriptorType, types.MemberDescriptorType,
@@ -50,30 +50,30 @@ _PYTHON: Mapping[str, Any] = {
     **{name: value for name, value in vars(builtins).items() if not name.startswith("_")},
     **_CONSTANTS,
 }
-"""Functions, types and constants of Python's own that both processes have."""
+"""Functions, types and constants that Python defines in both processes."""
 _NAMES = {id(value): name for name, value in _PYTHON.items() if callable(value)}
 _NAMES |= {id(value): name for name, value in _CONSTANTS.items()}
 
 
-class Home:
-    """The number of an object that the other process has."""
+class RemoteId:
+    """Number of an object that belongs to the other process."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
-class StandIn:
-    """Base of the classes whose objects stand for objects of the other process."""
+class Proxy:
+    """Base class of proxies of the other process's objects."""
 
     __slots__ = (_SLOT,)
 
 
-def _number_of(stand_in: StandIn) -> int:
-    return int(object.__getattribute__(stand_in, _SLOT).number)
+def _number_of(proxy: Proxy) -> int:
+    return int(object.__getattribute__(proxy, _SLOT).number)
 
 
-class Asker(Protocol):
-    """Sends the requests of stand-ins."""
+class RequestSender(Protocol):
+    """Sender of the requests that proxies make."""
 
     def request(self, kind: bytes, operation: str, *parts: Any) -> Any:
         """Send a request and return its answer, or raise the exception that it ended with."""
@@ -83,65 +83,65 @@ class Asker(Protocol):
     ) -> Any:
         """Send a request that runs code of the other process."""
 
-    def believed(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
-        """Return what is believed of what a special method of the other process gave."""
+    def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+        """Return the trusted result of a special method of the other process."""
 
 
 class References:
-    """What this process lends, and the stand-ins for what it was lent; a `Referrer`."""
+    """Objects that this process lends, and proxies of those that it borrows; a `Referrer`."""
 
-    def __init__(self, asker: Asker, max_bytes: int, *, is_tests: bool) -> None:
-        """Start with none.
+    def __init__(self, sender: RequestSender, max_bytes: int, *, is_tests: bool) -> None:
+        """Start with no references.
 
         Args:
-            asker: sends requests.
-            max_bytes: of the text of one message.
-            is_tests: whether this is the side of the tests, which trusts the other less.
+            sender: sends requests.
+            max_bytes: maximum bytes of one message.
+            is_tests: whether this is the process of the tests, which does not trust the other.
         """
-        self.asker, self._max_bytes, self._is_tests = asker, max_bytes, is_tests
+        self.sender, self._max_bytes, self._is_tests = sender, max_bytes, is_tests
         self._lent: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._described: set[int] = set()
         self._classes: dict[int, type] = {}
         self._functions: dict[int, Any] = {}
         self._objects: dict[int, Any] = {}
-        self._homes: dict[int, Home] = {}
+        self._remote_ids: dict[int, RemoteId] = {}
         self._buffers: dict[int, _Buffer] = {}
         self._is_building = False
         self._meta = _metaclass(self)
         self.was_used = False
-        """Whether a reference was written or read since this was set to false."""
+        """True if a reference was written or read since the flag was last cleared."""
 
-    def is_stand_in(self, value: Any) -> bool:
-        """Whether a value stands for one of the other process."""
-        return issubclass(type(value), StandIn) or id(value) in self._homes
+    def is_proxy(self, value: Any) -> bool:
+        """Return whether a value is a proxy."""
+        return issubclass(type(value), Proxy) or id(value) in self._remote_ids
 
     def refuse_derived(self) -> None:
-        """End tests that derive a class from one of the program's."""
+        """End tests that derive a class from a class of the program."""
         if not self._is_building:
             end_with(b"U", "the tests derive a class from one of the program: set inside: true")
 
     def is_lent(self, value: Any) -> bool:
-        """Whether a value was lent, or is an object of a class of ours that was."""
+        """Return whether a value, or the class of this process that it has, was lent."""
         kind = type(value)
         return id(value) in self._numbers or (is_own(kind) and id(kind) in self._numbers)
 
     def refer(self, value: Any) -> list[Any]:
         """Return a reference to a value; see `Referrer`."""
         self.was_used = True
-        if type(value) is Home:
+        if type(value) is RemoteId:
             return ["home", value.number]
-        if issubclass(type(value), StandIn):
+        if issubclass(type(value), Proxy):
             return ["home", _number_of(value)]
-        if (home := self._homes.get(id(value))) is not None:
-            return ["home", home.number]
+        if (remote_id := self._remote_ids.get(id(value))) is not None:
+            return ["home", remote_id.number]
         if isinstance(value, BaseException):
             state = [list(value.args), dict(vars(value))]
             try:
-                sent = self._json(state)
+                encoded_state = self._json(state)
             except (Opaque, TooLarge):
-                sent = self._json([[], {}])
-            return ["exception", self._json(type(value)), sent]
+                encoded_state = self._json([[], {}])
+            return ["exception", self._json(type(value)), encoded_state]
         name = _NAMES.get(id(value))
         if name and (self._is_tests or isinstance(value, type) or name in _CONSTANTS):
             return ["python", name]
@@ -162,21 +162,21 @@ class References:
         return to_json(value, self._max_bytes, self)
 
     def number(self, value: Any) -> int:
-        """Lend a value; returns its number.
+        """Lend a value and return its number.
 
         Raises:
-            TooLarge: too many are lent.
+            TooLarge: too many objects are lent.
         """
         number = self._numbers.get(id(value))
         if number is None:
             if len(self._lent) >= MAX_OBJECTS:
                 raise TooLarge("objects")
             number = self._numbers[id(value)] = len(self._lent)
-            self._lent.append(value)  # which also keeps its id from being given again
+            self._lent.append(value)  # the reference also keeps Python from reusing its id
         return number
 
     def _class(self, kind: type) -> list[Any]:
-        """A reference to a class, which describes it when it is sent for the first time."""
+        """Return a reference to a class, with its description when it is first sent."""
         number = self.number(kind)
         if number in self._described:
             return ["class", number]
@@ -205,7 +205,7 @@ class References:
         return ["described", number, kind.__name__, sent, *description, *traits]
 
     def resolve(self, reference: list[Any]) -> Any:
-        """Return what a reference stands for; see `Referrer`."""
+        """Return the value or proxy of a reference; see `Referrer`."""
         self.was_used = True
         tag, first, *rest = reference
         if tag == "python":
@@ -223,10 +223,10 @@ class References:
         if tag == "described":
             return self._classes.setdefault(first, self._described_class(first, *rest))
         if tag == "awaitable":
-            return self._awaitable(Home(first))
+            return self._awaitable(RemoteId(first))
         if tag == "function":
             if first not in self._functions:
-                self._functions[first] = self._function(Home(first), str(rest[0]))
+                self._functions[first] = self._function(RemoteId(first), str(rest[0]))
             return self._functions[first]
         kind = from_json(rest[0], self)
         if first not in self._objects:
@@ -234,28 +234,30 @@ class References:
         return self._objects[first]
 
     def _object(self, kind: type, number: int) -> Any:
-        if not issubclass(kind, StandIn):
-            raise Malformed("no class of stand-ins")
-        found = object.__new__(kind)
-        object.__setattr__(found, _SLOT, Home(number))
-        return found
+        if not issubclass(kind, Proxy):
+            raise Malformed("no class of proxies")
+        proxy = object.__new__(kind)
+        object.__setattr__(proxy, _SLOT, RemoteId(number))
+        return proxy
 
-    def _function(self, home: Home, name: str) -> Any:
+    def _function(self, remote_id: RemoteId, name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self.asker.called("call", home, "", args, kwargs)
+            return self.sender.called("call", remote_id, "", args, kwargs)
 
         call.__name__ = call.__qualname__ = name
-        self._homes[id(call)] = home
+        self._remote_ids[id(call)] = remote_id
         return call
 
     async def _awaited(self, target: Any) -> Any:
-        return self.asker.request(b"C", "await", target)
+        return self.sender.request(b"C", "await", target)
 
-    def _awaitable(self, home: Home) -> Any:
-        found = self._awaited(home)
-        self._homes[id(found)] = home
-        self._objects[-1 - home.number] = found  # keeps its id from being given again
-        return found
+    def _awaitable(self, remote_id: RemoteId) -> Any:
+        coroutine = self._awaited(remote_id)
+        self._remote_ids[id(coroutine)] = remote_id
+        self._objects[-1 - remote_id.number] = (
+            coroutine  # the reference keeps Python from reusing its id
+        )
+        return coroutine
 
     def _exception(self, kind: Any, args: list[Any], state: dict[str, Any]) -> BaseException:
         if not issubclass(kind, BaseException):
@@ -263,9 +265,11 @@ class References:
         for each in kind.__mro__:
             try:
                 error: BaseException = each(*args)
-            except TypeError:  # it wants other arguments: the next of its bases may take these
+            except TypeError:  # a base class may accept these arguments
                 continue
-            vars(error).update({name: one for name, one in state.items() if name.isidentifier()})
+            vars(error).update(
+                {name: value for name, value in state.items() if name.isidentifier()}
+            )
             return error
         return RuntimeError(*args)
 
@@ -281,17 +285,17 @@ class References:
         like: str,
     ) -> type:
         name = name if name.isidentifier() else "Object"
-        found = tuple(from_json(base, self) for base in bases)
-        if any(issubclass(base, BaseException) for base in found):
-            made = _exception_class(name, found)
+        base_classes = tuple(from_json(base, self) for base in bases)
+        if any(issubclass(base, BaseException) for base in base_classes):
+            made = _exception_class(name, base_classes)
         else:
             content: dict[str, Any] = {"__slots__": (), "__module__": "solution"}
             for method in methods:
                 if method.isidentifier() and not method.startswith(("__", _SLOT)):
-                    content[method] = self._method_stand_in(method)
+                    content[method] = self._method_proxy(method)
             for special, is_callable in specials:
                 if special in SPECIALS:
-                    content[special] = self._special_stand_in(special) if is_callable else None
+                    content[special] = self._special_proxy(special) if is_callable else None
             if "__eq__" in content:
                 content.setdefault("__hash__", None)
             if is_awaitable:
@@ -303,33 +307,35 @@ class References:
                 }
             if like in _LIKE:
                 content["__class__"] = property(lambda own: _LIKE[like])
-            content |= {"__copy__": self._whole("copy"), "__getattr__": self._whole("getattr")}
-            content |= {"__deepcopy__": lambda own, memo: self.asker.request(b"C", "deepcopy", own)}
-            content |= {"__setattr__": self._whole("setattr")}
-            content |= {"__delattr__": self._whole("delattr")}
+            content |= {"__copy__": self._forward("copy"), "__getattr__": self._forward("getattr")}
+            content |= {
+                "__deepcopy__": lambda own, memo: self.sender.request(b"C", "deepcopy", own)
+            }
+            content |= {"__setattr__": self._forward("setattr")}
+            content |= {"__delattr__": self._forward("delattr")}
             self._is_building = True
             try:
-                made = self._meta(name, found or (StandIn,), content)
+                made = self._meta(name, base_classes or (Proxy,), content)
             finally:
                 self._is_building = False
-        self._homes[id(made)] = Home(number)
+        self._remote_ids[id(made)] = RemoteId(number)
         return made
 
-    def _whole(self, operation: str) -> Any:
+    def _forward(self, operation: str) -> Any:
         kind = b"C" if operation == "copy" else b"G"
-        return lambda own, *parts: self.asker.request(kind, operation, own, *parts)
+        return lambda own, *parts: self.sender.request(kind, operation, own, *parts)
 
-    def _method_stand_in(self, name: str) -> Any:
+    def _method_proxy(self, name: str) -> Any:
         def call(own: Any, *args: Any, **kwargs: Any) -> Any:
-            return self.asker.called("method", own, name, args, kwargs)
+            return self.sender.called("method", own, name, args, kwargs)
 
         call.__name__ = call.__qualname__ = name
         return call
 
-    def _special_stand_in(self, name: str) -> Any:
+    def _special_proxy(self, name: str) -> Any:
         def call(own: Any, *args: Any, **kwargs: Any) -> Any:
-            value = self.asker.called("special", own, name, args, kwargs)
-            return self.asker.believed(own, name, args, value) if self._is_tests else value
+            value = self.sender.called("special", own, name, args, kwargs)
+            return self.sender.trusted_result(own, name, args, value) if self._is_tests else value
 
         return call
 
@@ -337,7 +343,7 @@ class References:
         number = _number_of(own)
         buffer = self._buffers.setdefault(number, _Buffer())
         if not buffer.items and not buffer.is_ended:
-            items, buffer.is_ended = self.asker.request(b"C", "next", own, buffer.size())
+            items, buffer.is_ended = self.sender.request(b"C", "next", own, buffer.next_size())
             buffer.items.extend(items)
         if buffer.items:
             return buffer.items.popleft()
@@ -345,58 +351,61 @@ class References:
 
 
 class _Buffer:
-    """Items of an iterator that were fetched ahead."""
+    """Prefetched items of an iterator."""
 
     def __init__(self) -> None:
         self.items: deque[Any] = deque()
         self.is_ended = False
         self._num_fetched = 0
 
-    def size(self) -> int:
-        """Number of items to fetch: one by one at first, so that short uses are exact."""
+    def next_size(self) -> int:
+        """Return the number of items to fetch next, which grows.
+
+        The first items are fetched one by one, so that a short use consumes no more than it reads.
+        """
         size = 1 if self._num_fetched < _EXACT_ITEMS else min(self._num_fetched, _MAX_ITEMS)
         self._num_fetched += size
         return size
 
 
 def _metaclass(references: References) -> Any:
-    """The class of all classes of stand-ins, so that classes, too, are used from afar."""
+    """Return the metaclass of proxies, which forwards the use of classes themselves."""
 
-    class StandInType(type):
+    class ProxyType(type):
         def __new__(cls, *args: Any) -> Any:
             references.refuse_derived()
             return super().__new__(cls, *args)
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            return references.asker.called("call", cls, "", args, kwargs)
+            return references.sender.called("call", cls, "", args, kwargs)
 
         def __getattr__(cls, name: str) -> Any:
-            return references.asker.request(b"G", "getattr", cls, name)
+            return references.sender.request(b"G", "getattr", cls, name)
 
         def __setattr__(cls, name: str, value: Any) -> None:
-            references.asker.request(b"G", "setattr", cls, name, value)
+            references.sender.request(b"G", "setattr", cls, name, value)
 
         def __iter__(cls) -> Iterator[Any]:
-            return iter(references.asker.called("special", cls, "__iter__", (), {}))
+            return iter(references.sender.called("special", cls, "__iter__", (), {}))
 
         def __getitem__(cls, key: Any) -> Any:
-            return references.asker.called("special", cls, "__getitem__", (key,), {})
+            return references.sender.called("special", cls, "__getitem__", (key,), {})
 
         def __contains__(cls, value: Any) -> bool:
-            return bool(references.asker.called("special", cls, "__contains__", (value,), {}))
+            return bool(references.sender.called("special", cls, "__contains__", (value,), {}))
 
-    return StandInType
+    return ProxyType
 
 
 def is_own(kind: type) -> bool:
-    """Whether a class is of the program or of the tests, not of the standard library."""
+    """Return whether the program or the tests define a class, not the standard library."""
     return kind.__module__ in ("solution", "__main__")
 
 
 def _exception_class(name: str, bases: tuple[type, ...]) -> type:
     try:
         return type(name, bases, {"__module__": "solution"})
-    except TypeError:  # bases that do not go together
+    except TypeError:  # incompatible bases
         return type(name, bases[:1], {"__module__": "solution"})
 
 
@@ -404,4 +413,4 @@ _LIKE: Mapping[str, type] = {
     "generator": types.GeneratorType,
     "async_generator": types.AsyncGeneratorType,
 }
-"""Types of Python's own as which their stand-ins pass."""
+"""Built-in types that proxies report as their class."""

@@ -1,0 +1,111 @@
+"""A log of results that a program decided itself, which limits how far its tests are trusted.
+
+A program defines how its own objects compare, so it could make any comparison true. A pass that
+rests on its comparison with a value of the tests is no verdict; one that rests on comparisons of
+two of its objects is weak. Standard library only: the module runs in the box.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from mclabel.checkers.code.proxies import ARITHMETIC, COMPARISONS, References, RequestSender
+
+_PARTS = frozenset({
+    "__getitem__", "__iter__", "__next__", "__len__", "__hash__", "__call__", "__enter__",
+    "__exit__",
+})  # fmt: skip
+"""Special methods that read an object's contents instead of comparing the object itself."""
+
+
+class TrustLog:
+    """Record of the untrusted results in one run of the tests."""
+
+    def __init__(self, sender: RequestSender, references: References) -> None:
+        """Start with nothing claimed.
+
+        Args:
+            sender: sends requests.
+            references: tells proxies from other values.
+        """
+        self._sender, self._references = sender, references
+        self._derived: set[int] = set()
+        self.unhandled: list[BaseException] = []
+        """Exceptions of the program that no handler of the tests has caught. Python itself swallows
+        some, for example StopIteration inside `all(map(f, values))`."""
+        self.is_weak = False
+        """True if the program's code compared two of its own objects."""
+        self.is_claimed = False
+        """True if the program's code compared one of its objects with a value of the tests."""
+
+    def handled(self, error: BaseException | None) -> None:
+        """Record that a handler of the tests has caught an exception, including its causes."""
+        pending, seen = [error], set[int]()
+        while pending:
+            if (caught := pending.pop()) is not None and id(caught) not in seen:
+                seen.add(id(caught))
+                pending += [caught.__context__, caught.__cause__]
+        self.unhandled = [error for error in self.unhandled if id(error) not in seen]
+
+    def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
+        """Return the trusted result of a special method of the program.
+
+        Args:
+            own: the proxy of the program's object.
+            name: name of the special method.
+            args: positional arguments from the tests.
+            value: result that the program's code returned.
+        """
+        if value is NotImplemented:
+            return value
+        if args and name in COMPARISONS | {"__contains__"}:
+            return self._compared(own, name, args[0], bool(value))
+        is_given = bool(args) and name in ARITHMETIC and not self._references.is_proxy(args[0])
+        if is_given or (id(own) in self._derived and name not in _PARTS):
+            # The program chooses the result of arithmetic with a value of the tests: the
+            # difference from an expected value could be 0 whatever the answer.
+            if self._references.is_proxy(value):
+                self._derived.add(id(value))
+            else:
+                self.is_claimed = True
+        return value
+
+    def _compared(self, own: Any, name: str, other: Any, value: bool) -> bool:
+        """Return the trusted outcome of a comparison by the program's code.
+
+        An object that equals or contains even an unpredictable value is not trusted.
+        """
+        if own is other:
+            return value
+        if name in ("__eq__", "__ne__", "__contains__"):
+            result_if_same = name != "__ne__"
+            if value is not result_if_same:
+                return value
+            if self._compare_with(own, name, _decoy(other)) is result_if_same:
+                return not value
+        self.is_weak = True
+        if name != "__contains__" and not self._references.is_proxy(other):
+            self.is_claimed = True
+        return value
+
+    def _compare_with(self, own: Any, name: str, other: Any) -> bool | None:
+        """Return the program's own comparison with a value that it cannot have predicted."""
+        try:
+            value = self._sender.called("special", own, name, (other,), {})
+            return None if value is NotImplemented else bool(value)
+        except Exception as error:  # for example an attribute that the value lacks
+            self.handled(error)
+            return None
+
+
+def _decoy(value: Any) -> Any:
+    """Return a random value of the same type, which no program can predict."""
+    number = random.SystemRandom().getrandbits(40)
+    if isinstance(value, bool):
+        return f"{number:x}"
+    if isinstance(value, int | float):
+        return value + number + 1_000_003
+    if isinstance(value, list | tuple):
+        return type(value)([*value, number])
+    return f"{number:x}"
