@@ -225,8 +225,6 @@ VERBS: dict[str, dict[str, Slot]] = {
     "import": {
         "file": Slot("rows", lambda w, v, out: ["import", v, "--from", "trl", "-o", out]),
         "source": Slot("rows", lambda w, v, out: ["import", v, "--from", "prm800k", "-o", out]),
-        "file: label-studio": Slot("rows", lambda w, v, out: [
-            "import", v, "--from", "label-studio", "-o", out]),
         "out": Slot("output", lambda w, v, out: ["import", w["trl.jsonl"], "--from", "trl",
                                                  "-o", v]),
     },

@@ -15,7 +15,5 @@ FORMATS: Mapping[str, str] = {
 PARQUET = "parquet"
 """An export of all our own columns in plain Parquet files, of tables and not of rows."""
 PRM800K = "prm800k"
-LABEL_STUDIO = "label-studio"
-"""Tasks of Label Studio, of annotations alone and not of runs."""
 VERIFIER_CHAINS = "verifier-chains"
 """Conversations for the training of a verifier, of opinions and not of labels."""
