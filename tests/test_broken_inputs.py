@@ -478,10 +478,6 @@ VERBS: dict[str, dict[str, Slot]] = {
             "annotate", w["run"], "-o", out, "--gold", v]),
         "gold_share": Slot(("1", "nan", "-1"), lambda w, v, out: [
             "annotate", w["run"], "-o", out, "--gold-share", v]),
-        "screening": Slot(("3", "x", "-1"), lambda w, v, out: [
-            "annotate", w["run"], "-o", out, "--screening", v]),
-        "admit": Slot(("nan", "2", "x"), lambda w, v, out: [
-            "annotate", w["run"], "-o", out, "--admit", v]),
         "select": Slot("rows", lambda w, v, out: [
             "annotate", w["run"], "-o", out, "--select", v]),
         "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: [
@@ -499,7 +495,7 @@ HARMLESS = {
     *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
     ("train", "look"),
     *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
-    *(("export", "screening"), ("export", "filter")),
+    ("export", "filter"),
     ("eval processbench-golds", "strict"),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("combine", "rule"),

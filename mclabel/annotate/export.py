@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.annotate.folder import LOSSES, Annotated, exported, prm800k_rows
+from mclabel.annotate.events import WITH_REASON, Event
+from mclabel.annotate.folder import Annotated
+from mclabel.annotate.items import Item
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.data.exchange import PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder
@@ -31,7 +34,6 @@ SCHEMA = pa.schema(
         ("probability", pa.float64()),
         ("gold", pa.list_(pa.int32())),
         ("is_quality_control_question", pa.bool_()),
-        ("is_initial_screening_question", pa.bool_()),
     ]
 )
 """Columns of `--to parquet`, a row for each opinion; docs/annotate.md explains them."""
@@ -44,16 +46,11 @@ class _Form:
     file: str
     losses: str
     write: Callable[[Path, list[dict[str, Any]]], None]
-    rows: Callable[[Annotated, bool], Iterator[dict[str, Any]]]
+    row: Callable[[Item, Event], dict[str, Any]]
 
 
 def export_people(
-    folder: str,
-    to: str,
-    out: str,
-    *,
-    screening: bool = False,
-    push_to_hub: str | None = None,
+    folder: str, to: str, out: str, *, push_to_hub: str | None = None
 ) -> ExportReport:
     """Write each person's opinion on each solution, and a data set card.
 
@@ -61,12 +58,11 @@ def export_people(
         folder: of `mclabel annotate`.
         to: name of the format: `prm800k` or `parquet`.
         out: folder, made if it is missing; what it holds of an earlier export is replaced.
-        screening: whether the answers of the screening are written, too.
         push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
 
     Raises:
         ConfigError: another format, or the upload was refused.
-        DataError: nobody whose labels count has submitted anything.
+        DataError: nobody has submitted anything.
     """
     if to not in _FORMS:
         raise ConfigError(
@@ -76,18 +72,18 @@ def export_people(
         )
     check_free(out, EXPORT, "-o ")
     annotated, form = Annotated.read(folder), _FORMS[to]
-    said = [e for item in annotated.items for e in exported(annotated, item, screening=screening)]
+    said = [(item, event) for item in annotated.items for event in annotated.all_said(item)]
     if not said:
         raise DataError(
-            f"{folder}: nobody whose labels count has submitted a solution yet, so there are no "
-            "rows. Answers of the screening are written with --screening"
+            f"{folder}: nobody has submitted a solution yet, so there are no rows. Label some on "
+            "the page of `mclabel annotate` first"
         )
     place = output_folder(out, "-o ")
-    rows = list(form.rows(annotated, screening))
+    rows = [form.row(item, event) for item, event in said]
     partial = place / f"{form.file}.partial"
     form.write(partial, rows)
     partial.rename(place / form.file)
-    num_people = len({event.person for event in said})
+    num_people = len({event.person for _, event in said})
     card = _card(form, to, len(said), num_people)
     (place / CARD).write_text(card, encoding="utf-8")
     url = None if push_to_hub is None else push_folder(place, push_to_hub, [form.file, CARD])
@@ -111,29 +107,70 @@ def _table(path: Path, rows: list[dict[str, Any]]) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd")
 
 
-def _plain_rows(annotated: Annotated, screening: bool) -> Iterator[dict[str, Any]]:
-    for item in annotated.items:
-        for event in exported(annotated, item, screening=screening):
-            is_screening = annotated.is_screening(event.person, item)
-            content: dict[str, Any] = {**vars(item), **vars(event)}
-            yield {
-                **{name: content[name] for name in SCHEMA.names if name in content},
-                "is_sure": event.is_sure,
-                "first_error": event.first_error if event.is_sure else None,
-                "is_quality_control_question": item.gold is not None and not is_screening,
-                "is_initial_screening_question": is_screening,
+def _plain_row(item: Item, event: Event) -> dict[str, Any]:
+    content: dict[str, Any] = {**vars(item), **vars(event)}
+    return {
+        **{name: content[name] for name in SCHEMA.names if name in content},
+        "is_sure": event.is_sure,
+        "first_error": event.first_error if event.is_sure else None,
+        "is_quality_control_question": item.gold is not None,
+    }
+
+
+def _prm800k_row(item: Item, event: Event) -> dict[str, Any]:
+    steps = [text.removesuffix("\n") for text in item.steps]
+    rated = []
+    for text, word in zip(steps, event.ratings, strict=True):
+        # who gave up has not said that a step is the first error, and readers would take it so
+        if word is None or (word == "bad" and event.finish in WITH_REASON):
+            break
+        bad = word == "bad"
+        completion = {"text": text, "rating": _RATING_NUMBERS[word], "flagged": False}
+        rated.append(
+            {
+                "completions": [completion],
+                "human_completion": None,
+                "chosen_completion": None if bad else 0,
             }
+        )
+        if bad:
+            break
+    return {
+        "labeler": event.person,
+        "timestamp": datetime.fromtimestamp(event.at / 1000, UTC).isoformat(),
+        "generation": None,
+        "is_quality_control_question": item.gold is not None,
+        "is_initial_screening_question": False,
+        "question": {
+            "problem": item.problem,
+            "ground_truth_solution": None,
+            "ground_truth_answer": item.answer,
+            "pre_generated_steps": steps,
+            "pre_generated_answer": item.prediction,
+            "pre_generated_verifier_score": None,
+        },
+        "label": {"steps": rated, "total_time": event.ms, "finish_reason": event.finish},
+    }
 
 
-_LAST = "earlier revisions of an opinion are lost"
+_RATING_NUMBERS = {"good": 1, "okay": 0, "bad": -1, "unsure": None}
+_LOSSES = (
+    "ratings end at the first bad step: those after it, notes, reasons for giving up and "
+    "probabilities of being drawn are lost"
+)
 _FORMS: Mapping[str, _Form] = {
     PRM800K: _Form(
         file="data.jsonl",
-        losses=LOSSES,
+        losses=_LOSSES,
         write=_lines,
-        rows=lambda annotated, screening: prm800k_rows(annotated, screening=screening),
+        row=_prm800k_row,
     ),
-    PARQUET: _Form(file="data.parquet", losses=_LAST, write=_table, rows=_plain_rows),
+    PARQUET: _Form(
+        file="data.parquet",
+        losses="earlier revisions of an opinion are lost",
+        write=_table,
+        row=_plain_row,
+    ),
 }
 
 

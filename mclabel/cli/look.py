@@ -239,20 +239,6 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
     help="Share of each person's solutions that are gold.",
 )
 @click.option(
-    "--screening",
-    type=click.IntRange(0),
-    cls=Defaulted,
-    show_default="0",
-    help="Number of gold solutions with which each person begins.",
-)
-@click.option(
-    "--admit",
-    type=Share(),
-    cls=Defaulted,
-    show_default="0.75",
-    help="Share of the screening that a person must have right to go on.",
-)
-@click.option(
     "--select",
     type=click.Path(),
     help="Manifest of `mclabel select` that names the solutions, in place of a draw.",

@@ -116,12 +116,6 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     "rejects.jsonl in the folder has the reason.",
 )
 @click.option(
-    "--screening",
-    is_flag=True,
-    help="Of a folder of `mclabel annotate`: write the answers of the screening, too, also of "
-    "people who were not admitted.",
-)
-@click.option(
     "--labels",
     metavar="RUN",
     help=f"Of {VERIFIER_CHAINS}: the labels of the solutions that were judged. Required.",
@@ -168,7 +162,6 @@ def export_labels(
     out: str,
     push_to_hub: str | None,
     strict: bool,
-    screening: bool,
     labels: str | None,
     **choice: Any,
 ) -> None:
@@ -198,7 +191,7 @@ def export_labels(
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"{options}: only for --to {VERIFIER_CHAINS}, not {to}. Leave it out")
     elif is_annotations(run):
-        report = export_people(run, to, out, screening=screening, push_to_hub=push_to_hub)
+        report = export_people(run, to, out, push_to_hub=push_to_hub)
     elif to == PARQUET:
         report = export_tables(run, out, push_to_hub=push_to_hub)
     else:

@@ -88,8 +88,8 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     MANIFEST: {
         "people": ([], ["ana", "ana"], ["overseer"], ["ana"]), "sample": (0, 1.5),
-        "overlap": (2, -0.1), "seed": (-1,), "gold_share": (1, -1), "screening": (-1,),
-        "admit": (1.5,), "id": (3,), "run_id": (None,), "new": (1,),
+        "overlap": (2, -0.1), "seed": (-1,), "gold_share": (1, -1),
+        "id": (3,), "run_id": (None,), "new": (1,),
     },
 }  # fmt: skip
 
