@@ -457,9 +457,6 @@ VERBS: dict[str, dict[str, Slot]] = {
     },
     "verify": {
         "run": Slot("run", lambda w, v, out: ["verify", v], lambda name: "-" in name),
-        "restore_manifest": Slot(
-            "run", lambda w, v, out: ["verify", v, "--restore-manifest"], lambda name: "-" in name
-        ),
     },
     "annotate": {
         "run": Slot("run", lambda w, v, out: ["annotate", v, "-o", out], _unread),
