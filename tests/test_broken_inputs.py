@@ -186,8 +186,8 @@ VERBS: dict[str, dict[str, Slot]] = {
         "allow": Slot(BAD_NAMES, lambda w, v, out: ["regrade", w["run"], "-o", out, "--allow", v]),
         "golds": Slot("rows", lambda w, v, out: ["regrade", w["run"], "-o", out, "--golds", v]),
         "changes": Slot(
-            ("x", "x=true", "checker=x", "checker=os:system", "checker.rules.units_optional=x",
-             "checker.rules.x=true", "checker=[1]", "checker={kind: [}", "checker=.:.", "="),
+            ("x", "x=true", "checker=x", "checker=os:system", "checker.units_optional=x",
+             "checker.x=true", "checker=[1]", "checker={kind: [}", "checker=.:.", "="),
             lambda w, v, out: ["regrade", w["run"], "-o", out, v],
         ),
     },
