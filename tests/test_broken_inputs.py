@@ -186,8 +186,8 @@ VERBS: dict[str, dict[str, Slot]] = {
         "allow": Slot(BAD_NAMES, lambda w, v, out: ["regrade", w["run"], "-o", out, "--allow", v]),
         "golds": Slot("rows", lambda w, v, out: ["regrade", w["run"], "-o", out, "--golds", v]),
         "changes": Slot(
-            ("x", "x=true", "checker=x", "checker=os:system", "checker.rules.units_optional=x",
-             "checker.rules.x=true", "checker=[1]", "checker={kind: [}", "checker=.:.", "="),
+            ("x", "x=true", "checker=x", "checker=os:system", "checker.units_optional=x",
+             "checker.x=true", "checker=[1]", "checker={kind: [}", "checker=.:.", "="),
             lambda w, v, out: ["regrade", w["run"], "-o", out, v],
         ),
     },
@@ -225,8 +225,6 @@ VERBS: dict[str, dict[str, Slot]] = {
     "import": {
         "file": Slot("rows", lambda w, v, out: ["import", v, "--from", "trl", "-o", out]),
         "source": Slot("rows", lambda w, v, out: ["import", v, "--from", "prm800k", "-o", out]),
-        "file: label-studio": Slot("rows", lambda w, v, out: [
-            "import", v, "--from", "label-studio", "-o", out]),
         "out": Slot("output", lambda w, v, out: ["import", w["trl.jsonl"], "--from", "trl",
                                                  "-o", v]),
     },
@@ -459,9 +457,6 @@ VERBS: dict[str, dict[str, Slot]] = {
     },
     "verify": {
         "run": Slot("run", lambda w, v, out: ["verify", v], lambda name: "-" in name),
-        "restore_manifest": Slot(
-            "run", lambda w, v, out: ["verify", v, "--restore-manifest"], lambda name: "-" in name
-        ),
     },
     "annotate": {
         "run": Slot("run", lambda w, v, out: ["annotate", v, "-o", out], _unread),
@@ -480,10 +475,6 @@ VERBS: dict[str, dict[str, Slot]] = {
             "annotate", w["run"], "-o", out, "--gold", v]),
         "gold_share": Slot(("1", "nan", "-1"), lambda w, v, out: [
             "annotate", w["run"], "-o", out, "--gold-share", v]),
-        "screening": Slot(("3", "x", "-1"), lambda w, v, out: [
-            "annotate", w["run"], "-o", out, "--screening", v]),
-        "admit": Slot(("nan", "2", "x"), lambda w, v, out: [
-            "annotate", w["run"], "-o", out, "--admit", v]),
         "select": Slot("rows", lambda w, v, out: [
             "annotate", w["run"], "-o", out, "--select", v]),
         "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: [
@@ -501,7 +492,7 @@ HARMLESS = {
     *(("quickstart", "model"), ("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
     ("train", "look"),
     *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
-    *(("export", "screening"), ("export", "filter")),
+    ("export", "filter"),
     ("eval processbench-golds", "strict"),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("combine", "rule"),

@@ -12,13 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from mclabel.cli import main
-from mclabel.data.exchange import LABEL_STUDIO
-from tests.support.annotators import write_labelled
 from tests.support.broken_inputs import World, verbs
 
 ROOT = Path(__file__).parents[1]
@@ -72,9 +69,6 @@ COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
         *("export", w["critic"], "--to", "verifier-chains", "--labels", w["arith"], "-o", out)
     ],
     "import": lambda w, out: ["import", w["trl.jsonl"], "--from", "trl", "-o", out],
-    "import --from label-studio": lambda w, out: [
-        *("import", w["studio"] + "/data.json", "--from", LABEL_STUDIO, "-o", out)
-    ],
     "score": lambda w, out: ["score", w["prm"], w["solutions.jsonl"], "-o", out, NO_RAY],
     "select": lambda w, out: [
         *("select", w["solutions.jsonl"], "--rule", "uniform", "--budget", "1"),
@@ -125,9 +119,6 @@ def run(*arguments: str) -> Result:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     found = World(tmp_path_factory.mktemp("world"))
     assert run("judge", found["run"], "-o", found["judged"], NO_RAY).exit_code == 0
-    write_labelled(found.folder / "said", np.array([2, 3]), {"ana": np.array([1, 3])})
-    export = ("export", found["said"], "--to", LABEL_STUDIO, "-o", found["studio"])
-    assert run(*export).exit_code == 0
     return found
 
 

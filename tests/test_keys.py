@@ -84,8 +84,8 @@ def test_a_component_has_its_name_and_its_own_keys() -> None:
     assert {"fixed", "posterior", "tree"} <= set(shared.components)
 
 
-def test_the_fields_of_a_plain_dataclass_are_keys() -> None:
-    key = keys_of(LabelConfig)["checker.rules.units_optional"]
+def test_the_fields_of_a_component_are_keys() -> None:
+    key = keys_of(LabelConfig)["checker.units_optional"]
     assert (key.type, key.default, key.components) == ("true or false", "true", ("math",))
     assert key.sentence.startswith("Treat 5 cm as equal to 5")
 

@@ -1,5 +1,5 @@
-"""A folder of annotations, read as a whole: who said what, what of it counts, how far people
-agree, and what they take for true.
+"""A folder of annotations, read as a whole: who said what, how far people agree, and what they
+take for true.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from mclabel.annotate.events import WITH_REASON, Event, first_opinions, last_opinions
-from mclabel.annotate.gold import Queue, Rate, Standing, queues, standings, who_counts
+from mclabel.annotate.gold import Rate, gold_rate
 from mclabel.annotate.items import OVERSEER, Item, Settings
 from mclabel.annotate.storage import read_folder
 from mclabel.core.stats.bootstrap import (
@@ -35,8 +33,6 @@ class Annotated:
 
     settings: Settings
     items: Sequence[Item]
-    queues: Mapping[str, Queue]
-    """What each person labels."""
     events: Sequence[Event]
     """All opinions, in the order in which they were recorded."""
 
@@ -51,7 +47,6 @@ class Annotated:
         return cls(
             settings=stored.settings,
             items=stored.items,
-            queues=queues(stored.items, stored.settings),
             events=stored.events,
         )
 
@@ -65,16 +60,6 @@ class Annotated:
         """The first one, which counts on gold."""
         return first_opinions(self.events)
 
-    @cached_property
-    def standings(self) -> Mapping[str, Standing]:
-        """How each person does on gold."""
-        return standings(self.items, self.queues, self.settings, self.firsts)
-
-    @cached_property
-    def who_counts(self) -> frozenset[str]:
-        """Whose labels count."""
-        return who_counts(self.standings)
-
     def all_said(self, item: Item) -> list[Event]:
         """The last opinions on an item, the overseer's at the end."""
         people = [*item.people, OVERSEER]
@@ -82,21 +67,16 @@ class Annotated:
 
     def said(self, item: Item) -> list[Event]:
         """Those that count: the overseer's alone where there is one."""
-        counted = [event for event in self.all_said(item) if event.person in self.who_counts]
-        settled = [event for event in counted if event.person == OVERSEER]
-        return settled or counted
-
-    def is_screening(self, person: str, item: Item) -> bool:
-        """Whether an item is one of a person's screening."""
-        return person != OVERSEER and item.id in self.queues[person].screening
+        events = self.all_said(item)
+        return [event for event in events if event.person == OVERSEER] or events
 
     @property
     def disagreements(self) -> list[tuple[Item, list[Event]]]:
-        """Items on which people whose labels count differ, gold left out; open ones first."""
+        """Items on which people differ, gold left out; open ones first."""
         found = []
         for item in self.items:
-            events = [one for one in self.all_said(item) if one.person in self.who_counts]
-            answers = {answer_of(one) for one in events if one.person != OVERSEER}
+            events = self.all_said(item)
+            answers = {answer_of(event) for event in events if event.person != OVERSEER}
             if item.gold is None and len(answers) > 1:
                 found.append((item, events))
         return sorted(found, key=lambda one: one[1][-1].person == OVERSEER)
@@ -122,11 +102,8 @@ class PersonSummary:
     bad."""
     median_s: float | None
     """Median seconds a solution was in sight."""
-    screening: Rate
     hidden: Rate
-    """Of gold behind the screening."""
-    admitted: bool | None
-    """None until the screening is over; True where there is none."""
+    """Rate of right first opinions on hidden gold."""
 
     def lines(self) -> Iterator[str]:
         """Lines to print on a terminal."""
@@ -135,9 +112,6 @@ class PersonSummary:
             f"{self.name}: {self.num_done} of {self.num_items} solutions{pace}; "
             f"{self.num_unsure} unsure, given up or bad problems"
         )
-        if self.screening.num:
-            verdict = {True: "admitted", False: "not admitted", None: "still open"}[self.admitted]
-            yield f"  screening: {self.screening.shown}; {verdict}"
         if self.hidden.num:
             yield f"  hidden gold: {self.hidden.shown}"
 
@@ -171,12 +145,11 @@ class Summary:
 
 
 def summarise(annotated: Annotated) -> Summary:
-    """Count and compare. Agreement is of people whose labels count, and without gold."""
+    """Count and compare. Agreement is without gold, and without the overseer."""
     said: dict[str, list[Hashable]] = defaultdict(list)
     gold = {item.id for item in annotated.items if item.gold is not None}
-    people = annotated.who_counts - {OVERSEER}
     for (person, solution), event in sorted(annotated.latest.items()):
-        if event.is_sure and person in people and solution not in gold:
+        if event.is_sure and person != OVERSEER and solution not in gold:
             said[solution].append(event.first_error)
     twice = [ratings for ratings in said.values() if len(ratings) > 1]
     weights = resample_weights(len(twice), 0)
@@ -194,16 +167,13 @@ def summarise(annotated: Annotated) -> Summary:
 
 def _person(name: str, annotated: Annotated) -> PersonSummary:
     own = [event for (person, _), event in annotated.latest.items() if person == name]
-    standing = annotated.standings[name]
     return PersonSummary(
         name=name,
         num_done=len(own),
-        num_items=len(annotated.queues[name].ids),
+        num_items=sum(name in item.people for item in annotated.items),
         num_unsure=sum(not event.is_sure for event in own),
         median_s=statistics.median(event.ms for event in own) / 1000 if own else None,
-        screening=standing.screening,
-        hidden=standing.hidden,
-        admitted=standing.admitted,
+        hidden=gold_rate(annotated.items, annotated.firsts, name),
     )
 
 
@@ -211,13 +181,6 @@ def _shown(estimate: Estimate) -> str:
     if estimate.value is None:
         return "no variation to measure"
     return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
-
-
-RATING_NUMBERS = {"good": 1, "okay": 0, "bad": -1, "unsure": None}
-LOSSES = (
-    "ratings end at the first bad step: those after it, notes, reasons for giving up and "
-    "probabilities of being drawn are lost"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,61 +224,3 @@ def peoples_truth(annotated: Annotated) -> PeoplesTruth:
         num_unsure=num_drawn - num_open - len(judged),
         num_open=num_open,
     )
-
-
-def prm800k_rows(annotated: Annotated, *, screening: bool = False) -> Iterator[dict[str, Any]]:
-    """A row of PRM800K (arXiv 2305.20050) for each person's last opinion on each solution.
-
-    Args:
-        annotated: the folder.
-        screening: whether the questions of the screening are written, too.
-    """
-    for item in annotated.items:
-        for event in exported(annotated, item, screening=screening):
-            yield _row(item, event, annotated.is_screening(event.person, item))
-
-
-def exported(annotated: Annotated, item: Item, *, screening: bool) -> list[Event]:
-    """The opinions on an item that are written: of the screening only where that is asked for."""
-    return [
-        event
-        for event in annotated.all_said(item)
-        if (screening if annotated.is_screening(event.person, item)
-            else event.person in annotated.who_counts)
-    ]  # fmt: skip
-
-
-def _row(item: Item, event: Event, is_screening: bool) -> dict[str, Any]:
-    steps = [text.removesuffix("\n") for text in item.steps]
-    rated = []
-    for text, word in zip(steps, event.ratings, strict=True):
-        # who gave up has not said that a step is the first error, and readers would take it so
-        if word is None or (word == "bad" and event.finish in WITH_REASON):
-            break
-        bad = word == "bad"
-        completion = {"text": text, "rating": RATING_NUMBERS[word], "flagged": False}
-        rated.append(
-            {
-                "completions": [completion],
-                "human_completion": None,
-                "chosen_completion": None if bad else 0,
-            }
-        )
-        if bad:
-            break
-    return {
-        "labeler": event.person,
-        "timestamp": datetime.fromtimestamp(event.at / 1000, UTC).isoformat(),
-        "generation": None,
-        "is_quality_control_question": item.gold is not None and not is_screening,
-        "is_initial_screening_question": is_screening,
-        "question": {
-            "problem": item.problem,
-            "ground_truth_solution": None,
-            "ground_truth_answer": item.answer,
-            "pre_generated_steps": steps,
-            "pre_generated_answer": item.prediction,
-            "pre_generated_verifier_score": None,
-        },
-        "label": {"steps": rated, "total_time": event.ms, "finish_reason": event.finish},
-    }

@@ -1,32 +1,25 @@
-"""Solutions whose first errors are known, mixed into what people label: whom they admit, and rates.
+"""Solutions whose first errors are known, mixed into what people label; and rates of right answers.
 
-Each person's queue is a function of items and settings alone. It begins with the screening, whose
-questions are all gold; the other gold lies at random places behind it, and nothing on the page says
-which it is. A person's first opinion on a solution is the one that counts: nobody can try twice.
+Each person's queue is a function of items and settings alone. Gold lies at random places in it, and
+nothing on the page says which it is. A person's first opinion on a solution is the one that counts:
+nobody can try twice.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mclabel.annotate.events import Event
-from mclabel.annotate.items import GOLD, OVERSEER, Item, Settings, item_of
-from mclabel.core.errors import ConfigError, DataError
+from mclabel.annotate.items import GOLD, Item, Settings, item_of
+from mclabel.core.errors import DataError
 from mclabel.core.records import Index, LabeledSolution, Many
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.core.stats.intervals import clopper_pearson
 from mclabel.data.readers.rows import file_rows
-
-NOT_ADMITTED = (
-    "Thank you for taking part. Your answers in the screening differ too often from the known "
-    "ones, so you have no more solutions to label. Whoever runs this can tell you more."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +95,8 @@ def with_gold(
         settings: of the folder.
 
     Raises:
-        ConfigError: the screening asks for more gold than there is.
         DataError: gold is of a solution or step that the run does not have.
     """
-    if len(lines) < settings.screening:
-        raise ConfigError(
-            f"--screening {settings.screening}: needs as many solutions of known gold, and there "
-            f"are {len(lines)}. Give a --gold with more lines, or a smaller --screening"
-        )
     drawn = {item.id: item for item in items}
     wanted = {one.solution_id for one in lines}
     named = {row.solution.id: row for row in rows() if row.solution.id in wanted}
@@ -127,8 +114,8 @@ def with_gold(
     for person in settings.people:
         num_own = sum(person in item.people for item in others)
         num_hidden = round(settings.gold_share / (1 - settings.gold_share) * num_own)
-        for one in _ranked(gold, person, settings)[: settings.screening + num_hidden]:
-            given[one].append(person)
+        for gold_id in _ranked(gold, person, settings)[:num_hidden]:
+            given[gold_id].append(person)
     return [*others, *(replace(item, people=tuple(given[item.id])) for item in gold.values())]
 
 
@@ -172,36 +159,22 @@ def _ranked(gold: Iterable[str], person: str, settings: Settings) -> list[str]:
     return sorted(gold, key=lambda one: content_id("gold", settings.seed, person, one))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Queue:
-    """What a person labels, in order."""
-
-    ids: tuple[str, ...]
-    screening: tuple[str, ...]
-    """The first of these, all gold."""
-    hidden: frozenset[str]
-    """Gold among the others."""
-
-
-def queues(items: Sequence[Item], settings: Settings) -> dict[str, Queue]:
-    """Each person's queue."""
+def queues(items: Sequence[Item], settings: Settings) -> dict[str, tuple[str, ...]]:
+    """Return the ids of what each person labels, in order."""
     own: dict[str, list[str]] = {person: [] for person in settings.people}
     gold: dict[str, list[str]] = {person: [] for person in settings.people}
     for item in items:
         for person in item.people:
             (own if item.gold is None else gold)[person].append(item.id)
-    return {person: _queue(own[person], gold[person], person, settings) for person in own}
+    return {person: _mixed(own[person], gold[person], person, settings) for person in own}
 
 
-def _queue(own: list[str], gold: list[str], person: str, settings: Settings) -> Queue:
-    ranked = _ranked(gold, person, settings)
-    screening, hidden = ranked[: settings.screening], ranked[settings.screening :]
-    total = len(own) + len(hidden)
+def _mixed(own: list[str], gold: list[str], person: str, settings: Settings) -> tuple[str, ...]:
+    total = len(own) + len(gold)
     chance = random.Random(content_id("mixed", settings.seed, person))
-    places = set(chance.sample(range(total), len(hidden)))
-    sources = iter(hidden), iter(own)
-    mixed = [next(sources[place not in places]) for place in range(total)]
-    return Queue(ids=(*screening, *mixed), screening=tuple(screening), hidden=frozenset(hidden))
+    places = set(chance.sample(range(total), len(gold)))
+    sources = iter(_ranked(gold, person, settings)), iter(own)
+    return tuple(next(sources[place not in places]) for place in range(total))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,99 +189,27 @@ class Rate:
     @property
     def shown(self) -> str:
         """For a terminal."""
-        if not self.num:
-            return "none yet"
         share = self.num_right / self.num
         return (
             f"{self.num_right} of {self.num} right, {share:.2f} [{self.low:.2f}, {self.high:.2f}]"
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How a person does on gold."""
-
-    screening: Rate
-    hidden: Rate
-    admitted: bool | None
-    """None until the screening is over; True where there is none."""
-
-
-def standing(
-    queue: Queue,
-    gold: Mapping[str, tuple[int | None, ...]],
-    first: Callable[[str], Event | None],
-    settings: Settings,
-) -> Standing:
-    """How a person does on gold.
+def gold_rate(items: Iterable[Item], firsts: Mapping[tuple[str, str], Event], person: str) -> Rate:
+    """Return how often a person's first opinions on gold were right.
 
     Args:
-        queue: of the person.
-        gold: first errors, by id of the item.
-        first: the person's first opinion on an item.
-        settings: of the folder.
-    """
-    screening, hidden = (_rate(ids, gold, first) for ids in (queue.screening, queue.hidden))
-    admitted = None
-    if screening.num >= settings.screening:
-        admitted = not settings.screening or screening.num_right >= num_needed(settings)
-    return Standing(screening=screening, hidden=hidden, admitted=admitted)
-
-
-def standings(
-    items: Sequence[Item],
-    queues: Mapping[str, Queue],
-    settings: Settings,
-    firsts: Mapping[tuple[str, str], Event],
-) -> dict[str, Standing]:
-    """How everybody does on gold.
-
-    Args:
-        items: of the folder.
-        queues: of each person.
-        settings: of the folder.
+        items: items of the folder.
         firsts: first opinions, by person and item.
+        person: name of the person.
     """
-    gold = {item.id: item.gold for item in items if item.gold is not None}
-    found = {}
-    for person, queue in queues.items():
-        own = {one: firsts.get((person, one)) for one in (*queue.screening, *queue.hidden)}
-        found[person] = standing(queue, gold, own.get, settings)
-    return found
-
-
-def who_counts(standings: Mapping[str, Standing]) -> frozenset[str]:
-    """People whose labels count: those who are admitted, and who oversees them."""
-    return frozenset([OVERSEER, *(name for name, one in standings.items() if one.admitted)])
-
-
-def _rate(
-    ids: Iterable[str],
-    gold: Mapping[str, tuple[int | None, ...]],
-    first: Callable[[str], Event | None],
-) -> Rate:
-    said = [(one, event) for one in ids if (event := first(one)) is not None]
-    right = sum(event.is_sure and event.first_error in gold[one] for one, event in said)
-    if not said:
+    answers = [
+        (event, item.gold)
+        for item in items
+        if item.gold is not None and (event := firsts.get((person, item.id))) is not None
+    ]
+    if not answers:
         return Rate(num=0, num_right=0)
-    low, high = clopper_pearson(right, len(said))
-    return Rate(num=len(said), num_right=right, low=low, high=high)
-
-
-def num_needed(settings: Settings) -> int:
-    """Right answers in the screening from which a person is admitted."""
-    return math.ceil(settings.admit * settings.screening - 1e-9)
-
-
-def check_settings(given: Mapping[str, Any]) -> None:
-    """Refuse settings of gold that cannot be meant.
-
-    Raises:
-        ConfigError: names the option.
-    """
-    if given.get("gold_share", 0) >= 1:
-        raise ConfigError(f"--gold-share {given['gold_share']}: must be below 1, such as 0.1")
-    if given.get("screening") and not given.get("gold"):
-        raise ConfigError(
-            f"--screening {given['screening']}: needs --gold FILE, whose items it asks"
-        )
+    num_right = sum(event.is_sure and event.first_error in gold for event, gold in answers)
+    low, high = clopper_pearson(num_right, len(answers))
+    return Rate(num=len(answers), num_right=num_right, low=low, high=high)

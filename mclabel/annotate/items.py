@@ -91,11 +91,7 @@ class Settings:
     gold: str | None = None
     """Digest of the gold that is mixed in; None for none."""
     gold_share: float = 0.1
-    """Share of each person's solutions behind the screening that are gold, in [0, 1)."""
-    screening: int = 0
-    """Number of gold solutions with which each person begins."""
-    admit: float = 0.75
-    """Share of these that a person must have right to be admitted."""
+    """Share of each person's solutions that are gold, in [0, 1)."""
     select: str | None = None
     """Digest of the manifest of `mclabel select` that names the solutions; None draws them."""
 
@@ -113,8 +109,8 @@ class Settings:
 
 
 _RANGES = (
-    *(("sample", 1, MAX_TOTAL), ("seed", 0, MAX_SEED), ("screening", 0, MAX_TOTAL)),
-    *(("overlap", 0, 1), ("admit", 0, 1), ("gold_share", 0, 1)),
+    *(("sample", 1, MAX_TOTAL), ("seed", 0, MAX_SEED)),
+    *(("overlap", 0, 1), ("gold_share", 0, 1)),
 )
 """Settings that are numbers, with the least and the largest value of each."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,11 @@ from starlette.types import ASGIApp
 from mclabel.annotate.events import event_fault, parse_event
 from mclabel.annotate.folder import Annotated, Summary, answer_of, summarise
 from mclabel.annotate.gold import (
-    NOT_ADMITTED,
     GoldLine,
-    check_settings,
     gold_digest,
     is_of_run,
-    num_needed,
     queues,
     read_gold,
-    standing,
     with_gold,
 )
 from mclabel.annotate.items import (
@@ -168,7 +164,6 @@ def _begun(
         stored = read_folder(folder)
         check_same(wanted, stored.settings, str(folder))
         return stored
-    check_settings(given)
     settings = Settings(id=secrets.token_hex(8), run=run.location, **wanted)
     if settings.fault is not None:
         raise ConfigError(f"{settings.fault}. Give another value")
@@ -219,17 +214,14 @@ class Annotations:
         settings, items = stored.settings, stored.items
         self.settings, self._items, self._rows, self._log = settings, items, rows, log
         self._by_id = {item.id: item for item in items}
-        self._gold = {item.id: item.gold for item in items if item.gold is not None}
+        self._has_gold = any(item.gold is not None for item in items)
         self._queues = queues(items, settings)
-        self._mine = {person: frozenset(queue.ids) for person, queue in self._queues.items()}
-        self._admitted: set[str] = set()
 
     def annotated(self) -> Annotated:
         """Items, and what has been said of them by now."""
         return Annotated(
             settings=self.settings,
             items=self._items,
-            queues=self._queues,
             events=self._log.events(),
         )
 
@@ -242,7 +234,7 @@ class Annotations:
         content = asdict(self.summary())
         if person != OVERSEER:
             for one in content["people"]:
-                del one["screening"], one["hidden"]
+                del one["hidden"]
         return content
 
     def overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -250,11 +242,8 @@ class Annotations:
         only(person, OVERSEER)
         annotated = self.annotated()
         differ = annotated.disagreements
-        settings = self.settings
         return {
             "summary": asdict(summarise(annotated)),
-            "needed": num_needed(settings) if settings.screening else None,
-            "num_screening": settings.screening,
             "num_differ": len(differ),
             "num_settled": sum(events[-1].person == OVERSEER for _, events in differ),
             "differ": [
@@ -281,21 +270,17 @@ class Annotations:
                        "revision": e.revision}
             for (who, solution), e in self._log.last().items() if who == person
         }  # fmt: skip
-        admitted = self._is_admitted(person)
         if person == OVERSEER:
             items = [item.id for item, _ in self.annotated().disagreements]
         else:
-            queue = self._queues[person]
-            items = list(queue.ids if admitted else queue.screening)
+            items = list(self._queues[person])
         return {
             "person": person,
             "folder": self.settings.id,
             "items": items,
             "done": done,
             "guidelines": self.settings.guidelines,
-            "screening": admitted is None,
-            "notice": NOT_ADMITTED if admitted is False else None,
-            "shows_run": not self._gold,
+            "shows_run": not self._has_gold,
             "oversees": person == OVERSEER,
         }
 
@@ -308,7 +293,7 @@ class Annotations:
     def labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """What the run says of a solution that the person has submitted."""
         item = self._own(person, query.get("id", ""))
-        if self._gold:
+        if self._has_gold:
             raise Refused(403, "labels of the run are not shown here")
         if self._log.first(person, item.id) is None:
             raise Refused(403, "labels of the run are shown once you have submitted your own")
@@ -343,36 +328,11 @@ class Annotations:
         except ShardError as error:
             raise Refused(503, str(error)) from None
 
-    def _is_admitted(self, person: str) -> bool | None:
-        """None while the screening goes on. First opinions stay, and so does the answer."""
-        if person == OVERSEER or person in self._admitted:
-            return True
-        queue = self._queues[person]
-        found = standing(
-            replace(queue, hidden=frozenset()),
-            self._gold,
-            partial(self._log.first, person),
-            self.settings,
-        ).admitted
-        if found:
-            self._admitted.add(person)
-        return found
-
     def _own(self, person: str, solution: str) -> Item:
         item = self._by_id.get(solution)
-        if person == OVERSEER:
-            own = item is not None and item.gold is None
-        else:
-            own = solution in self._mine[person]
-        if item is None or not own:
+        is_overseer = person == OVERSEER
+        if item is None or not (item.gold is None if is_overseer else person in item.people):
             raise Refused(404, f"id={solution[:80]!r}: is no solution that {person} labels")
-        admitted = self._is_admitted(person)
-        if admitted is False:
-            raise Refused(403, NOT_ADMITTED)
-        if admitted is None and solution not in self._queues[person].screening:
-            raise Refused(
-                403, f"id={solution[:80]!r}: comes after the screening. Finish that first"
-            )
         return item
 
 

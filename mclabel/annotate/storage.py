@@ -132,26 +132,20 @@ def verify_annotations(folder: str) -> Verification:
     return found
 
 
-def write_folder(
-    folder: Path, settings: Settings, items: Sequence[Item], events: Sequence[Event] = ()
-) -> StoredFolder:
+def write_folder(folder: Path, settings: Settings, items: Sequence[Item]) -> StoredFolder:
     """Write a new folder; the manifest last, since it says that the others are whole."""
-    events_content, events_end = _chained(map(asdict, events), LineEnd())
-    if events:
-        write_whole(folder / EVENTS, events_content)
-    else:
-        (folder / EVENTS).touch()
+    (folder / EVENTS).touch()
     items_content, items_end = _chained(map(asdict, items), LineEnd())
     write_whole(folder / ITEMS, items_content)
-    manifest = Manifest(settings=settings, items=items_end, events=events_end)
+    manifest = Manifest(settings=settings, items=items_end, events=LineEnd())
     _write_manifest(folder, manifest)
     sync_folder(folder)
     return StoredFolder(
         manifest=manifest,
         items=tuple(items),
-        events=tuple(events),
-        events_end=events_end,
-        events_size=len(events_content),
+        events=(),
+        events_end=LineEnd(),
+        events_size=0,
     )
 
 

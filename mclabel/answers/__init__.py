@@ -18,7 +18,6 @@ from mclabel.answers.checker import (
 from mclabel.answers.extraction.extract import extract_answer, reference_answer
 from mclabel.answers.golds import verdict_on
 from mclabel.answers.grade import CHECKER_VERSION, GUESS, Grade, answer_key
-from mclabel.answers.rules import GradeRules
 from mclabel.answers.workers.pool import PASSING
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "PASSING",
     "Checker",
     "Grade",
-    "GradeRules",
     "answer_key",
     "default_checker",
     "extract_answer",

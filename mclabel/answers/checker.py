@@ -13,7 +13,6 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
 from typing import Protocol, TypeVar
 
 from mclabel.answers.extraction.boxes import listed_boxes
@@ -31,7 +30,6 @@ from mclabel.answers.grade import (
     read_gold,
 )
 from mclabel.answers.reading.normalize import MAX_LENGTH
-from mclabel.answers.rules import DEFAULT_RULES, GradeRules
 from mclabel.answers.values.forms import Opaque, Special
 from mclabel.answers.values.forms import Sequence as ListOfForms
 from mclabel.answers.workers.attempt import MAX_STEPS
@@ -57,7 +55,6 @@ class Checker:
     """Grades pairs and completions.
 
     Args:
-        rules: of this checker's verdicts; a call may give others.
         num_workers: processes at once for what needs sympy, started on first need; one more
             works on what takes long.
         max_steps: Python calls in sympy for one such pair; then its verdict is unknown, on any
@@ -69,80 +66,78 @@ class Checker:
     def __init__(
         self,
         *,
-        rules: GradeRules = DEFAULT_RULES,
         num_workers: int = 2,
         max_steps: int = MAX_STEPS,
         memory_bytes: int = 1 << 30,
         memo_size: int = 200_000,
     ) -> None:
-        self.rules = rules
         self._num_workers = num_workers
         self._max_steps = max_steps
         self._memory_bytes = memory_bytes
         self._memo_size = memo_size
-        self._memo: dict[tuple[str, str, GradeRules | None], Grade] = {}
+        self._memo: dict[tuple[str, str, bool], Grade] = {}
         self._pool: WorkerPool | None = None
         self._lock = threading.Lock()
         _every_checker.add(self)
 
-    def grade(self, answer: str, gold: str, *, rules: GradeRules | None = None) -> Grade:
+    def grade(self, answer: str, gold: str, *, units_optional: bool = True) -> Grade:
         """Whether `answer` means what `gold` means. Never raises on any pair of strings."""
-        found = self._begin(answer, gold, rules)
-        return found if isinstance(found, Grade) else self._end(found.result(), answer, gold, rules)
+        found = self._begin(answer, gold, units_optional)
+        return self._ended(answer, gold, found, units_optional)
 
-    def grade_many(
-        self, pairs: Iterable[tuple[str | None, str]], *, rules: GradeRules | None = None
-    ) -> list[Grade]:
+    def grade_many(self, pairs: Iterable[tuple[str | None, str]]) -> list[Grade]:
         """Grades of (answer, gold) pairs, in order; no answer is a wrong one.
 
         The workers run beside the cheap layers, and nothing waits for a pair that takes long but
         the end of the batch: use it wherever there are many pairs.
         """
-        return list(self.grade_each(pairs, rules=rules, ahead=None))
+        return list(self.grade_each(pairs, ahead=None))
 
     def grade_each(
-        self,
-        pairs: Iterable[tuple[str | None, str]],
-        *,
-        rules: GradeRules | None = None,
-        ahead: int | None = 10_000,
+        self, pairs: Iterable[tuple[str | None, str]], *, ahead: int | None = 10_000
     ) -> Iterator[Grade]:
         """`grade_many` for pairs without end.
 
         Args:
             pairs: read as grades are asked for, up to `ahead` pairs before.
-            rules: of the verdicts.
             ahead: pairs that may be decided behind one that is not yet; None sets no limit.
         """
         begun: deque[tuple[str, str, Grade | Future[Proof]]] = deque()
         for answer, gold in pairs:
-            found = _NO_ANSWER if answer is None else self._begin(answer, gold, rules)
+            found = _NO_ANSWER if answer is None else self._begin(answer, gold, True)
             if not begun and isinstance(found, Grade):
                 yield found
                 continue
             begun.append((answer or "", gold, found))
             while begun and (len(begun) == ahead or _is_done(begun[0][2])):
-                yield self._ended(*begun.popleft(), rules)
+                yield self._ended(*begun.popleft(), True)
         while begun:
-            yield self._ended(*begun.popleft(), rules)
+            yield self._ended(*begun.popleft(), True)
 
     def grade_completion(
-        self, text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
+        self,
+        text: str,
+        gold: str,
+        *,
+        truncated: bool = False,
+        units_optional: bool = True,
+        grade_guesses: bool = True,
     ) -> tuple[str | None, Grade]:
         """The answer a completion gives, and its grade. No answer at all is a wrong one."""
         found = None if truncated else _find_answer(text, gold)
         if found is None:
             return None, _TRUNCATED if truncated else _NO_ANSWER
         if not found.is_guess:
-            return found.answer, self.grade(found.answer, gold, rules=rules)
-        begun = self._begin_found(found, gold, rules)
-        return found.answer or None, self._graded(found, begun, gold, rules)
+            return found.answer, self.grade(found.answer, gold, units_optional=units_optional)
+        begun = self._begin_found(found, gold, units_optional, grade_guesses)
+        return found.answer or None, self._graded(found, begun, gold, units_optional)
 
     async def grade_completions(
         self,
         items: Sequence[tuple[str, str]],
         *,
-        rules: GradeRules | None = None,
+        units_optional: bool = True,
+        grade_guesses: bool = True,
         aside: Aside,
     ) -> list[tuple[str | None, Grade]]:
         """Answers and grades of many whole completions, for an event loop.
@@ -151,14 +146,17 @@ class Checker:
 
         Args:
             items: text and gold of each completion, none of which was cut by its length.
-            rules: of the verdicts.
+            units_optional: treat 5 cm as equal to 5 if only one side has a unit.
+            grade_guesses: grade a completion without a stated answer by its last number.
             aside: awaited with the cheap layers as a function, to run them off the loop.
         """
 
         def begin() -> list[tuple[Found, Grade | Future[Proof]] | None]:
             answers = [_find_answer(text, gold) for text, gold in items]
             return [
-                None if found is None else (found, self._begin_found(found, gold, rules))
+                None
+                if found is None
+                else (found, self._begin_found(found, gold, units_optional, grade_guesses))
                 for found, (_, gold) in zip(answers, items, strict=True)
             ]
 
@@ -170,8 +168,8 @@ class Checker:
             found, grade = begun
             if isinstance(grade, Future):
                 proof = await asyncio.wrap_future(grade)
-                grade = self._end(proof, found.answer, gold, rules)
-            graded.append((found.answer or None, self._graded(found, grade, gold, rules)))
+                grade = self._end(proof, found.answer, gold, units_optional)
+            graded.append((found.answer or None, self._graded(found, grade, gold, units_optional)))
         return graded
 
     def unparsed_gold(self, gold: str) -> str | None:
@@ -200,7 +198,7 @@ class Checker:
         reason = refusal(form)
         if reason is not None:
             return reason
-        return self._ask({"gold": read_gold(gold).text, "rules": {}})
+        return self._ask({"gold": read_gold(gold).text})
 
     def host_pid(self) -> int | None:
         """Process id of the one that forks workers, if it is up."""
@@ -213,54 +211,53 @@ class Checker:
         if pool is not None:
             pool.close()
 
-    def _begin(self, answer: str, gold: str, rules: GradeRules | None) -> Grade | Future[Proof]:
+    def _begin(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
         """The grade if the memo or a cheap layer gives it, else what a worker was asked."""
-        found = self._memo.get((answer, gold, rules))
+        found = self._memo.get((answer, gold, units_optional))
         if found is not None:
             return found
-        applied = rules or self.rules
-        here = grade_here(answer, gold, applied)
+        here = grade_here(answer, gold, units_optional=units_optional)
         if isinstance(here, Grade):
             if here.reason != NO_STACK:
-                self._remember(answer, gold, rules, here)
+                self._remember(answer, gold, units_optional, here)
             return here
         ours, theirs = here
-        return self._ask({"answer": ours, "gold": theirs, "rules": _changed(applied)})
+        return self._ask({"answer": ours, "gold": theirs, "units_optional": units_optional})
 
     def _begin_found(
-        self, found: Found, gold: str, rules: GradeRules | None
+        self, found: Found, gold: str, units_optional: bool, grade_guesses: bool
     ) -> Grade | Future[Proof]:
         if not found.answer:
             return _IN_WORDS
-        if found.is_guess and not (rules or self.rules).grade_guesses:
+        if found.is_guess and not grade_guesses:
             return _NOT_GRADED
-        return self._begin(found.answer, gold, rules)
+        return self._begin(found.answer, gold, units_optional)
 
     def _graded(
-        self, found: Found, grade: Grade | Future[Proof], gold: str, rules: GradeRules | None
+        self, found: Found, grade: Grade | Future[Proof], gold: str, units_optional: bool
     ) -> Grade:
-        grade = self._ended(found.answer, gold, grade, rules)
+        grade = self._ended(found.answer, gold, grade, units_optional)
         if not found.is_guess or grade is _NOT_GRADED or grade is _IN_WORDS:
             return grade
         return guessed(grade)
 
     def _ended(
-        self, answer: str, gold: str, found: Grade | Future[Proof], rules: GradeRules | None
+        self, answer: str, gold: str, found: Grade | Future[Proof], units_optional: bool
     ) -> Grade:
         if isinstance(found, Grade):
             return found
-        return self._end(found.result(), answer, gold, rules)
+        return self._end(found.result(), answer, gold, units_optional)
 
-    def _end(self, proof: Proof, answer: str, gold: str, rules: GradeRules | None) -> Grade:
+    def _end(self, proof: Proof, answer: str, gold: str, units_optional: bool) -> Grade:
         if proof.same is None:
             grade = Grade(verdict=Verdict.UNKNOWN, reason=proof.reason, layer="sympy")
         else:
             grade = _PROVED[proof.same]
         if proof.reason not in PASSING:
-            self._remember(answer, gold, rules, grade)
+            self._remember(answer, gold, units_optional, grade)
         return grade
 
-    def _remember(self, answer: str, gold: str, rules: GradeRules | None, grade: Grade) -> None:
+    def _remember(self, answer: str, gold: str, units_optional: bool, grade: Grade) -> None:
         if not self._memo_size or len(answer) + len(gold) > _MAX_MEMO_TEXT:
             return
         memo = self._memo
@@ -269,7 +266,7 @@ class Checker:
                 key for key, _ in zip(memo, range(self._memo_size // 10 + 1), strict=False)
             ]:
                 memo.pop(old, None)
-        memo[answer, gold, rules] = grade
+        memo[answer, gold, units_optional] = grade
 
     def _ask(self, question: dict[str, object]) -> Future[Proof]:
         with self._lock:
@@ -294,19 +291,24 @@ def default_checker() -> Checker:
     return _default
 
 
-def grade(answer: str, gold: str, *, rules: GradeRules | None = None) -> Grade:
+def grade(answer: str, gold: str, *, units_optional: bool = True) -> Grade:
     """Whether `answer` means what `gold` means, by the process-wide checker.
 
     Args:
         answer: as `extract_answer` gives it, or any text.
         gold: the reference answer, as its source writes it.
-        rules: where human graders differ; `GradeRules()` by default.
+        units_optional: treat 5 cm as equal to 5 if only one side has a unit.
     """
-    return _default.grade(answer, gold, rules=rules)
+    return _default.grade(answer, gold, units_optional=units_optional)
 
 
 def grade_completion(
-    text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
+    text: str,
+    gold: str,
+    *,
+    truncated: bool = False,
+    units_optional: bool = True,
+    grade_guesses: bool = True,
 ) -> tuple[str | None, Grade]:
     """The answer that a completion gives, and its grade. No answer at all is a wrong one.
 
@@ -314,9 +316,17 @@ def grade_completion(
         text: of the completion.
         gold: the reference answer, as its source writes it.
         truncated: the completion was cut by its length, so it has no answer.
-        rules: where human graders differ; `GradeRules()` by default.
+        units_optional: treat 5 cm as equal to 5 if only one side has a unit.
+        grade_guesses: grade a completion without a stated answer by its last number. If false, its
+            verdict is unknown.
     """
-    return _default.grade_completion(text, gold, truncated=truncated, rules=rules)
+    return _default.grade_completion(
+        text,
+        gold,
+        truncated=truncated,
+        units_optional=units_optional,
+        grade_guesses=grade_guesses,
+    )
 
 
 def _find_answer(text: str, gold: str) -> Found | None:
@@ -349,12 +359,6 @@ def _is_done(found: Grade | Future[Proof]) -> bool:
 
 def _unparsed(proof: Proof) -> str | None:
     return None if proof.same else "not_parsed" if proof.same is False else proof.reason
-
-
-def _changed(rules: GradeRules) -> dict[str, object]:
-    """The fields that are not at their default, for a worker."""
-    default = asdict(DEFAULT_RULES)
-    return {name: value for name, value in asdict(rules).items() if value != default[name]}
 
 
 _NO_ANSWER = Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")

@@ -17,7 +17,6 @@ from mclabel.answers.extraction.extract import inside_box
 from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, squeeze
 from mclabel.answers.reading.programs import same_programs
 from mclabel.answers.reading.structure import read_form, stated_range
-from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Choice,
@@ -75,7 +74,7 @@ class Read:
     literal: Literal | None
 
 
-def grade_here(answer: str, gold: str, rules: GradeRules) -> Grade | tuple[str, str]:
+def grade_here(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple[str, str]:
     """The grade, or the two normalised texts that only the worker can decide."""
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
@@ -88,7 +87,7 @@ def grade_here(answer: str, gold: str, rules: GradeRules) -> Grade | tuple[str, 
     if not ours.key:
         return _EMPTY
     try:
-        same, asked = _compare(ours, theirs, gold, rules)
+        same, asked = _compare(ours, theirs, gold, units_optional=units_optional)
     except (NotClosed, ArithmeticError):  # too large for these layers
         same, asked = None, False
     except TooMuchWork:
@@ -103,7 +102,9 @@ def grade_here(answer: str, gold: str, rules: GradeRules) -> Grade | tuple[str, 
     return (ours.text, theirs.text) if asked else _UNSURE
 
 
-def _compare(ours: Read, theirs: Read, gold: str, rules: GradeRules) -> tuple[bool | None, bool]:
+def _compare(
+    ours: Read, theirs: Read, gold: str, *, units_optional: bool
+) -> tuple[bool | None, bool]:
     """Whether they are the same, and whether a worker may know more."""
     asked = False
 
@@ -117,7 +118,7 @@ def _compare(ours: Read, theirs: Read, gold: str, rules: GradeRules) -> tuple[bo
     if right is None:
         raise TooMuchWork
     allow()
-    comparison = Comparison(rules, prove)
+    comparison = Comparison(units_optional, prove)
     same = comparison.same(left, right)
     if same and {stated_range(ours.text), stated_range(theirs.text)} == {"Z", "N"}:
         return None, False

@@ -5,7 +5,7 @@
 Signatures are those of Math-Verify 0.9: `parse` reads a gold or a completion, `verify` compares.
 Both may be called in any thread, event loop or process: budgets are counted in steps, so arguments
 about time have no effect. Neither have those about rounding and strictness: answers are compared by
-the default `GradeRules`, and need not be LaTeX. `verdict` tells wrong answers from undecided ones.
+the default rules, and need not be LaTeX. `verdict` tells wrong answers from undecided ones.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from mclabel.answers import (
     CHECKER_VERSION,
     PASSING,
-    GradeRules,
     answer_key,
     default_checker,
     group_many,
@@ -25,9 +24,11 @@ class MathChecker(Checker):
     class Settings(CheckerSettings):
         """Settings of the mathematical checker."""
 
-        rules: GradeRules = GradeRules()
-        """Rules for answers that careful human graders judge differently; docs/answers.md lists
-        them with their defaults."""
+        units_optional: bool = True
+        """Treat 5 cm as equal to 5 if only one side has a unit."""
+        grade_guesses: bool = True
+        """Grade a completion without a stated answer by its last number. If false, its verdict is
+        unknown."""
 
     def __init__(self, settings: Settings) -> None:
         """Make a checker; all checkers of this process share its workers.
@@ -35,8 +36,8 @@ class MathChecker(Checker):
         Args:
             settings: settings with the rules for verdicts.
         """
-        rules = settings.rules
-        self._rules = None if rules == GradeRules() else rules
+        self._units_optional = settings.units_optional
+        self._grade_guesses = settings.grade_guesses
         self.name, self.version = settings.kind, CHECKER_VERSION
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
@@ -62,7 +63,8 @@ class MathChecker(Checker):
                     for item, gold_answers in zip(items, golds_by_item, strict=True)
                     for gold in gold_answers
                 ],
-                rules=self._rules,
+                units_optional=self._units_optional,
+                grade_guesses=self._grade_guesses,
                 aside=aside,
             )
         )
@@ -77,7 +79,12 @@ class MathChecker(Checker):
         """Grade one completion in the caller's thread, which blocks while a worker computes."""
         grades = [
             _convert_grade(
-                *default_checker().grade_completion(item.completion, gold, rules=self._rules)
+                *default_checker().grade_completion(
+                    item.completion,
+                    gold,
+                    units_optional=self._units_optional,
+                    grade_guesses=self._grade_guesses,
+                )
             )
             for gold in _golds(item.problem)
         ]

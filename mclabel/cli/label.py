@@ -374,7 +374,7 @@ def regrade(
     No engine is needed. RUN is the folder or URL of a run with keep_rollouts=true. The installed
     checker grades its completions again, its estimator derives labels from the new verdicts, and
     the labels are written to a new run. Running the same command again resumes. CHANGES override
-    settings of the checker, such as checker.rules.units_optional=false, or choose another checker:
+    settings of the checker, such as checker.units_optional=false, or choose another checker:
     checker=my_package.grading:is_right with --change-checker. Code outside mclabel that the run
     names (a checker, an estimator) runs only with --allow MODULE.
     """

@@ -239,20 +239,6 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
     help="Share of each person's solutions that are gold.",
 )
 @click.option(
-    "--screening",
-    type=click.IntRange(0),
-    cls=Defaulted,
-    show_default="0",
-    help="Number of gold solutions with which each person begins.",
-)
-@click.option(
-    "--admit",
-    type=Share(),
-    cls=Defaulted,
-    show_default="0.75",
-    help="Share of the screening that a person must have right to go on.",
-)
-@click.option(
     "--select",
     type=click.Path(),
     help="Manifest of `mclabel select` that names the solutions, in place of a draw.",
@@ -315,12 +301,7 @@ def _names(people: str) -> tuple[str, ...]:
 @click.command()
 @click.argument("run")
 @json_option
-@click.option(
-    "--restore-manifest",
-    is_flag=True,
-    help="First restore run.json from the shards, if it is missing or belongs to another run.",
-)
-def verify(run: str, restore_manifest: bool) -> None:
+def verify(run: str) -> None:
     """Check that a run's files are unchanged and consistent.
 
     RUN is the folder or URL of a run of labels, scores, opinions or a search, the folder of a
@@ -332,14 +313,11 @@ def verify(run: str, restore_manifest: bool) -> None:
     damaged, and 2 if there is no run.
     """
     from mclabel.annotate.storage import is_annotations, verify_annotations
-    from mclabel.run.shards.restore import restore_manifest as restore
     from mclabel.run.shards.store import Store
     from mclabel.run.verify.run import verify as check
     from mclabel.show.progress import StageProgress
     from mclabel.show.solutions import shown
 
-    if restore_manifest:
-        restore(Store(run))
     if is_annotations(run):
         found = verify_annotations(run)
     else:

@@ -22,7 +22,7 @@ from mclabel.cli.output import (
     say_left_out,
 )
 from mclabel.core.errors import ConfigError
-from mclabel.data.exchange import FORMATS, LABEL_STUDIO, PARQUET, VERIFIER_CHAINS
+from mclabel.data.exchange import FORMATS, PARQUET, VERIFIER_CHAINS
 from mclabel.prm.scoring import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring import OWN_FORMAT
 
@@ -87,9 +87,9 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     """Names that a shell completes."""
     from mclabel.data.exchange.formats import format_names
 
-    names = [LABEL_STUDIO, *format_names()]
+    names = format_names()
     if parameter.name == "to":
-        names[:0] = [PARQUET, VERIFIER_CHAINS]
+        names = [PARQUET, VERIFIER_CHAINS, *names]
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -114,12 +114,6 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     is_flag=True,
     help="Stop at the first solution that the format cannot hold. By default it is left out, and "
     "rejects.jsonl in the folder has the reason.",
-)
-@click.option(
-    "--screening",
-    is_flag=True,
-    help="Of a folder of `mclabel annotate`: write the answers of the screening, too, also of "
-    "people who were not admitted.",
 )
 @click.option(
     "--labels",
@@ -168,7 +162,6 @@ def export_labels(
     out: str,
     push_to_hub: str | None,
     strict: bool,
-    screening: bool,
     labels: str | None,
     **choice: Any,
 ) -> None:
@@ -176,9 +169,9 @@ def export_labels(
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
     they cannot hold, and how many solutions were left out. RUN may also be a folder of `mclabel
-    annotate`, which is written as prm800k or parquet, a row for each person's opinion, or as
-    label-studio. For verifier-chains, RUN is that of a critic (`mclabel judge`), whose answers
-    become training data for a verifier.
+    annotate`, which is written as prm800k or parquet, a row for each person's opinion. For
+    verifier-chains, RUN is that of a critic (`mclabel judge`), whose answers become training data
+    for a verifier.
     """
     from mclabel.annotate.export import export_people
     from mclabel.annotate.storage import is_annotations
@@ -198,7 +191,7 @@ def export_labels(
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(f"{options}: only for --to {VERIFIER_CHAINS}, not {to}. Leave it out")
     elif is_annotations(run):
-        report = export_people(run, to, out, screening=screening, push_to_hub=push_to_hub)
+        report = export_people(run, to, out, push_to_hub=push_to_hub)
     elif to == PARQUET:
         report = export_tables(run, out, push_to_hub=push_to_hub)
     else:
@@ -230,8 +223,8 @@ def _check_format(to: str) -> None:
     required=True,
     metavar="NAME",
     shell_complete=_formats,
-    help=f"Format: {', '.join(FORMATS)}, {LABEL_STUDIO}, one that another package adds, or "
-    "module:Class of your own.",
+    help=f"Format: {', '.join(FORMATS)}, one that another package adds, or module:Class of your "
+    "own.",
 )
 @click.option("-o", "--out", required=True, help="Folder for labels that `train` reads.")
 @click.option(
@@ -244,17 +237,10 @@ def _check_format(to: str) -> None:
 def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     """Read labelled solutions of others as a run to train on.
 
-    FILE is JSON Lines, JSON or Parquet. From label-studio, the JSON export becomes a folder of
-    annotations like that of `mclabel annotate`.
+    FILE is JSON Lines, JSON or Parquet.
     """
-    from mclabel.annotate.export import import_people
     from mclabel.data.exchange.job import import_file
 
-    if source == LABEL_STUDIO:
-        people = import_people(file, out)
-        if not result({"out": out, **asdict(people)}):
-            click.echo(people.line(out))
-        return
     report = import_file(file, source, out, strict=strict)
     result({"out": out, **asdict(report)})
     click.echo(

@@ -344,7 +344,7 @@ CHECKS: Mapping[str, Check] = {
         why="solutions of ProcessBench have .02; a guess may judge the form of an answer instead "
         "of its value, and a program can forge what it is in one process with",
         remedy="Ask for a marked answer, such as \\boxed{} (policy.system), or leave guesses "
-        "without a verdict (checker.rules.grade_guesses=false); give tests that call functions "
+        "without a verdict (checker.grade_guesses=false); give tests that call functions "
         "with plain data",
     ),
     "never_solved": Check(

@@ -112,7 +112,7 @@ def regrade(
         out: folder or URL of the new run.
         golds: file of corrected golds: `problem_id` and `answer`. If a row has `problem`, too, its
             gold counts only where the run's problem has the same text.
-        checker: changes to the run's checker, such as `checker.rules.units_optional=false`, or
+        checker: changes to the run's checker, such as `checker.units_optional=false`, or
             another one, `checker=my_package.grading:is_right`.
         change_checker: whether the checker may be another one than the run's.
         allow: modules and packages, or names `module:Class`, whose code the run may name; no other

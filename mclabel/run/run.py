@@ -27,8 +27,8 @@ from mclabel.run.shards.manifest import (
     other_configuration,
     read_claim,
 )
+from mclabel.run.shards.manifest_faults import check_made_for, lost_id
 from mclabel.run.shards.rejects import Reject
-from mclabel.run.shards.restore import check_made_for, lost_id
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 from mclabel.run.task import Items, Outputs, Task

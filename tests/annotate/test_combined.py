@@ -62,5 +62,5 @@ def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path)
     annotated_folder(tmp_path / "gold", ROWS, {}, [OWN], gold_share=0.1)
     assert not is_of_run(Annotated.read(str(tmp_path / "gold")).items[-1])
     annotated_folder(tmp_path / "none", ROWS, {})
-    with pytest.raises(DataError, match="nobody whose labels count"):
+    with pytest.raises(DataError, match="nobody has submitted a solution"):
         combine(run, [str(tmp_path / "none")], str(tmp_path / "third"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mclabel.annotate.export import export_people, import_people
+from mclabel.annotate.export import export_people
 from mclabel.annotate.serve import annotate
 from mclabel.annotate.storage import (
     EVENTS,
@@ -88,8 +88,8 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     MANIFEST: {
         "people": ([], ["ana", "ana"], ["overseer"], ["ana"]), "sample": (0, 1.5),
-        "overlap": (2, -0.1), "seed": (-1,), "gold_share": (1, -1), "screening": (-1,),
-        "admit": (1.5,), "id": (3,), "run_id": (None,), "new": (1,),
+        "overlap": (2, -0.1), "seed": (-1,), "gold_share": (1, -1),
+        "id": (3,), "run_id": (None,), "new": (1,),
     },
 }  # fmt: skip
 
@@ -144,13 +144,11 @@ def test_no_damage_is_silent(name: str, folder: Path) -> None:
 
 
 def test_every_reader_refuses_a_damaged_folder(run: str, folder: Path, tmp_path: Path) -> None:
-    export_people(str(folder), "label-studio", str(tmp_path / "exported"))
-    exported, both = tmp_path / "exported" / "data.json", str(tmp_path / "both")
+    both = str(tmp_path / "both")
     readers: list[Callable[[], object]] = [
         lambda: evaluate_labels(run, f"people:{folder}", None, seed=0),
         lambda: combine(run, [str(folder)], both, rule="same_location"),
         lambda: export_people(str(folder), "parquet", str(tmp_path / "data")),
-        lambda: import_people(str(exported), str(folder)),
         lambda: serve(run, folder),
     ]
     lines = (folder / EVENTS).read_bytes().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Gold among what people label: where it lies, whom it admits, and what the overseer sees of it."""
+"""Gold among what people label: where it lies, how often people are right, and what is settled."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy.special import bdtrc
 
 from mclabel.annotate.folder import Annotated, peoples_truth, summarise
-from mclabel.annotate.gold import GoldLine, num_needed, read_gold
-from mclabel.annotate.items import Settings
+from mclabel.annotate.gold import GoldLine, queues, read_gold
 from mclabel.core.errors import DataError
-from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
+from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import AnnotateProcess, add_events, annotated_folder, event
 from tests.support.commands import run_verb
 from tests.support.shown import plain_run
@@ -56,83 +54,48 @@ def test_a_line_that_is_no_gold_is_named(tmp_path: Path, line: str, why: str) ->
         read_gold(path)
 
 
-def test_gold_lies_unseen_among_the_others_behind_the_screening(tmp_path: Path) -> None:
+def test_gold_lies_unseen_among_the_others(tmp_path: Path) -> None:
     people = ("ana", "ben")
     lines = [*gold(*range(6)), OWN]
-    annotated_folder(
-        tmp_path / "out", ROWS, {}, lines, people=people, screening=3, gold_share=0.25, overlap=0
-    )
+    annotated_folder(tmp_path / "out", ROWS, {}, lines, people=people, gold_share=0.25, overlap=0)
     annotated = Annotated.read(str(tmp_path / "out"))
     drawn_as_gold = [i for i in annotated.items if i.gold is not None and i.probability == 1]
     assert len(drawn_as_gold) == 6  # all rows are drawn; the seventh has texts of its own
-    queues = annotated.queues
+    ordered = queues(annotated.items, annotated.settings)
     others = {person: [i.id for i in annotated.items if i.gold is None and person in i.people]
               for person in people}  # fmt: skip
+    hidden = {person: [i.id for i in annotated.items if i.gold is not None and person in i.people]
+              for person in people}  # fmt: skip
     for person in people:
-        queue = queues[person]
         num_own = len(others[person])
-        assert len(queue.screening) == 3 and queue.ids[:3] == queue.screening
-        assert len(queue.hidden) == round(num_own / 3)
-        assert len(queue.ids) == len(set(queue.ids)) == 3 + num_own + len(queue.hidden)
-        assert [one for one in queue.ids if one in others[person]] == others[person]
-    assert queues["ana"].screening != queues["ben"].screening
+        assert len(hidden[person]) == round(num_own / 3) > 0
+        assert [one for one in ordered[person] if one in others[person]] == others[person]
+        assert sorted(ordered[person]) == sorted(others[person] + hidden[person])
+    assert any(not set(ordered[one][: len(hidden[one])]) <= set(hidden[one]) for one in people)
+    assert set(hidden["ana"]) != set(hidden["ben"])
 
 
-def test_as_many_must_be_right_as_the_share_says() -> None:
-    assert num_needed(Settings(id="", run="", run_id="", screening=4, admit=0.75)) == 3
-    needed = num_needed(Settings(id="", run="", run_id="", screening=30, admit=0.75))
-    assert needed == 23
-    shown = {p: round(float(bdtrc(needed - 1, 30, p)), 3) for p in (0.6, 0.75, 0.9)}
-    assert shown == {0.6: 0.044, 0.75: 0.514, 0.9: 0.992}  # as docs/annotate.md has them
-
-
-def test_first_opinions_admit_and_who_is_not_admitted_does_not_count(tmp_path: Path) -> None:
-    people, lines = ("ana", "ben", "cy"), [*gold(0, 1), OWN]
-    settings: dict[str, Any] = {"people": people, "screening": 2, "admit": 1.0, "gold_share": 0.0}
-    annotated_folder(tmp_path / "out", ROWS, {}, lines, **settings, overlap=0)
+def test_a_first_opinion_on_gold_is_the_one_that_counts(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"people": ("ana", "ben"), "gold_share": 0.2}
+    items = annotated_folder(tmp_path / "out", ROWS, {}, gold(0, 1, 2), **settings, overlap=0)
     out = str(tmp_path / "out")
-    annotated = Annotated.read(out)
-    items = {item.id: item for item in annotated.items}
+    digests = {item.id: item.digest for item in items}
     events = []
-
-    def say(person: str, one: str, said: dict[str, Any], number: int, revision: int = 1) -> None:
-        ratings = (said["ratings"] * 2)[: len(items[one].steps)]
-        named = {"person": person, "solution": one, "digest": items[one].digest}
-        events.append(event(number, revision=revision, **{**said, **named, "ratings": ratings}))
-
-    number = 0
-    for person, said in (("ana", WRONG), ("ben", RIGHT)):
-        for one in annotated.queues[person].screening:
-            is_own = items[one].probability is None
-            say(person, one, FIRST if is_own and said is WRONG else said, number)
-            number += 1
-    for one in annotated.queues["ben"].screening:  # a second try changes nothing
-        say("ben", one, WRONG, number, revision=2)
-        number += 1
-    for person in ("ana", "ben"):
-        say(person, annotated.queues[person].ids[-1], RIGHT, number)
-        number += 1
+    for person, first, again in (("ana", WRONG, RIGHT), ("ben", RIGHT, WRONG)):
+        hidden = [i.id for i in items if i.gold is not None and person in i.people]
+        assert len(hidden) == 2
+        for one in hidden:
+            for revision, said in enumerate((first, again), 1):
+                named = {"person": person, "solution": one, "digest": digests[one]}
+                events.append(event(len(events), **said, **named, revision=revision))
     add_events(tmp_path / "out", events)
     annotated = Annotated.read(out)
-    standings = annotated.standings
-    assert [standings[one].admitted for one in people] == [True, False, None]
-    assert standings["ana"].screening.num_right == 2 and standings["ben"].screening.num_right == 0
-    assert standings["ana"].screening.low == pytest.approx(0.025**0.5)  # Clopper-Pearson of 2 of 2
-    lines_said = list(summarise(annotated).lines())
-    assert "  screening: 2 of 2 right, 1.00 [0.16, 1.00]; admitted" in lines_said
-    truth = {one.id: one for one in peoples_truth(Annotated.read(out)).judged}
-    assert set(truth) == {"solution-0", "solution-1", annotated.queues["ana"].ids[-1]}
+    ana, ben = summarise(annotated).people
+    assert (ana.hidden.num_right, ben.hidden.num_right) == (2, 0)
+    assert ana.hidden.low == pytest.approx(0.025**0.5)  # Clopper-Pearson of 2 of 2
+    assert "  hidden gold: 2 of 2 right, 1.00 [0.16, 1.00]" in list(summarise(annotated).lines())
+    truth = {one.id: one for one in peoples_truth(annotated).judged}
     assert truth["solution-0"].first_error == 1  # the gold, whoever said what
-
-    def rows(*arguments: str) -> list[dict[str, Any]]:
-        data = tmp_path / f"data{len(arguments)}"
-        run_verb(["export", out, "--to", "prm800k", "-o", str(data), *arguments])
-        return [json.loads(text) for text in (data / "data.jsonl").read_text().splitlines()]
-
-    assert [row["labeler"] for row in rows()] == ["ana"]
-    asked = rows("--screening")
-    assert sum(row["is_initial_screening_question"] for row in asked) == 4
-    assert not any(row["is_quality_control_question"] for row in asked)
 
 
 def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
@@ -156,38 +119,76 @@ def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
     }
 
 
+def test_rows_of_prm800k_survive_with_all_fields(tmp_path: Path) -> None:
+    said = {
+        ("ana", "solution-3"): {**WRONG, "note": "<b>\"\u202e \U0001f600", "ms": 1_234_567},
+        ("ben", "solution-3"): FIRST,
+        ("ana", "solution-4"): {**GAVE_UP, "at": 1_700_000_000_123},
+        ("ana", "solution-5"): {**GAVE_UP, "finish": "bad_problem"},
+        ("ana", "solution-6"): DOUBT,
+        ("ana", "solution-0"): RIGHT,
+        ("overseer", "solution-3"): RIGHT,
+    }  # fmt: skip
+    people: dict[str, Any] = {"people": ("ana", "ben"), "overlap": 1.0, "gold_share": 0.3}
+    annotated_folder(tmp_path / "out", ROWS, said, [*gold(0, 1, 2), OWN], **people)
+    run_verb(["export", str(tmp_path / "out"), "--to", "prm800k", "-o", str(tmp_path / "first")])
+    rows = [json.loads(line) for line in (tmp_path / "first" / "data.jsonl").open()]
+    assert {row["is_quality_control_question"] for row in rows} == {True, False}
+    phase_1 = json.loads(json.dumps(rows[0]))
+    alternatives = [
+        {"text": "Else.", "rating": -1, "flagged": True},
+        {"text": "Or.", "rating": 0, "flagged": None},
+    ]
+    phase_1 |= {"labeler": "x", "generation": 3, "is_initial_screening_question": True}
+    phase_1["question"] |= {"problem": "Another?", "ground_truth_solution": "By hand."}
+    phase_1["question"] |= {"pre_generated_steps": None, "pre_generated_verifier_score": 0.5}
+    phase_1["label"]["total_time"] = 98_765
+    phase_1["label"]["steps"] = [
+        {"completions": alternatives, "human_completion": None, "chosen_completion": 1},
+        {"completions": [], "human_completion": {"text": "Mine.", "rating": None,
+         "source": "human", "flagged": False}, "chosen_completion": None},
+    ]  # fmt: skip
+    path = tmp_path / "both.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, phase_1]))
+    back = str(tmp_path / "back")
+    run_verb(["import", str(path), "--from", "prm800k", "-o", back])
+    run_verb(["export", back, "--to", "prm800k", "-o", str(tmp_path / "second")])
+
+    def texts(given: list[dict[str, Any]]) -> list[str]:
+        return sorted(json.dumps(row, sort_keys=True) for row in given)
+
+    again = [json.loads(line) for line in (tmp_path / "second" / "data.jsonl").open()]
+    assert texts(again) == texts([row for row in [*rows, phase_1] if row["label"]["steps"]])
+
+
 @pytest.mark.slow
-def test_screening_over_the_page(tmp_path: Path) -> None:
+def test_gold_over_the_page(tmp_path: Path) -> None:
     run = plain_run(tmp_path / "run")
     path = tmp_path / "gold.jsonl"
     own = {"problem": "1 + 1?", "answer": "2", "steps": ["It is 3.", "So 3."]}
     lines = [{"solution_id": "solution-0", "first_errors": None}, {**own, "first_errors": [0, 1]}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     out = tmp_path / "out"
-    begun = ["--people", "ana,ben", "--screening", "2", "--admit", "1", "--gold", str(path)]
+    begun = ["--people", "ana,ben", "--gold-share", "0.5", "--gold", str(path)]
     with AnnotateProcess(run, "-o", str(out), *begun) as page:
-        answers = {"solution-0": ["good", "good"]}
         for person in ("ana", "ben"):
             state = page.get("/api/state", person)
-            assert state["screening"] and len(state["items"]) == 2 and not state["shows_run"]
+            hidden = {one for one in state["items"] if one not in ("solution-1", "solution-2")}
+            assert len(hidden) == 1 and not state["shows_run"]
             cookie = page.cookie(person)
-            assert page.ask("GET", "/api/item?id=solution-1", cookie=cookie)[0] in (403, 404)
             for one in state["items"]:
                 assert set(page.get(f"/api/item?id={one}", person)) == {
                     "id", "problem", "answer", "steps", "digest"
                 }  # fmt: skip
-                said = answers.get(one, ["good", "bad"]) if person == "ana" else ["bad", None]
-                assert page.post(page.opinion(person, one, said), person)[0] == 200
-                assert page.ask("GET", f"/api/labels?id={one}", cookie=cookie)[0] == 403
-        state = page.get("/api/state", "ana")
-        assert state["notice"] is None and not state["screening"] and len(state["items"]) > 2
-        refused = page.get("/api/state", "ben")
-        assert "differ too often" in refused["notice"] and len(refused["items"]) == 2
-        again = {**page.opinion("ana", state["items"][-1], ["good", "good"]), "person": "ben"}
-        assert page.post(again, "ben")[0] in (403, 404)
-        summary = page.get("/summary", "ana")
-        assert "hidden" not in summary["people"][0] and "screening" not in summary["people"][0]
-        assert page.get("/summary", "overseer")["people"][0]["screening"]["num_right"] == 2
+            (one,) = hidden
+            said = ["bad", None] if person == "ana" and one != "solution-0" else ["good", "good"]
+            if person == "ben":
+                said = ["good", "bad"] if one == "solution-0" else ["good", "good"]
+            assert page.post(page.opinion(person, one, said), person)[0] == 200
+            assert page.ask("GET", f"/api/labels?id={one}", cookie=cookie)[0] == 403
+        assert "hidden" not in page.get("/summary", "ana")["people"][0]
+        people = page.get("/summary", "overseer")["people"]
+        assert [one["hidden"]["num_right"] for one in people] == [1, 0]
         for path_ in ("/overview", "/api/overview"):
             assert page.ask("GET", path_)[0] == 403
             status, _, body = page.ask("GET", path_, cookie=page.cookie("ana"))
@@ -201,11 +202,10 @@ def test_screening_over_the_page(tmp_path: Path) -> None:
         assert page.post({**mine, "solution": "solution-0"}, "overseer")[0] == 404  # it is gold
         assert page.post(mine, "overseer") == (200, '{"new":true}')
         found = page.get("/api/overview", "overseer")
-        assert [one["admitted"] for one in found["summary"]["people"]] == [True, False]
-        assert found["needed"] == 2
-    assert "  screening: 1 of 2 right, 0.50 [0.01, 0.99]; not admitted" in page.said
+        assert [one["hidden"]["num"] for one in found["summary"]["people"]] == [1, 1]
+    assert "  hidden gold: 0 of 1 right, 0.00 [0.00, 0.97]" in page.said
     with AnnotateProcess(run, "-o", str(out)) as page:  # gold needs not be given again
-        assert "differ too often" in page.get("/api/state", "ben")["notice"]
+        assert page.get("/summary", "overseer")["people"][0]["hidden"]["num"] == 1
     other = subprocess.run(
         [sys.executable, "-m", "mclabel", "annotate", run, "-o", str(out), "--people", "overseer"],
         capture_output=True, text=True, check=False,

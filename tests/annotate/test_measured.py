@@ -146,4 +146,4 @@ def test_prm800k_reads_back_what_was_written(tmp_path: Path) -> None:
     assert [s["completions"][0]["rating"] for s in doubt["label"]["steps"]] == [None, -1]
     run_verb(["import", str(path), "--from", "prm800k", "-o", str(tmp_path / "back")])
     other = run_verb([*arguments, "trl"], code=2)
-    assert "as prm800k, label-studio, parquet" in other.output
+    assert "as prm800k, parquet" in other.output

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 import psutil
 import pytest
 
-from mclabel.answers import Checker, Grade, GradeRules, grade
+from mclabel.answers import Checker, Grade, grade
 from mclabel.checkers import here
 from mclabel.core.records import Verdict
 from tests.answers.test_workers import HARD, hard_pairs
@@ -118,10 +118,8 @@ def test_the_memo_gives_the_same_grade_and_stays_bounded() -> None:
 
 def test_the_memo_keeps_rules_apart(checker: Checker) -> None:
     assert checker.grade("5", "5 cm").verdict is RIGHT
-    strict = GradeRules(units_optional=False)
-    assert checker.grade("5", "5 cm", rules=strict).verdict is Verdict.WRONG
+    assert checker.grade("5", "5 cm", units_optional=False).verdict is Verdict.WRONG
     assert checker.grade("5", "5 cm").verdict is RIGHT
-    assert Checker(rules=strict).grade("5", "5 cm").verdict is Verdict.WRONG
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from mclabel.answers import (
     Grade,
-    GradeRules,
     default_checker,
     extract_answer,
     grade_completion,
@@ -112,7 +111,7 @@ def test_a_guess_is_graded_both_ways_or_not_at_all(gold: str) -> None:
     answer, found = grade_completion(text, gold)
     assert (answer, found.verdict is Verdict.RIGHT) == ("2", gold == "2")
     assert found.reason == ("guess_equal" if gold == "2" else "guess_different")
-    unsure = grade_completion(text, gold, rules=GradeRules(grade_guesses=False))
+    unsure = grade_completion(text, gold, grade_guesses=False)
     assert unsure[0] == "2" and (unsure[1].verdict, unsure[1].reason) == (Verdict.UNKNOWN, "guess")
 
 
@@ -127,7 +126,7 @@ def test_words_that_may_be_another_number_are_unknown_whatever_the_gold(
     """Only for some golds would raise or lower every value."""
     unknown = Grade(verdict=Verdict.UNKNOWN, reason="in_words", layer="extract")
     assert grade_completion(text, gold) == (None, unknown)
-    assert grade_completion(text, gold, rules=GradeRules(grade_guesses=False)) == (None, unknown)
+    assert grade_completion(text, gold, grade_guesses=False) == (None, unknown)
     together = default_checker().grade_completions([(text, gold)], aside=here)
     assert asyncio.run(together) == [(None, unknown)]
     assert extract_answer(text) is None

@@ -1,12 +1,11 @@
-"""How fast and safe the page of people's labels is, whom screening admits, and what it measures.
+"""How fast and safe the page of people's labels is, and what it measures.
 
     python -m tests.benchmarks.annotate [--smoke | --quick]
 
 Serves a fifth of a run of 100,000 solutions (`--quick`: 5,000) to 20 annotators at once over HTTP.
 Then kills the server at 50 random moments (`--quick`: 10) while all submit, repeat and reorder. The
 last line is JSON: p99_ms by action; lost and doubled, acknowledged events that are not on the disk,
-or are twice; admitted, by accuracy, how often people pass a screening of 30 at 75%, beside the
-binomial figure; rate_error, the largest error of a false alarm or detection rate that `mclabel
+or are twice; rate_error, the largest error of a false alarm or detection rate that `mclabel
 combine` learns of them; coverage, of the 95% interval of the weighted share of right first errors.
 """
 
@@ -28,10 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtrc
 
-from mclabel.annotate.events import last_opinions, parse_event
-from mclabel.annotate.gold import Queue, num_needed, standing
+from mclabel.annotate.events import last_opinions
 from mclabel.annotate.items import Item, Settings, draw_items
 from mclabel.annotate.storage import EVENTS, read_folder
 from mclabel.core.records import LabeledSolution, Outcome
@@ -41,7 +38,7 @@ from mclabel.judge.consensus.posterior import fuse
 from mclabel.judge.consensus.sources import judge_model, people_sources
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import SizedParser
-from tests.support.annotated import AnnotateProcess, event
+from tests.support.annotated import AnnotateProcess
 from tests.support.annotators import first_errors, names, rollouts, write_labelled
 from tests.support.shown import solution, write_run
 
@@ -64,7 +61,6 @@ def main() -> None:
         figures |= _killed(small, Path(scratch) / "killed", people, kills)
         count = size.pick(smoke=100, quick=2_000, full=4_000)
         figures["rate_error"] = _rate_error(Path(scratch) / "said", count)
-    figures["admitted"] = _admitted(size.pick(smoke=20, quick=2_000, full=10_000))
     draws = size.pick(smoke=5, quick=200, full=1_000)
     figures["coverage"] = _coverage(draws, size.pick(smoke=300, quick=10_000, full=10_000))
     finish(figures)
@@ -198,25 +194,6 @@ def _submit(
                 acknowledged[one["id"]] = (person, one["solution"], one["revision"])
     except (OSError, http.client.HTTPException):
         return  # the server was killed
-
-
-def _admitted(count: int) -> dict[str, dict[str, float]]:
-    settings = replace(SETTINGS, screening=30)
-    ids = tuple(f"g{number}" for number in range(30))
-    queue = Queue(ids=ids, screening=ids, hidden=frozenset())
-    gold: dict[str, tuple[int | None, ...]] = dict.fromkeys(ids, (1,))
-    right = event()
-    wrong = parse_event({**vars(right), "ratings": ["bad", None, None]})
-    rng = np.random.default_rng(2)
-    found = {}
-    for accuracy in ACCURACIES:
-        passed = 0
-        for hits in rng.random((count, 30)) < accuracy:
-            said = {one: right if hit else wrong for one, hit in zip(ids, hits, strict=True)}
-            passed += bool(standing(queue, gold, said.get, settings).admitted)
-        exact = float(bdtrc(num_needed(settings) - 1, settings.screening, accuracy))
-        found[str(accuracy)] = {"rate": round(passed / count, 4), "exact": round(exact, 4)}
-    return found
 
 
 def _rate_error(folder: Path, count: int) -> float:

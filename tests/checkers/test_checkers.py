@@ -71,7 +71,7 @@ def test_the_maths_checker_says_what_it_read_and_why() -> None:
     grade = graded("math", "so it is \\boxed{24/2}.", PROBLEM)
     assert grade == Grade(verdict=Verdict.RIGHT, answer="24/2", reason="equal", layer=grade.layer)
     assert graded("math", "I cannot say.", PROBLEM).answer is None
-    strict = {"rules": {"units_optional": False}}
+    strict = {"units_optional": False}
     assert graded("math", "\\boxed{12 cm}", PROBLEM, **strict).verdict == "wrong"
     assert graded("math", "\\boxed{12 cm}", PROBLEM).verdict == "right"
 
@@ -121,7 +121,7 @@ def test_a_function_that_fails_decides_nothing(module: str) -> None:
         ("checker=maths", "maths: is not among the checkers. did you mean math?"),
         ("checker=MODULE:Gradeless", "Gradeless: has no grade, which every one of the checkers"),
         ("checker=no_such_module:f", "no_such_module:f: cannot be imported"),
-        ("checker={kind: math, rules: {unit_optional: true}}", "checker.rules.unit_optional"),
+        ("checker={kind: math, unit_optional: true}", "checker.unit_optional"),
         ("checker=MODULE:unfilled", "its parameter tokens gets no value"),
         (
             "checker={kind: 'MODULE:later', arguments: {most: 1}}",

@@ -253,9 +253,6 @@ OPTIONS: dict[str, Callable[[str, str, str], list[str]]] = {
     ],
     "annotate --gold": lambda run, file, out: ["annotate", run, "-o", out, "--gold", file],
     "annotate --select": lambda run, file, out: ["annotate", run, "-o", out, "--select", file],
-    "import, Label Studio": lambda run, file, out: [
-        *("import", file, "--from", "label-studio", "-o", out)
-    ],
     "import, rows": lambda run, file, out: ["import", file, "--from", "prm800k", "-o", out],
     "regrade --golds": lambda run, file, out: ["regrade", run, "-o", out, "--golds", file],
 }

@@ -1,4 +1,4 @@
-"""Files of a run that are lost, foreign or edited: each is named, and the manifest mended."""
+"""Files of a run that are lost, foreign or edited: each is named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from mclabel.run.budget import read_spent
 from mclabel.run.shards.compact import compact
 from mclabel.run.shards.digest import read_object, with_digest
 from mclabel.run.shards.finished import read_finished
-from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from mclabel.run.verify.run import verify
@@ -66,7 +65,8 @@ def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
     there = (run / "run.json").exists()
     with pytest.raises(ShardError, match="and shards there are of another configuration") as error:
         label(tmp_path, *OTHERS)
-    assert ("--restore-manifest" in str(error.value)) == (blocks is None)
+    delete = ", delete run.json" if there else ""
+    assert f"restore these values{delete} and run the job again" in str(error.value)
     if blocks is None:
         assert "  seed: 0 there, 7 here" in str(error.value)
         assert re.search(r"  policy.temperature: [\d.]+ there, 0.5 here", str(error.value))
@@ -75,39 +75,29 @@ def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
     missing = "shards carry" if blocks is None else "the run has a plan"
     words = "of another configuration than" if there else f"missing, though {missing}"
     assert words in fault.fault
-    assert ("--restore-manifest" in fault.remedy) == (blocks is None)
+    assert fault.remedy.startswith(
+        "Restore run.json from a copy; or delete it, if it is there, and"
+    )
     assert {path: path.read_bytes() for path in run.rglob("*.parquet")} == before
     assert (run / "run.json").exists() == there
 
 
+@pytest.mark.parametrize(("spoil", "merged"), [(remove, False), (replace, True)])
 def test_the_job_that_began_a_run_writes_its_manifest_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, spoil: Callable[[Path], None], merged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     label(tmp_path)
     run = tmp_path / "run"
     before = manifest(run)
-    remove(run)
-    assert label(tmp_path).num_blocks_resumed == 3
-    assert "run.json was missing. It is written again" in caplog.text
-    assert manifest(run) == before
-    assert verify(Store(str(run))).is_sound
-
-
-@pytest.mark.parametrize(("spoil", "merged"), [(remove, False), (replace, True)])
-def test_verify_writes_a_manifest_again_from_the_shards(
-    tmp_path: Path, spoil: Callable[[Path], None], merged: bool
-) -> None:
-    label(tmp_path)
-    run = tmp_path / "run"
-    before, rows = manifest(run), list(read_labels(Store(str(run))))
     if merged:
         compact(Store(str(run)), rows=1000)
     spoil(run)
     run_verb(["verify", str(run)], code=1)
-    run_verb(["verify", str(run), "--restore-manifest"])
-    assert manifest(run) == before
+    (run / "run.json").unlink(missing_ok=True)
     assert label(tmp_path).num_blocks_resumed == 3
-    assert sorted(map(str, read_labels(Store(str(run))))) == sorted(map(str, rows))
+    assert "run.json was missing. It is written again" in caplog.text
+    assert manifest(run) == before
+    assert verify(Store(str(run))).is_sound
 
 
 def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
@@ -123,18 +113,6 @@ def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
         assert words in str(error.value)
         assert words.startswith(verify(Store(str(path.parent))).damage[0].fault)
     assert list((tmp_path / "run").rglob("*")) == before
-
-
-def test_shards_of_two_configurations_make_no_manifest(tmp_path: Path) -> None:
-    label(tmp_path)
-    label(tmp_path, *OTHERS, out="other")
-    run = tmp_path / "run"
-    for shard in (tmp_path / "other" / "labels").iterdir():
-        shutil.copy(shard, run / "labels" / shard.name)
-    whole = (run / "run.json").read_bytes()
-    result = run_verb(["verify", str(run), "--restore-manifest"], code=2)
-    assert "its shards are of 2 configurations" in " ".join(result.output.split())
-    assert (run / "run.json").read_bytes() == whole
 
 
 FINISHED = {"run": None, "num_blocks": 2, "num_plan_parts": 1, "files": ["a.json"]}

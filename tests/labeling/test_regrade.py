@@ -189,15 +189,15 @@ def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
     run = label(tmp_path, "estimator.kind=fixed")
     result = CliRunner().invoke(
         main,
-        ["regrade", str(run), "-o", str(tmp_path / "strict"), "checker.rules.units_optional=false"],
+        ["regrade", str(run), "-o", str(tmp_path / "strict"), "checker.units_optional=false"],
     )
     assert result.exit_code == 0, result.output
     assert "48 solutions: 0 other outcomes, 0 other first errors" in result.output
     config = json.loads((tmp_path / "strict" / "run.json").read_text())["config"]
     assert config["regraded"]["run"] == str(run)
-    assert config["checker"]["rules"]["units_optional"] is False
+    assert config["checker"]["units_optional"] is False
     assert config["estimator"]["kind"] == "fixed"
-    with pytest.raises(ShardError, match=r"checker.rules.units_optional: False there, True here"):
+    with pytest.raises(ShardError, match=r"checker.units_optional: False there, True here"):
         jobs.regrade(str(run), str(tmp_path / "strict"))
 
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must not be the run that is graded again"):
         jobs.regrade(str(bare), str(bare))
     with pytest.raises(ConfigError, match="nonsense"):
-        jobs.regrade(str(bare), again, checker=["checker.rules.nonsense=true"])
+        jobs.regrade(str(bare), again, checker=["checker.nonsense=true"])
     with pytest.raises(ShardError, match=r"has no run.json"):
         jobs.regrade(str(tmp_path), again)
     (tmp_path / "golds.jsonl").write_text('{"problem_id": "p0"}\n')

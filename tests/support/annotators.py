@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mclabel.annotate.items import Item, Settings, texts_digest
 from mclabel.annotate.storage import write_folder
-from tests.support.annotated import event
+from tests.support.annotated import add_events, event
 
 Ints = NDArray[np.int64]
 
@@ -72,5 +72,6 @@ def write_labelled(
         for n, item in enumerate(items)
     ]  # fmt: skip
     chosen = Settings(id="t", run="run", run_id="r", people=people, **settings)
-    write_folder(folder, chosen, items, said)
+    write_folder(folder, chosen, items)
+    add_events(folder, said)
     return [item.id for item in items]

@@ -105,7 +105,7 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
     shell = runs["subprocess:getoutput"]
     recorded("checker as a list", checker={"kind": ["subprocess:getoutput"]})
     recorded("checker as a text", checker="subprocess:getoutput")
-    recorded("checker of other keys", checker={"kind": "math", "rules": {"run": "os:system"}})
+    recorded("checker of other keys", checker={"kind": "math", "run": "os:system"})
     recorded("estimator as a list", estimator={"kind": ["subprocess:getoutput"]})
     recorded("estimator and a file", estimator={"kind": "posterior", "priors": "|touch canary"})
     recorded("problems", problems={**shell, "source": shell["arguments"]["cmd"]})

@@ -1,1 +1,1 @@
-"""Whether two answers mean the same, under the rules."""
+"""Whether two answers mean the same."""

@@ -1,4 +1,4 @@
-"""Compares two forms under the rules: equal, different, or not decided here.
+"""Compares two forms: equal, different, or not decided here.
 
 Every comparison is three-valued. A pair of formulas that exact arithmetic does not settle goes to
 `prove`, which is nothing in the caller's process and sympy in a worker.
@@ -36,7 +36,6 @@ from mclabel.answers.comparison.names import (
 )
 from mclabel.answers.effort import spend
 from mclabel.answers.reading.relations import as_interval
-from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Approximated,
@@ -74,7 +73,8 @@ _ROUNDED = Fraction(1, 20)
 class Comparison:
     """Compares answers with golds."""
 
-    rules: GradeRules
+    units_optional: bool
+    """Whether 5 cm is equal to 5 if only one side has a unit."""
     prove: Prover
 
     def same(self, answer: Form, gold: Form) -> bool | None:
@@ -85,7 +85,7 @@ class Comparison:
                 answer.literal, algebra.number(gold.literal.value)
             ):
                 return True
-            return same_number(answer.literal.value, gold.literal, self.rules, literal=True)
+            return same_number(answer.literal.value, gold.literal, literal=True)
         for look in (self._wrapped, self._collections, self._sets):
             handled, verdict = look(answer, gold)
             if handled:
@@ -204,7 +204,9 @@ class Comparison:
         if isinstance(answer, Based) or isinstance(gold, Based):
             return measures.same_base(answer, gold)
         if isinstance(answer, Quantity) or isinstance(gold, Quantity):
-            return measures.same_quantity(answer, gold, self.rules, self.same)
+            return measures.same_quantity(
+                answer, gold, self.same, units_optional=self.units_optional
+            )
         if isinstance(answer, Words) or isinstance(gold, Words):
             return measures.same_text(answer, gold)
         if isinstance(answer, Name) or isinstance(gold, Name):
@@ -234,7 +236,7 @@ class Comparison:
         return verdict if verdict is not True or product else None
 
     def _formulas(self, answer: Form, gold: Form) -> bool | None:
-        verdict = same_formulas(answer, gold, self.rules)
+        verdict = same_formulas(answer, gold)
         return self.prove(answer, gold) if verdict is None else verdict
 
     def _choices(self, answer: Form, gold: Form) -> bool | None:

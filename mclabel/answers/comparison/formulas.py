@@ -1,4 +1,4 @@
-"""Compares two closed forms: by exact arithmetic, by the rules, and by their values at a point.
+"""Compares two closed forms: by exact arithmetic, by rules, and by their values at a point.
 
 Sums of inverse tangents, sines and cosines of rational numbers are compared exactly:
 arctan(p/q) is the angle of the Gaussian number q + pi, so that a whole number of such angles add up
@@ -13,7 +13,6 @@ from typing import Any
 
 from mclabel.answers.comparison.names import integrated, same_but_for_constants
 from mclabel.answers.effort import spend
-from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import Closed, Form, Number, value_of
@@ -25,7 +24,7 @@ FULL_PRECISION = 15
 """A decimal with so many significant digits equals the number that it is rounded from."""
 
 
-def same_formulas(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
+def same_formulas(answer: Form, gold: Form) -> bool | None:
     """Whether a formula is another; None where exact arithmetic cannot tell."""
     left, right = value_of(answer), value_of(gold)
     if left is None or right is None:
@@ -33,7 +32,7 @@ def same_formulas(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
     try:
         if algebra.same_form(left, right):
             return True
-        if _same_by_rule(answer, gold, left, right, rules):
+        if _same_by_rule(answer, gold, left, right):
             return True
         if algebra.is_canonical(left) and algebra.is_canonical(right):
             return False
@@ -44,13 +43,13 @@ def same_formulas(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
         return None
 
 
-def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value, rules: GradeRules) -> bool:
+def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
     """Whether they differ only by what the rules let differ."""
-    if isinstance(gold, Number) and rounds(left, gold.literal, rules):
+    if isinstance(gold, Number) and rounds(left, gold.literal):
         return True
     if isinstance(answer, Number) and is_float_of(answer.literal, right):
         return True
-    if near(left, right, rules) or _same_magnitude(answer, gold, rules):
+    if _same_magnitude(answer, gold):
         return True
     if integrated(left, right) or same_but_for_constants(left, right):
         return True
@@ -58,14 +57,14 @@ def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value, rules: Gr
     return bool(one and other and one.lower() == other.lower())
 
 
-def _same_magnitude(answer: Form, gold: Form, rules: GradeRules) -> bool:
+def _same_magnitude(answer: Form, gold: Form) -> bool:
     """Whether `2.6B` is 2600000000. A gold has a point, so that its letter is no variable."""
     if isinstance(answer, Closed) and answer.magnitude is not None and isinstance(gold, Number):
-        return same_number(answer.magnitude.value, gold.literal, rules, literal=True)
+        return same_number(answer.magnitude.value, gold.literal, literal=True)
     if isinstance(gold, Closed) and gold.magnitude is not None and isinstance(answer, Number):
         size = gold.magnitude
         is_clear = size.num_decimals > 0 and (size.unit_in_last_place or 0) > 1000
-        return is_clear and same_number(answer.literal.value, size, rules, literal=True)
+        return is_clear and same_number(answer.literal.value, size, literal=True)
     return False
 
 
@@ -90,19 +89,15 @@ def _same_squares(left: Value, right: Value) -> bool:
     return algebra.same_form(powers.square(left), powers.square(right))
 
 
-def same_number(value: Fraction, gold: Literal, rules: GradeRules, *, literal: bool) -> bool:
-    """Whether a number is a decimal gold, as far as the rules round.
+def same_number(value: Fraction, gold: Literal, *, literal: bool) -> bool:
+    """Return whether a number is a decimal gold, or rounds to it.
 
     Args:
         value: of the answer.
         gold: as it was written.
-        rules: how far.
         literal: the answer was written as a rational number; short golds round only what is not.
     """
     if value == gold.value:
-        return True
-    tolerance = rules.relative_tolerance
-    if tolerance and abs(value - gold.value) <= abs(gold.value) * Fraction(tolerance):
         return True
     if gold.unit_in_last_place is None:
         return False
@@ -110,13 +105,13 @@ def same_number(value: Fraction, gold: Literal, rules: GradeRules, *, literal: b
     return (precise or not literal) and rounds_to(value, gold)
 
 
-def rounds(value: Value, gold: Literal, rules: GradeRules) -> bool:
+def rounds(value: Value, gold: Literal) -> bool:
     """Whether a formula rounds to a decimal gold."""
     if gold.unit_in_last_place is None:
         return False
     exact = value.rational
     if exact is not None:
-        return same_number(exact, gold, rules, literal=True)
+        return same_number(exact, gold, literal=True)
     if algebra.symbols(value):
         return False
     size = real(value)
@@ -132,16 +127,6 @@ def is_float_of(answer: Literal, gold: Value) -> bool:
         return False
     distance = abs(answer.value - Fraction(size))
     return distance <= abs(answer.value) * Fraction(1, 10 ** (FULL_PRECISION - 1))
-
-
-def near(answer: Value, gold: Value, rules: GradeRules) -> bool:
-    """Whether two real numbers are as near as the rules allow."""
-    if not rules.relative_tolerance or algebra.symbols(answer) or algebra.symbols(gold):
-        return False
-    ours, theirs = real(answer), real(gold)
-    if ours is None or theirs is None:
-        return False
-    return abs(ours - theirs) <= abs(theirs) * rules.relative_tolerance
 
 
 _ARCS = ("arctan", "arcsin", "arccos")

@@ -8,7 +8,6 @@ from fractions import Fraction
 from mclabel.answers.reading.cardinals import CARDINALS
 from mclabel.answers.reading.numerals import number_in_words, tells_number
 from mclabel.answers.reading.words import is_open, same_words
-from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
@@ -43,7 +42,7 @@ Same = Callable[[Form, Form], bool | None]
 _PERCENT, _DEGREE, _RADIAN = (frozenset(((name, 1),)) for name in ("percent", "degree", "radian"))
 
 
-def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+def same_quantity(answer: Form, gold: Form, same: Same, *, units_optional: bool) -> bool | None:
     """Amounts of the same thing, converted; or an amount beside a bare number."""
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
         return _same_measures(answer, gold, same)
@@ -68,7 +67,7 @@ def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bo
         if bare or "π" not in _constants(other):
             return bool(bare)
         return _ordered(_in_radians(quantity.amount), other, answer is quantity, same)
-    return bare if rules.units_optional else False
+    return bare if units_optional else False
 
 
 def _spelt_without_space(value: Value) -> Quantity | None:

@@ -33,13 +33,10 @@ def attempt(question: dict[str, Any], output: int) -> None:
     """Write one line with `same` and `reason`, or die by `SIGPROF` if that takes too long.
 
     Args:
-        question: `gold`, `rules`, `steps` and, unless only parsing is asked for, `answer`;
-            `counted` where the time does not limit it but the steps.
+        question: `gold`, `steps` and, unless only parsing is asked for, `answer` and
+            `units_optional`; `counted` where the time does not limit it but the steps.
         output: descriptor to write to.
     """
-    from mclabel.answers.rules import GradeRules
-
-    rules = GradeRules(**question["rules"])
     settle_chance()
     sys.setrecursionlimit(_RECURSION + (1 if question["counted"] else 0))
     if question["counted"]:
@@ -48,7 +45,7 @@ def attempt(question: dict[str, Any], output: int) -> None:
     else:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, quick_s(question["steps"]))
-    found = _answer(question, rules)
+    found = _answer(question)
     sys.setprofile(None)
     os.write(output, json.dumps(found).encode() + b"\n")
 
@@ -95,13 +92,15 @@ def _count_steps(limit: int, output: int) -> None:
     sys.setprofile(count)
 
 
-def _answer(question: dict[str, Any], rules: Any) -> dict[str, Any]:
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
     from mclabel.answers.workers.equivalence import decide, parses
 
     try:
         if "answer" not in question:
             return {"same": parses(question["gold"]), "reason": "parsed"}
-        same = decide(question["answer"], question["gold"], rules)
+        same = decide(
+            question["answer"], question["gold"], units_optional=question["units_optional"]
+        )
     except MemoryError:
         return {"same": None, "reason": "out_of_memory"}
     except Exception as error:  # sympy raises all kinds on formulas it cannot handle

@@ -16,7 +16,6 @@ from sympy.core.relational import Relational
 
 from mclabel.answers.comparison.compare import Comparison
 from mclabel.answers.reading.structure import read_form
-from mclabel.answers.rules import GradeRules
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import Closed, Form, Number, Opaque, Reals
 from mclabel.answers.values.monomials import Atom, Polynomial
@@ -60,9 +59,9 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
 """Ways to bring a difference to zero, the cheapest first."""
 
 
-def decide(answer: str, gold: str, rules: GradeRules) -> bool | None:
+def decide(answer: str, gold: str, *, units_optional: bool) -> bool | None:
     """Whether a normalised answer means what a normalised gold means; None if undecided."""
-    return Comparison(rules, prove).same(read_form(answer), read_form(gold))
+    return Comparison(units_optional, prove).same(read_form(answer), read_form(gold))
 
 
 def parses(gold: str) -> bool:

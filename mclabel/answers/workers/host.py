@@ -62,7 +62,6 @@ def main(argv: Sequence[str]) -> None:
 
 def _warm_up() -> None:
     """Import, and run once what builds its tables on first use."""
-    from mclabel.answers.rules import DEFAULT_RULES
     from mclabel.answers.workers.attempt import settle_chance
     from mclabel.answers.workers.equivalence import decide
 
@@ -82,7 +81,7 @@ def _warm_up() -> None:
         ("\\sum_{n=1}^{∞} \\frac{1}{n^3}", "1"),
         ("\\lim_{x \\to 0} \\frac{\\sin x}{x}", "2"),
     ):
-        decide(answer, gold, DEFAULT_RULES)
+        decide(answer, gold, units_optional=True)
     gc.collect()
     gc.freeze()  # a child's collections leave the pages that it shares with the host alone
 

@@ -99,7 +99,7 @@ class WorkerPool:
         self._thread.start()
 
     def ask(self, question: dict[str, Any]) -> Future[Proof]:
-        """Queue a question: `gold`, `rules` and, unless only parsing is asked for, `answer`."""
+        """Queue a question: `gold`, and for a comparison `answer` and `units_optional`."""
         future: Future[Proof] = Future()
         with self._lock:
             if self._closed or len(json.dumps(question)) > MAX_MESSAGE // 2:

@@ -6,17 +6,14 @@ the component chosen on the command line does not have.
 
 from __future__ import annotations
 
-import ast
 import difflib
-import inspect
 import json
 import textwrap
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
-from itertools import pairwise
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, MinLen
 from pydantic.fields import FieldInfo
@@ -137,8 +134,6 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             default = None if info.is_required() else _default(info)
             yield from _keys(info.annotation, below, default)
-        elif is_dataclass(info.annotation) and isinstance(info.annotation, type):
-            yield from _dataclass_keys(info.annotation, below)
         elif not (place.components and name == "kind"):
             yield Key(
                 name=path,
@@ -152,35 +147,6 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
                 is_operational=operational,
                 components=place.components,
             )
-
-
-def _dataclass_keys(kind: type, place: _Place) -> Iterator[Key]:
-    """Yield the keys of settings in a plain dataclass, whose fields all have defaults."""
-    types, sentences = get_type_hints(kind, include_extras=True), _docstrings(kind)
-    for field in fields(kind):
-        yield Key(
-            name=place.parent + field.name,
-            type=type_in_words(types[field.name]),
-            default=_plain(field.default),
-            sentence=sentences.get(field.name, ""),
-            is_operational=place.is_operational,
-            components=place.components,
-        )
-
-
-def _docstrings(kind: type) -> dict[str, str]:
-    """Return the texts under a class's fields."""
-    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(node, ast.ClassDef)
-    return {
-        assignment.target.id: _one_line(text.value.value)
-        for assignment, text in pairwise(node.body)
-        if isinstance(assignment, ast.AnnAssign)
-        and isinstance(assignment.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
 
 
 def _chosen_keys(

@@ -8,7 +8,7 @@ are not at their defaults, so a later release may add fields without orphaning a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import (
@@ -353,12 +353,6 @@ def _plain(value: Any, *, whole: bool) -> Any:
         return {key: _plain(element, whole=whole) for key, element in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(element, whole=whole) for element in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: getattr(value, field.name)
-            for field in fields(value)
-            if whole or getattr(value, field.name) != field.default
-        }
     return value
 
 

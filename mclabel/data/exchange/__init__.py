@@ -15,7 +15,5 @@ FORMATS: Mapping[str, str] = {
 PARQUET = "parquet"
 """Name of the export of all of mclabel's own columns to plain Parquet files."""
 PRM800K = "prm800k"
-LABEL_STUDIO = "label-studio"
-"""Name of the format of Label Studio's tasks, for annotations only."""
 VERIFIER_CHAINS = "verifier-chains"
 """Name of the export of opinions as conversations for training a verifier."""

@@ -168,14 +168,14 @@ PERSON = "person:"
 
 
 def people_sources(folder: str) -> list[Source]:
-    """Each person whose labels count, as a source `person:NAME`.
+    """Each person who has submitted something, as a source `person:NAME`.
 
     Ratings after the first bad step are none; a person who was unsure before it, gave up or called
     the problem bad knows nothing. Where the overseer has settled a solution, the others' opinions
     stay, or they would seem to err less than they do.
 
     Raises:
-        DataError: nobody whose labels count has submitted anything, or a file is damaged.
+        DataError: nobody has submitted anything, or a file is damaged.
     """
     annotated = Annotated.read(folder)
     items = {item.id: item for item in annotated.items if is_of_run(item)}
@@ -186,7 +186,7 @@ def people_sources(folder: str) -> list[Source]:
             for one in items
             if (event := annotated.latest.get((person, one))) is not None
         }
-        if person not in annotated.who_counts or not events:
+        if not events:
             continue
         run = OpinionRun(
             location=folder,
@@ -205,8 +205,7 @@ def people_sources(folder: str) -> list[Source]:
         found.append(Source(name=run.judge, run=run))
     if not found:
         raise DataError(
-            f"{folder}: nobody whose labels count has submitted a solution yet, so there are no "
-            "opinions to combine"
+            f"{folder}: nobody has submitted a solution yet, so there are no opinions to combine"
         )
     return found
 

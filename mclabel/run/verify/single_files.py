@@ -15,10 +15,10 @@ from mclabel.run.shards.digest import Check, check_lines, log_lines, read_object
 from mclabel.run.shards.finished import AGAIN, Finished, losses, read_finished, undone_blocks
 from mclabel.run.shards.finished import FILE as FINISHED
 from mclabel.run.shards.manifest import MANIFEST, read_claim, run_id
+from mclabel.run.shards.manifest_faults import REMEDY, manifest_faults
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import FOLDER as NOTES
 from mclabel.run.shards.rejects import noted_blocks
-from mclabel.run.shards.restore import manifest_faults, remedy
 from mclabel.run.shards.store import Store, damaged
 from mclabel.run.trainings import (
     CHECKPOINTS,
@@ -77,10 +77,9 @@ class SingleFiles:
 
     def check_configurations(self) -> None:
         """Compare the manifest with the plan, and with what shards carry."""
-        again = remedy(self._store, has_shards=bool(self._stamps))
         try:
             for fault in manifest_faults(self._store, dict(self._stamps.values())):
-                self._result.report(MANIFEST, fault, again)
+                self._result.report(MANIFEST, fault, REMEDY)
         except DamagedFile:
             return  # the manifest, or the plan, is among the findings already
 

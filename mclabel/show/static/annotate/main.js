@@ -26,7 +26,7 @@ async function attempt(task) {
 function progress() {
   if (!state) return;
   const done = state.items.filter((id) => state.done[id]).length;
-  const what = state.screening ? "Screening: " : state.oversees ? "To settle: " : "";
+  const what = state.oversees ? "To settle: " : "";
   say(byId("progress"), `${what}${done} of ${plural(state.items.length, "solution")} submitted`);
   const unsent = waiting().length;
   say(byId("unsent"), unsent ? `${unsent} not sent yet` : "");
@@ -173,7 +173,6 @@ async function advance() {
   if (onward !== null) {
     const event = onward;
     let next = nextOpen(event.solution);
-    if (next === undefined && fault !== null && state.screening) throw fault; // it decides what follows
     if (next === undefined && fault === null) {
       await renew();
       next = nextOpen(event.solution);
@@ -195,12 +194,6 @@ function finished() {
   shown = null;
   byId("tools").hidden = true;
   byId("timer").textContent = "";
-  if (state.notice !== null) {
-    byId("before").hidden = true;
-    byId("solution").replaceChildren(h("h2", {}, "The screening is over."), h("p", {}, state.notice));
-    byId("solution").focus();
-    return;
-  }
   byId("solution").replaceChildren(
     h("h2", {}, "All solutions are submitted."),
     h("p", {}, "What you said is saved. The command prints a summary when it ends; ", h("a", { href: "/summary" }, "here it is as JSON"), "."));
@@ -211,7 +204,6 @@ const runWords = (row) => (row.first_error === null && !row.decided ? "undecided
 
 /** What the run says of the solution submitted last. */
 async function showBefore(event) {
-  if (state.notice !== null) return;
   const box = byId("before");
   const own = event.ratings.indexOf("bad");
   const again = h("button", { type: "button", click: () => attempt(() => show(event.solution)) }, "Look at it again");

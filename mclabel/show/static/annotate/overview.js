@@ -15,15 +15,13 @@ const table = (caption, heads, rows) =>
     h("tbody", {}, rows.map(([head, ...cells]) =>
       h("tr", {}, h("th", { scope: "row" }, head), cells.map((cell) => h("td", {}, cell))))));
 
-function people(found) {
-  const verdict = (one) => (one.admitted === null ? "in screening" : one.admitted ? "yes" : "no");
-  const rows = found.summary.people.map((one) => [
+function people(summary) {
+  const rows = summary.people.map((one) => [
     one.name, `${one.num_done} of ${one.num_items}`, one.median_s === null ? "" : `${Math.round(one.median_s)} s`,
-    String(one.num_unsure), rate(one.screening), rate(one.hidden), verdict(one),
+    String(one.num_unsure), rate(one.hidden),
   ]);
-  const heads = ["Person", "Submitted", "Median time", "Without a first error", "Right in screening", "Right on hidden gold", "Admitted"];
+  const heads = ["Person", "Submitted", "Median time", "Without a first error", "Right on hidden gold"];
   byId("people").replaceChildren(table("What people have done, with 95% intervals", heads, rows));
-  say(byId("rule"), found.needed === null ? "" : `Admitted from ${found.needed} right of ${found.num_screening} in the screening.`);
 }
 
 function difference(one) {
@@ -47,7 +45,7 @@ async function load() {
     const found = await get("/api/overview");
     const { summary } = found;
     say(byId("progress"), `${summary.num_done} of ${plural(summary.num_items, "solution")} labelled by somebody`);
-    people(found);
+    people(summary);
     say(byId("agreement"), summary.num_twice
       ? `${plural(summary.num_twice, "solution")} with a first error by two people. Same first error: ${shown(summary.agreement)}. Krippendorff's alpha: ${shown(summary.alpha)}.`
       : "No solution has a first error by two people yet.");

@@ -1,4 +1,4 @@
-"""Compares a run's manifest with its plan and shards, and writes it again from them.
+"""Compares a run's manifest with its plan and shards.
 
 A manifest that is lost, or was copied from another run, would let a job of another configuration
 go on with what is there. Ids of planned blocks follow from the configuration, and every shard
@@ -7,9 +7,7 @@ carries it: what they are of is known without the manifest.
 
 from __future__ import annotations
 
-import io
 import json
-import secrets
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -22,11 +20,9 @@ from mclabel.run.shards.catalog import MERGED
 from mclabel.run.shards.digest import check_parquet
 from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.manifest import (
-    FORMAT,
     MANIFEST,
     Semantic,
     differences,
-    manifest_bytes,
     plan_identity,
     read_claim,
 )
@@ -36,8 +32,11 @@ from mclabel.run.shards.shard import METADATA_KEY
 from mclabel.run.shards.store import Store
 
 _FOLDERS = ("labels", f"{MERGED}/labels", "opinions")
-_KEPT = ("identity", "config", "versions", "input", "served", "asked")
-RESTORE = "mclabel verify {run} --restore-manifest"
+REMEDY = (
+    f"Restore {MANIFEST} from a copy; or delete it, if it is there, and run the original command "
+    "again, which writes it"
+)
+"""How to mend a manifest that is lost or belongs to another run."""
 
 
 def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: Semantic) -> None:
@@ -54,8 +53,8 @@ def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: S
     is_ours = is_plan_of(store, semantic.identity if manifest is None else plan_identity(manifest))
     if is_ours:
         return
-    recorded = next(shard_stamps(store), None)
-    lines = [] if recorded is None else differences(recorded["config"], semantic.config)
+    recorded = _recorded_config(store)
+    lines = [] if recorded is None else differences(recorded, semantic.config)
     if is_ours is None and not lines:  # no plan: what the shards say decides
         return
     is_there = manifest is not None
@@ -68,46 +67,10 @@ def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: S
                 *(lines or ["  (its values are not recorded, because no block is done yet)"]),
                 "Choose another out=…, or restore these values"
                 + (f", delete {MANIFEST}" if is_there else "")
-                + f" and run the job again. {remedy(store, has_shards=recorded is not None)}",
+                + " and run the job again",
             ]
         )
     )
-
-
-def remedy(store: Store, *, has_shards: bool) -> str:
-    """Tell how to restore a manifest that is lost or another run's, in a sentence."""
-    if has_shards:
-        return f"`{RESTORE.format(run=store.location)}` writes {MANIFEST} again from the shards"
-    return f"If {MANIFEST} is missing, the job that began the run writes it again"
-
-
-def restore_manifest(store: Store) -> None:
-    """Write a run's manifest from what its shards carry, in place of any that is there.
-
-    Raises:
-        ShardError: no shard carries enough, or they are of several configurations.
-    """
-    contents: dict[str, dict[str, Any]] = {}
-    for stamp in shard_stamps(store):
-        kept = {name: stamp.get(name) for name in _KEPT}
-        contents.setdefault(json.dumps([kept["identity"], kept["config"]], sort_keys=True), kept)
-    if len(contents) != 1:
-        raise ShardError(
-            f"{store.location}: {MANIFEST} cannot be written again: its shards are of "
-            f"{len(contents)} configurations. Run the job that began it, with its own settings, to "
-            "resume it"
-        )
-    (content,) = contents.values()
-    identity = content["identity"]
-    if identity is None or is_plan_of(store, identity) is False:
-        raise ShardError(
-            f"{store.location}: {MANIFEST} cannot be written again: its shards do not carry the "
-            "configuration that the plan was made for. Run the job that began it, with its own "
-            "settings, to resume it"
-        )
-    given = {name: value for name, value in content.items() if value is not None}
-    manifest = {"format": FORMAT, "id": lost_id(store) or secrets.token_hex(8), **given}
-    store.replace(MANIFEST, io.BytesIO(manifest_bytes(manifest)))
 
 
 def lost_id(store: Store) -> str | None:
@@ -148,8 +111,8 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
         )
 
 
-def shard_stamps(store: Store) -> Iterator[dict[str, Any]]:
-    """Yield the metadata of whole shards of labels or opinions that carry a configuration."""
+def _recorded_config(store: Store) -> dict[str, Any] | None:
+    """Return the configuration that a whole shard carries, or None where none carries one."""
     for name in chain.from_iterable(map(store.listed, _FOLDERS)):
         content = store.read(name) if name.endswith(".parquet") else None
         if content is None or check_parquet(content) != "sound":
@@ -159,5 +122,6 @@ def shard_stamps(store: Store) -> Iterator[dict[str, Any]]:
             stamp = json.loads(raw) if raw else None
         except (pa.ArrowException, OSError, ValueError, RecursionError):
             continue  # no shard of ours
-        if isinstance(stamp, dict) and isinstance(stamp.get("config"), dict):
-            yield stamp
+        if isinstance(stamp, dict) and isinstance(config := stamp.get("config"), dict):
+            return config
+    return None
