@@ -36,7 +36,7 @@ REMEDY = (
     f"Restore {MANIFEST} from a copy; or delete it, if it is there, and run the original command "
     "again, which writes it"
 )
-"""How to mend a manifest that is lost or belongs to another run."""
+"""Return how to mend a manifest that is lost or belongs to another run."""
 
 
 def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: Semantic) -> None:
