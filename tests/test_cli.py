@@ -14,6 +14,8 @@ from mclabel.cli import main
 from mclabel.cli.output import say_left_out
 from mclabel.run.shards.rejects import Reject, write_rejects
 from mclabel.run.shards.store import Store
+from tests.support.commands import run_verb
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 NOBODY = "http://127.0.0.1:9/v1"
 KEY_ENV = "policy.engine.api_key_env"
@@ -123,3 +125,13 @@ def test_a_folder_of_several_runs_and_a_run_as_configuration_say_what_to_type(
     assert done.exit_code == 2 and f"Give {tmp_path}/labels" in done.stderr
     done = CliRunner().invoke(main, ["train", str(tmp_path)])
     assert done.exit_code == 2 and f"own-labels.yaml labels=[{tmp_path}] base=MODEL" in done.stderr
+
+
+def test_a_job_with_a_limit_says_how_many_rows_it_leaves(tmp_path: Path) -> None:
+    source = write_problems(tmp_path, 5)
+    keys = scripted_overrides(source, tmp_path / "out")[:-1]
+    keys += ["estimator=outcome", "ray.address=none"]
+    label = ["label", str(write_config(tmp_path)), *keys]
+    limited = run_verb([*label, "problems.limit=2"]).output
+    assert f"The job takes 2 of 5 rows of {source}: problems.limit=2." in limited
+    assert "The job takes" not in run_verb([*label, "problems.limit=5"]).output

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mclabel.run.tally import JobState
 
 
+MAX_COUNTED = 1 << 26
+"""Bytes of a file of problems whose rows are counted."""
 REJECTED = "rows or problems could not be labelled"
 
 
@@ -139,6 +141,7 @@ def label(
         highlight=False,
         soft_wrap=True,
     )
+    _say_limit(checked)
     say_left_out(report.num_rejected, REJECTED, checked.out)
     health = _say_health(checked.out)
     result({"out": checked.out, "job": report, "health": health})
@@ -158,6 +161,21 @@ def label(
             EXIT_NOTHING,
         )
     console.print(f"The labels are in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+def _say_limit(config: LabelConfig) -> None:
+    """Say how many rows of a local file the job has left for later, because of a limit."""
+    from mclabel.data.readers.rows import scan_rows
+
+    problems, path = config.problems, Path(config.problems.source)
+    if problems.limit is None or not path.is_file() or path.stat().st_size > MAX_COUNTED:
+        return
+    num_rows = sum(1 for _ in scan_rows(problems.source))
+    if num_rows > problems.limit:
+        print_lines(
+            f"The job takes {problems.limit:,} of {num_rows:,} rows of {problems.source}: "
+            f"problems.limit={problems.limit}."
+        )
 
 
 def _with_first_solution(

@@ -54,13 +54,14 @@ def search(
     CONFIG is a YAML file, such as configs/search/arith-beam.yaml, which comes with mclabel. Its
     keys can be overridden, such as search=beam search.n=16 scorer.prm=FOLDER. The output is a run:
     `mclabel view`, `report` and `export` read its finished solutions, and `mclabel label
-    --solutions` labels them. Its trees hold every sampled prefix with its scores.
+    --solutions` labels them; answers.jsonl has the answer that was chosen for each problem. A
+    problem needs no `answer`. Its trees hold every sampled prefix with its scores.
 
     Running the same command again resumes an interrupted search.
     """
     from mclabel.core.config.load import load_config
     from mclabel.search.config import SearchConfig
-    from mclabel.search.job import plan_search, search_report
+    from mclabel.search.job import ANSWERS, plan_search, search_report
     from mclabel.search.job import search as run_search
     from mclabel.show.progress import job_progress
 
@@ -85,6 +86,7 @@ def search(
             EXIT_NOTHING,
         )
     print_lines(*found.lines())
+    print_lines(f"The chosen answers are in {checked.out.rstrip('/')}/{ANSWERS}.")
 
 
 @click.command("serve-search")

@@ -39,6 +39,8 @@ class Row:
     """Texts that end this rollout, beside those that end all."""
     tag: Any = None
     """The caller's own."""
+    rank: tuple[int, int] = (0, 0)
+    """Priority and number of the request: lower is sampled first where not all can be."""
     sampled: list[int] = field(default_factory=list)
     wanted: tuple[int, ...] = ()
     """Tokens whose log-probabilities as its first one are read."""

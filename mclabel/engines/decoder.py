@@ -1,12 +1,13 @@
 """Batched sampling of many rollouts with any transformers causal LM of full attention.
 
 The decoder gives rollouts lanes and memory beside the prefixes that they share (`prefixes`), and
-samples one token for each at every step (`cascade` has the attention). It is single-threaded; the
+samples one token for them at every step (`cascade` has the attention). It is single-threaded; the
 caller owns the loop (`hf`).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
@@ -21,12 +22,14 @@ from mclabel.core.errors import EngineError
 from mclabel.engines.cascade import CHUNK, LANES, Batch, Lane, Pools, Row
 from mclabel.engines.prefixes import Held, HeldRollouts, Prefix, PrefixCache
 
+STEP_GROWTH = 512
+"""Sampled tokens after which a step computes one lane more, if it began with few."""
 HELD_SHARE = 4
 """Memory of rollouts that others may go on from, in that of prefixes."""
 
 
 class SharedPrefixDecoder:
-    """Samples one token for every live rollout at each `step`.
+    """Samples one token for live rollouts at each `step`: for all, or for those that come first.
 
     Rollouts of one context that are admitted together share a lane, and its computation, until they
     sample different tokens. Each draws its own token from the common distribution, so they stay
@@ -44,6 +47,7 @@ class SharedPrefixDecoder:
         top_p: float = 1.0,
         top_k: int = 0,
         max_live: int = 256,
+        first_step: int | None = None,
         max_context: int | None = None,
         stop: Sequence[str] = (),
         ends_with: Callable[[Sequence[int], Sequence[str]], bool] = lambda ids, stop: False,
@@ -58,6 +62,8 @@ class SharedPrefixDecoder:
             top_p: in (0, 1].
             top_k: 0 for all tokens.
             max_live: rollouts at a time.
+            first_step: lanes that the first steps compute, those of the lowest `Row.rank`; later
+                ones compute one more per `STEP_GROWTH` sampled tokens. None for all lanes.
             max_context: tokens of context and rollout, at most what the model was made for.
             stop: texts that end a rollout.
             ends_with: whether the last of some ids completes one of some texts.
@@ -72,7 +78,7 @@ class SharedPrefixDecoder:
         self._model, self._end_ids = model, frozenset(end_ids)
         self.device = model.device
         self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
-        self.max_live = max_live
+        self.max_live, self._first_step = max_live, first_step
         self.max_context: float = min(config.max_position_embeddings, max_context or inf)
         self._stop, self._ends_with = tuple(stop), ends_with
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -128,6 +134,13 @@ class SharedPrefixDecoder:
         """Lanes that a step computes, by slot."""
         return [lane for lane in self._lanes if lane is not None]
 
+    @property
+    def _step_width(self) -> int:
+        """Lanes that a step computes at most."""
+        if self._first_step is None:
+            return self.max_live
+        return self._first_step + self.num_sampled_tokens // STEP_GROWTH
+
     @torch.inference_mode()
     def admit(self, row: Row, waiting: Iterable[tuple[int, ...]] = ()) -> bool:
         """Take a rollout in; False when there is no room for it now.
@@ -138,6 +151,10 @@ class SharedPrefixDecoder:
                 this row's context, the longest is computed now for all of them.
         """
         if self.num_live >= self.max_live:
+            return False
+        # A lane that no step computes costs time, too: attention goes over all blocks.
+        is_full = self.num_live >= self._step_width
+        if is_full and all(lane.rows[0].rank < row.rank for lane in self.lanes):
             return False
         key = row.context, row.max_tokens, row.stop
         if (entry := self._fresh.get(key)) is None:
@@ -161,10 +178,13 @@ class SharedPrefixDecoder:
 
     @torch.inference_mode()
     def step(self) -> list[Row]:
-        """Sample one token for every live rollout; returns those that ended, now gone."""
+        """Sample one token for live rollouts; returns those that ended, now gone."""
         self._parked = [(lane, on) for lane, on in self._parked if not self._place(lane, on)]
-        self._fresh.clear()
         lanes = self.lanes
+        if len(lanes) > self._step_width:
+            lanes = heapq.nsmallest(self._step_width, lanes, key=lambda lane: lane.rows[0].rank)
+        stepped = set(lanes)
+        self._fresh = {key: new for key, new in self._fresh.items() if new[0] not in stepped}
         if not lanes:
             return []
         logits = self._forward(lanes)

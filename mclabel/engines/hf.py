@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from mclabel.engines.decoder import SharedPrefixDecoder
 
 LOOKAHEAD = 512  # waiting contexts considered when a prefix is computed
+CPU_FIRST_STEP = 16
+"""Lanes that a CPU computes at a time when a job begins. More take longer nearly in proportion, so
+the first results would wait for requests that come later. A GPU computes all that are live."""
 
 
 class HfEngine(ModelEngine):
@@ -125,6 +128,7 @@ class HfEngine(ModelEngine):
             top_p=policy.top_p,
             top_k=policy.top_k,
             max_live=settings.max_live,
+            first_step=CPU_FIRST_STEP if settings.found_device == "cpu" else None,
             max_context=policy.max_model_len,
         )
 
@@ -168,6 +172,7 @@ class HfEngine(ModelEngine):
         if self._decoder is None or self._failure is not None:
             raise self._dead()
         number = row.tag = next(self._order)
+        row.rank = priority, number
         future: asyncio.Future[Completion] = self._loop.create_future()
         self._futures[number] = future
         with self._wake:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.core.components import derived_class
+from mclabel.core.errors import RejectReason, bounded
+from mclabel.core.seeds import content_id
 from mclabel.core.settings import ComponentSettings
 from mclabel.data.boundaries import SPLITTER_VERSION
-from mclabel.data.readers.problems import ProblemStream, read_problems
+from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader
+from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
+from mclabel.data.readers.problems import ProblemStream
 from mclabel.engines import EngineResources
 from mclabel.labeling.inputs import ProblemInputs
 from mclabel.labeling.policy import PreparedPolicy, prepare_policy
@@ -28,6 +34,13 @@ from mclabel.search.config import SearchConfig
 from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
 from mclabel.search.tree import ModelSizes, SearchFigures, search_figures
+
+ANSWERS = "answers.jsonl"
+"""File of the chosen answers in the folder of a run."""
+NUM_SHOWN = 5
+"""Chosen answers that are printed."""
+MAX_TEXT = 60
+"""Characters of a problem that are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +186,51 @@ def plan_search(config: SearchConfig) -> SearchPlan:
     policy.engine.check_model()
     scorer = make_scorer(config.scorer)
     scorer.check()
-    problems = read_problems(config.problems, strict=config.strict)
+    problems = read_questions(config.problems, strict=config.strict)
     run.check(_semantic(config, policy, scorer))
     return SearchPlan(config=config, policy=policy, scorer=scorer, run=run, problems=problems)
+
+
+def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
+    """Read problems as `read_problems` does, and those without a gold answer, too.
+
+    The answer of such a problem is the empty text, by which no solution is right or wrong.
+
+    Args:
+        settings: settings of the reader. If they name a column of answers, rows must have it.
+        strict: whether a row that cannot be used is an error; else it is left out.
+    """
+    columns: Columns = (None, None)
+    if isinstance(settings, RowSettings):
+        columns = (settings.problem_column, settings.answer_column)
+    reader = make_reader(settings)
+
+    def rows() -> Iterator[tuple[int, Any]]:
+        for number, row in reader.rows():
+            yield number, _question(row, columns)
+
+    return ProblemStream(
+        rows,
+        source=settings.source,
+        columns=columns,
+        limit=settings.limit,
+        chance=settings.chance,
+        strict=strict,
+    )
+
+
+def _question(row: Any, columns: Columns) -> Any:
+    """Return the problem of a row that lacks no more than its answer, else the row itself."""
+    problem_column, answer_column = columns
+    found = problem_in(row, columns)
+    if answer_column is not None or not isinstance(found, RejectReason):
+        return row
+    if found.reason not in ("no_column", "no_gold"):
+        return row
+    asked = problem_in({**row, "answer": "0"}, (problem_column, "answer"))
+    if isinstance(asked, RejectReason):
+        return row
+    return replace(asked, id=given_id(row) or content_id("problem", asked.text), answer="")
 
 
 def search(
@@ -242,6 +297,8 @@ class SearchReport:
 
     figures: SearchFigures | None
     """None if no problem was searched."""
+    answers: Sequence[Mapping[str, Any]]
+    """The first chosen answers; `answers.jsonl` has all."""
     num_replayed: int
     """Sampled tokens that were reused from journals after kills."""
     num_lost: int
@@ -253,6 +310,15 @@ class SearchReport:
         """Yield the lines to print."""
         if self.figures is not None:
             yield from self.figures.lines()
+        for row in self.answers:
+            text = " ".join(row["problem"].split())
+            if row["score"] is None:
+                yield f"  no solution was finished: {text[:MAX_TEXT]}"
+                continue
+            yield (
+                f"  {bounded(str(row['answer']))}  score {row['score']:.2f}, "
+                f"{row['votes']:g} of {row['of_votes']:g} votes: {text[:MAX_TEXT]}"
+            )
         if self.num_lost or self.num_replayed or self.num_preempted:
             yield (
                 f"Interruptions: {self.num_replayed:,} of the sampled tokens were taken over from "
@@ -263,16 +329,20 @@ class SearchReport:
 
 
 def search_report(out: str) -> SearchReport:
-    """Return the results and cost of a search.
+    """Return the results and cost of a search, and write its chosen answers to `answers.jsonl`.
 
     Raises:
-        ShardError: `out` is no run of a search.
+        ShardError: `out` is no run of a search, or cannot be written to.
     """
     store = Store(out)
     trees = list(read_trees(store))
+    answers = [tree.choice() for tree in trees]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in answers)
+    store.replace(ANSWERS, io.BytesIO(lines.encode()))
     num_sampled = sum(tree.cost.num_sampled for tree in trees)
     return SearchReport(
         figures=search_figures(trees, model_sizes(store)) if trees else None,
+        answers=answers[:NUM_SHOWN],
         num_replayed=sum(tree.cost.num_replayed for tree in trees),
         num_lost=max(0, read_spent(store).num_tokens - num_sampled),
         num_preempted=sum(line.get("num_preemptions") or 0 for line in job_starts(store)),

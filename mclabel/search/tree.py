@@ -326,9 +326,11 @@ class SearchFigures:
     """Figures of one search, costs as means over the problems."""
 
     num_problems: int
+    num_graded: int
+    """Problems with a gold answer."""
     accuracy: Estimate
-    """Share of problems whose chosen solution has the right answer; a problem without a finished
-    solution counts as wrong."""
+    """Share of problems whose chosen solution has the right answer, among those with a gold answer;
+    a problem without a finished solution counts as wrong."""
     pass_rate: Estimate
     """Fraction of problems with a right answer among the finished solutions."""
     finished: float
@@ -346,13 +348,16 @@ class SearchFigures:
         """Yield the lines to print."""
         accuracy, cost = self.accuracy, self.cost
         if accuracy.value is None or accuracy.low is None or accuracy.high is None:
-            yield "No problem was searched."
-            return
+            yield f"{self.num_problems:,} problems were searched; none has a gold answer."
+        else:
+            yield (
+                f"Right: {accuracy.value:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}] of "
+                f"{self.num_graded:,} problems; a right solution was among the finished ones for "
+                f"{self.pass_rate.value:.3f}."
+            )
         yield (
-            f"Right: {accuracy.value:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}] of "
-            f"{self.num_problems:,} problems; a right solution was among the finished ones for "
-            f"{self.pass_rate.value:.3f}. Finished: {self.finished:.1f} different solutions per "
-            f"problem, none for {self.unfinished:.1%} of the problems."
+            f"Finished: {self.finished:.1f} different solutions per problem, none for "
+            f"{self.unfinished:.1%} of the problems."
         )
         sampled = max(cost["num_sampled"], 1.0)
         yield (
@@ -376,6 +381,7 @@ def search_figures(
         seed: random seed of the bootstrap over problems.
     """
     weights = resample_weights(len(trees), seed)
+    graded = np.array([bool(tree.answer) for tree in trees])
     right = np.array([tree.is_right for tree in trees], dtype=np.float64)
     any_right = [any(node.outcome == "right" for node in tree.results) for tree in trees]
 
@@ -384,8 +390,9 @@ def search_figures(
 
     return SearchFigures(
         num_problems=len(trees),
-        accuracy=mean_estimate(right, weights),
-        pass_rate=mean_estimate(np.array(any_right, dtype=np.float64), weights),
+        num_graded=int(graded.sum()),
+        accuracy=mean_estimate(np.where(graded, right, np.nan), weights),
+        pass_rate=mean_estimate(np.where(graded, any_right, np.nan), weights),
         finished=mean([len(tree.results) for tree in trees]),
         unfinished=mean([tree.chosen is None for tree in trees]),
         spent=mean([tree.is_spent for tree in trees]),

@@ -162,6 +162,33 @@ def test_seeds_decide_what_is_sampled_and_nothing_else_does() -> None:
     assert len({tuple(t) for t in together.values()}) == 40
 
 
+def test_a_narrow_step_computes_the_lowest_ranks_and_samples_the_same() -> None:
+    torch.manual_seed(1)
+    model = MODELS["llama"]()
+
+    def sample(first_step: int | None) -> dict[int, list[int]]:
+        engine = decoder(model, first_step=first_step)
+        texts: dict[int, list[int]] = {}
+        waiting = []
+        for seed in range(6):  # of two problems: the later one is asked for first
+            row = Row(context=tuple(range(seed // 3, 25)), max_tokens=12, seed=seed)
+            row.rank = (1 - seed // 3, seed)
+            waiting += [] if engine.admit(row) else [row]
+        assert [row.seed for row in waiting] == ([2] if first_step else [])
+        for _ in range(3):
+            engine.step()
+        assert engine.admit(Row(context=(40, 41), max_tokens=4, seed=6, rank=(-1, 6)))
+        while engine.num_live or waiting:
+            texts |= {row.seed: row.sampled for row in engine.step()}
+            waiting = [row for row in waiting if not engine.admit(row)]
+        return texts
+
+    narrow, wide = sample(2), sample(None)
+    assert narrow == wide
+    ended = list(narrow)
+    assert ended[0] == 6 and set(ended[1:4]) == {3, 4, 5}
+
+
 def test_rollouts_share_a_lane_until_they_part_and_wait_where_there_is_none() -> None:
     torch.manual_seed(1)
     model = MODELS["llama"]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -120,6 +121,33 @@ def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
         ]
     )
     assert len(list(read_labels(Store(str(tmp_path / "labelled"))))) == len(rows)
+
+
+def test_problems_without_golds_are_searched_and_their_answers_written(tmp_path: Path) -> None:
+    rows = [
+        {"problem": "P0 [answer 0]", "answer": "0"},
+        {"problem": "P1 [answer 1]"},
+        {"id": "mine", "problem": "P2 [answer 2]", "answer": None, "topic": "sums"},
+        {"topic": "no problem"},
+    ]
+    source, out = tmp_path / "problems.jsonl", tmp_path / "out"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    keys = [f"problems.source={source}", f"out={out}", "scorer=constant", "policy.max_tokens=100"]
+    keys += ["policy.engine=scripted", "search=best_of_n", "search.n=16", "choose=majority"]
+    result = run_verb(["search", "configs/search/arith-beam.yaml", *keys])
+    assert "of 1 problems" in result.output and "1 problems were left out" in result.output
+    assert "score 0.50, " in result.output and f"in {out}/answers.jsonl" in result.output
+    answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
+    assert [row["outcome"] for row in answers][1:] == [None, None]
+    assert (answers[0]["outcome"] == "right") == (answers[0]["answer"] == "0")
+    assert answers[2]["problem_id"] == "mine"
+    assert all(row["answer"] and 4 <= row["votes"] <= row["of_votes"] <= 16 for row in answers)
+    run_verb(["search", "configs/search/arith-beam.yaml", *keys])  # changes nothing
+    named = [*keys, f"out={tmp_path / 'named'}", "problems.answer_column=gold"]
+    assert (
+        "no answer: looked for gold"
+        in run_verb(["search", "configs/search/arith-beam.yaml", *named], code=2).output
+    )
 
 
 def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:

@@ -97,6 +97,22 @@ class StoredTree:
         """The finished solutions that count."""
         return [node for node in self.nodes if node.weight is not None]
 
+    def choice(self) -> dict[str, Any]:
+        """The chosen answer, as a row of `answers.jsonl`."""
+        result = next((node for node in self.results if node.id == self.chosen), None)
+        weights = [(node.group, node.weight or 0.0) for node in self.results]
+        return {
+            "problem_id": self.problem_id,
+            "problem": self.problem,
+            "answer": None if result is None else result.prediction,
+            "score": None if result is None else result.score,
+            "votes": 0.0
+            if result is None
+            else sum(weight for group, weight in weights if group == result.group),
+            "of_votes": sum(weight for _, weight in weights),
+            "outcome": result.outcome if result is not None and self.answer else None,
+        }
+
     @property
     def is_right(self) -> bool:
         """Return whether the chosen solution has the right answer."""
