@@ -57,7 +57,10 @@ def best_of_n_grid(
         + (" pass: some of the N is right." if PASS in shown_as else "")
         + (f" Upper references: {', '.join(references)}." if references else "")
     )
-    mine = next((m for m in shown_as if m in result.pair_accuracy and not ranks[m]), None)
+    # The conclusion is about a trained scorer: a PRM, where one is shown.
+    trained = [m for m in shown_as if m in result.pair_accuracy and not ranks[m]]
+    trained = [m for m in trained if not m.startswith("likelihood:")]
+    mine = next((m for m in trained if m.startswith("prm")), next(iter(trained), None))
     conclusions = [
         difference_words(shown_as[mine], NAMED.get(m, shown_as[m]), found, result.num_problems)
         for m in against
