@@ -111,7 +111,8 @@ def test_best_of_n_reads_the_solutions_of_a_run(world: Path) -> None:
     evaluate(world)
     given = [f"run={world}/best/samples", f"out={world}/given"]
     markdown = evaluate(world, *given, "samples=4", "--format", "md")
-    assert "| majority |" in markdown and "| pass rate: hardest fifth |" in markdown
+    # Of eight problems no fifth has the five that a group needs.
+    assert "| majority |" in markdown and "hardest fifth" not in markdown
     assert not (world / "given" / "samples").exists()
     report = json.loads(evaluate(world, *given, "samples=4", "--json"))
     assert report["result"]["num_samples"] == 4

@@ -16,7 +16,7 @@ from mclabel.judge.verifier_chains import export_chains
 from tests.benchmarks import simulate
 from tests.support.forked import Forked
 from tests.support.labelled import arith_rows, tiny_model, write_run
-from tests.support.verifier_chains import answer, write_critic
+from tests.support.verifier_chains import answer, chain, write_critic
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {
@@ -122,11 +122,11 @@ def test_a_verifier_is_trained_on_the_chains_alone(
         assert AutoTokenizer.from_pretrained(folder).chat_template == tokenizer.chat_template
 
     with_thought = module["with_thought"]
-    for prompt, chain, expected in (
+    for prompt, completion, expected in (
         ("<user>x<assistant><think>\n", "<think>\na</think>b", "a</think>b"),
         ("<user>x<assistant><think>\n", "a</think>b", "a</think>b"),
         ("<user>x<assistant>", "a</think>b", "<think>\na</think>b"),
         ("<user>x<assistant>", "<think>\na</think>b", "<think>\na</think>b"),
         ("<user>x<assistant>", "Step 1", "Step 1"),
     ):
-        assert with_thought(prompt, chain) == expected
+        assert with_thought(prompt, completion) == expected
