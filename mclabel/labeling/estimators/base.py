@@ -223,7 +223,7 @@ class Estimator(Protocol):
             settings: an instance of `Settings`.
             problem: with the paths of its solutions.
             knowledge: of the run's learner, where the estimator has one.
-            min_gain: of the same.
+            min_gain: minimum expected gain, from the same learner; None keeps the setting.
         """
         return cls(settings, problem)
 
