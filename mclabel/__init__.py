@@ -30,7 +30,16 @@ from mclabel.core.records import (
 )
 
 if TYPE_CHECKING:
-    from mclabel.api import grade, label, load_steps, score, train
+    from mclabel.api import (
+        grade,
+        judge_solutions,
+        label,
+        load_steps,
+        score,
+        search_answers,
+        select_solutions,
+        train,
+    )
     from mclabel.checkers import Grade
     from mclabel.data.exchange.job import export_run
     from mclabel.data.loading import load_labels, load_rollouts, read_labels
@@ -47,12 +56,15 @@ _LAZY = {
     "LabelRun": "mclabel.labeling.background",
     "export_run": "mclabel.data.exchange.job",
     "grade": "mclabel.api",
+    "judge_solutions": "mclabel.api",
     "label": "mclabel.api",
     "load_labels": "mclabel.data.loading",
     "load_rollouts": "mclabel.data.loading",
     "load_steps": "mclabel.api",
     "read_labels": "mclabel.data.loading",
     "score": "mclabel.api",
+    "search_answers": "mclabel.api",
+    "select_solutions": "mclabel.api",
     "combine": "mclabel.judge.combine",
     "train": "mclabel.api",
     "write_report": "mclabel.report.page.report",
@@ -81,12 +93,15 @@ __all__ = [
     "combine",
     "export_run",
     "grade",
+    "judge_solutions",
     "label",
     "load_labels",
     "load_rollouts",
     "load_steps",
     "read_labels",
     "score",
+    "search_answers",
+    "select_solutions",
     "train",
     "write_report",
 ]

@@ -1,4 +1,4 @@
-"""mclabel from Python: `mc.label`, `mc.train`, `mc.score`, `mc.grade`, without a YAML file.
+"""mclabel from Python: `mc.label`, `mc.train`, `mc.score` and others, without a YAML file.
 
     import mclabel as mc
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.extras import explained
@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from mclabel.prm.job import TrainReport
     from mclabel.prm.scoring.score import PRM
     from mclabel.prm.scoring.scorer import Scorer
-    from mclabel.run.tally import JobState
+    from mclabel.run.tally import JobReport, JobState
+    from mclabel.select.job import SelectReport
 
+T = TypeVar("T")
 Place = str | PathLike[str]
 """A folder, a file, a URL, or a run of `label`."""
 Rows = Mapping[str, Any] | Iterable[Any]
@@ -64,6 +66,7 @@ def label(
     out: Place | None = None,
     accept_changes: bool = False,
     on_state: Callable[[JobState], None] | None = None,
+    progress: bool = True,
     **keys: Any,
 ) -> LabelRun:
     """Start a labelling job; iterate over the returned run to get labelled solutions.
@@ -85,6 +88,7 @@ def label(
         accept_changes: continue although problems changed since the run began, as
             `mclabel label --accept-changes` does.
         on_state: called often with the state of the job, in its thread.
+        progress: whether to show a progress bar in a terminal or a notebook.
         keys: other keys of a labelling configuration, such as `seed=1` or `block_problems=4`.
 
     Raises:
@@ -115,7 +119,9 @@ def label(
     except BaseException:
         folder.cleanup()
         raise
-    return LabelRun(config, folder, accept_changes=accept_changes, on_state=on_state)
+    return LabelRun(
+        config, folder, accept_changes=accept_changes, on_state=on_state, progress=progress
+    )
 
 
 def train(
@@ -162,6 +168,93 @@ def train(
         if isinstance(run, LabelRun):
             run.wait()
     return run_train(config, on_progress)
+
+
+def judge_solutions(solutions: Place, *, out: Place, **keys: Any) -> JobReport:
+    """Ask a judge for its opinion on the first error of solutions. The same call resumes.
+
+    Args:
+        solutions: a run of `label`, or a file of solutions.
+        out: folder or URL of the opinions, for `combine`.
+        keys: other keys of the job (`mclabel judge --keys`), such as `judge={"kind": "critic",
+            "policy": {"model": "..."}}`; by default the judge is `symbolic`.
+
+    Raises:
+        ConfigError: arguments are invalid; the message lists all faults.
+    """
+    with explained():
+        from mclabel.core.config.load import check_config
+        from mclabel.judge.job import JudgeConfig, judge
+
+    content = {"ray": {"address": "none"}, **keys}
+    content |= {"solutions": place_of(solutions, "solutions"), "out": place_of(out, "out")}
+    config = check_config(JudgeConfig, content)
+    return _outside_loop(lambda: judge(config))
+
+
+def search_answers(
+    problems: Place | Settings | Rows, *, policy: Any, prm: Place, out: Place, **keys: Any
+) -> list[dict[str, Any]]:
+    """Sample solutions, let a PRM choose one for each problem, and return the answers.
+
+    The problems need no gold answers. The same call resumes an interrupted search.
+
+    Args:
+        problems: as for `label`; a row needs only `problem`.
+        policy: a model's folder or name, or the keys of `policy`.
+        prm: folder of the PRM that chooses.
+        out: folder or URL of the run.
+        keys: other keys of the job (`mclabel search --keys`); by default the search is
+            `{"kind": "best_of_n", "n": 16}`.
+
+    Returns:
+        The rows of `answers.jsonl`: `problem_id`, the chosen `answer`, its score and its votes.
+
+    Raises:
+        ConfigError: arguments are invalid; the message lists all faults.
+    """
+    with explained():
+        from mclabel.core.config.load import check_config
+        from mclabel.search.config import SearchConfig
+        from mclabel.search.job import chosen_answers, search
+
+    with tempfile.TemporaryDirectory(prefix="mclabel-") as inputs:
+        content = {
+            "ray": {"address": "none"},
+            "search": {"kind": "best_of_n", "n": 16},
+            **keys,
+            "scorer": {"kind": "prm", "prm": place_of(prm, "prm")},
+            "out": place_of(out, "out"),
+            "policy": _policy(policy),
+            "problems": _problems(problems, Path(inputs) / "problems.jsonl"),
+        }
+        config = check_config(SearchConfig, content)
+        _outside_loop(lambda: search(config))
+    return chosen_answers(config.out)
+
+
+def select_solutions(
+    solutions: Place, *, out: Place, rule: str, budget: int, **keys: Any
+) -> SelectReport:
+    """Select solutions of a pool to be labelled, and write them as a manifest.
+
+    Args:
+        solutions: a run of `label`, or a file of solutions.
+        out: manifest to write, a file that ends in .parquet; `label` takes it as `solutions`.
+        rule: `uniform`, `convincing`, `uncertain` or `module:function`.
+        budget: number of solutions.
+        keys: other keys of the job (`mclabel select --keys`), such as `prm="runs/prm"`.
+
+    Raises:
+        ConfigError: arguments are invalid; the message lists all faults.
+    """
+    with explained():
+        from mclabel.core.config.load import check_config
+        from mclabel.select.job import SelectConfig, select
+
+    content = {**keys, "rule": rule, "budget": budget}
+    content |= {"solutions": place_of(solutions, "solutions"), "out": place_of(out, "out")}
+    return select(check_config(SelectConfig, content))
 
 
 @overload
@@ -316,12 +409,21 @@ def grade(
     known = gold_of(gold)
     problem = Problem(id="", text="", answer=known.answer, answer_is_json=known.is_json)
     item = GradeItem(problem=problem, completion=text_of(completion, "completion"))
-    found = chosen.grade_now(item)
-    if found is not None:
-        return found
-    with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has an event loop already
-        (found,) = thread.submit(asyncio.run, _grades(chosen, item)).result()
-    return found
+    known_grade = chosen.grade_now(item)
+    if known_grade is not None:
+        return known_grade
+    (graded,) = _outside_loop(lambda: asyncio.run(_grades(chosen, item)))
+    return graded
+
+
+def _outside_loop(work: Callable[[], T]) -> T:
+    """Run a job that starts an event loop; in a thread if one runs here, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
 async def _grades(checker: Checker, item: GradeItem) -> Sequence[Grade]:

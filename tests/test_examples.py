@@ -60,9 +60,9 @@ def test_learning_estimators_are_simulated(
 
 
 LAST_CELL = """
-assert Table(solutions[0])._repr_html_().count("<tr") == len(solutions[0].steps)
-assert len(solutions) == labels.num_rows == 16
-assert {str(one.solution.outcome) for one in checked} <= {"right", "wrong", "truncated"}
+assert solutions[0]._repr_html_().count("<tr") == len(solutions[0].steps)
+assert "40 of 40" in run._repr_html_()
+assert report.num_rows > 100 and len(answers) == 20 and num_right > 4
 """
 """Added to the notebook, to see what its cells have made."""
 

@@ -1,10 +1,9 @@
-"""`--json`: verbs that end with figures print them as one object, as docs/formats.md says."""
+"""`--json`: verbs that end with figures print them as one object."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,10 +22,6 @@ ELSEWHERE = {"annotate", "doctor", "quickstart"}
 """Verbs whose results are read where they themselves are tested."""
 WITHOUT = {"completion", "submit label", "serve", "serve-search", "serve-rewards", "view"}
 """Verbs that end without figures: a script, the log of another machine, servers."""
-PARTS = {
-    name: name for name in ("job", "engine", "inputs", "forecast", "opinions", "figures", "health")
-} | {"pilot": "job"}
-"""Fields that hold objects which the page lists on a line of their own."""
 NOISY = """
 import subprocess
 import click
@@ -102,15 +97,6 @@ COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
 }
 
 
-def documented() -> dict[str, set[str]]:
-    """Fields by verb, and by the name of what stands in some verbs' results."""
-    page = (ROOT / "docs/formats.md").read_text(encoding="utf-8")
-    section = page[page.index("## Results as JSON") :]
-    section = section[: section.index("\n#", 1)]
-    rows = re.findall(r"^\| `([^|]+)` \| (.+) \|$", section, re.MULTILINE)
-    return {name: set(re.findall(r"`(\w+)`", fields)) for name, fields in rows}
-
-
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
@@ -126,35 +112,28 @@ def refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def check_result(name: str, text: str) -> dict[str, Any]:
-    """See that a verb's output is one object, whose fields the page lists."""
-    found: dict[str, Any] = json.loads(text, parse_constant=refuse)
-    listed = documented()
-    assert set(found) == listed[name]
-    for part in found.keys() & PARTS.keys():
-        if found[part] is not None:
-            assert set(found[part]) == listed[PARTS[part]], part
-    return found
+def read_result(text: str) -> dict[str, Any]:
+    """Read a verb's output, which is one JSON object with at least one field."""
+    fields: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    assert fields
+    return fields
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_result_is_one_object_with_the_documented_fields(
-    name: str, world: World, tmp_path: Path
-) -> None:
+def test_a_result_is_one_object(name: str, world: World, tmp_path: Path) -> None:
     if name.startswith("rl"):
         pytest.importorskip("trl")
     result = run(*COMMANDS[name](world, str(tmp_path / "out")), "--json")
     assert result.exit_code == 0, result.output
-    check_result(name, result.stdout)
+    read_result(result.stdout)
 
 
-def test_every_verb_with_figures_has_the_option_and_stands_on_the_page() -> None:
+def test_every_verb_with_figures_has_the_option() -> None:
     named = dict(verbs(main))
     have = {name for name, verb in named.items() if "as_json" in {p.name for p in verb.params}}
     assert have == named.keys() - WITHOUT, "give it json_option and result (cli/output.py)"
     shown = {name.split(" --")[0] for name in COMMANDS} | ELSEWHERE
     assert have == shown, "give it a command above"
-    assert documented().keys() == COMMANDS.keys() | ELSEWHERE | set(PARTS.values())
 
 
 def test_a_verb_that_ends_with_a_code_prints_its_result_all_the_same(
@@ -163,7 +142,7 @@ def test_a_verb_that_ends_with_a_code_prints_its_result_all_the_same(
     out = tmp_path / "out"
     stopped = run("label", world["label.yaml"], f"out={out}", "budget.max_tokens=1", "--json")
     assert stopped.exit_code == 3 and "stopped by" in stopped.stderr
-    job = check_result("label", stopped.stdout)["job"]
+    job = read_result(stopped.stdout)["job"]
     assert job["stopped_by"] is not None and job["num_blocks_left"] == 1
     next((out / "labels").iterdir()).write_bytes(b"torn")
     damaged = run("verify", str(out), "--json")
@@ -209,4 +188,4 @@ def test_people_who_have_ended_are_summed_up(world: World, tmp_path: Path) -> No
     assert any("Stop with" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
     stdout, _ = process.communicate(timeout=120)
-    assert check_result("annotate", stdout)["num_done"] == 0
+    assert read_result(stdout)["num_done"] == 0

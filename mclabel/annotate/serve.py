@@ -302,7 +302,7 @@ class Annotations:
             "outcome": row.solution.outcome,
             "first_error": row.first_error,
             "decided": row.is_decided,
-            "values": [step.value if step.value is not None else step.mean for step in row.steps],
+            "values": [step.estimate for step in row.steps],
             "hard": [step.hard for step in row.steps],
         }
 

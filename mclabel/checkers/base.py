@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 from mclabel.core.components import component_names, within
 from mclabel.core.config.load import check_config
+from mclabel.core.notebook import table_html
 from mclabel.core.records import Problem, Verdict
 from mclabel.core.settings import Chosen, ComponentSettings, Settings
 
@@ -77,6 +78,10 @@ class Grade:
     failure: str | None = None
     """Error inside the checker that prevented a verdict: type and place of an exception, or a
     result of a wrong type. None if there was no error."""
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return table_html({"verdict": self.verdict, "answer": self.answer, "reason": self.reason})
 
 
 class Checker(Protocol):

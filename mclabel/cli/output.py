@@ -62,7 +62,7 @@ def json_option(verb: F) -> F:
 
 
 def result(content: Any) -> bool:
-    """Take what a verb has come to; docs/formats.md lists the fields.
+    """Record the result of a verb, which `--json` prints.
 
     Args:
         content: a dataclass or a mapping, of values that JSON has, or more of those.

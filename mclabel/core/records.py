@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
 from mclabel.core.errors import DataError
+from mclabel.core.notebook import steps_html
 
 T = TypeVar("T")
 
@@ -316,6 +317,11 @@ class StepLabel:
     """Outcome of the answer that an intermediate step states; None if it states none."""
 
     @property
+    def estimate(self) -> float | None:
+        """Return the value, or the posterior mean where the source gives no value."""
+        return self.mean if self.value is None else self.value
+
+    @property
     def is_outcome(self) -> bool:
         """Return whether the label is the solution's own outcome, as that of its last step."""
         return self.source == OUTCOME_SOURCE
@@ -411,16 +417,32 @@ class LabeledSolution:
     """Which opinions the labels rest on beside rollouts; None where they rest on these alone."""
 
     def __repr__(self) -> str:
-        """Show what is labelled: the outcome, then a line for each step with its value."""
-        error = "none" if self.first_error is None else self.first_error
-        if not self.is_decided:
-            error = "undecided"
-        lines = [f"LabeledSolution({self.solution.outcome}, first error: {error})"]
+        """Return the outcome and the first error, then a line for each step with its value."""
+        lines = [f"LabeledSolution({self.solution.outcome}, first error: {self.shown_error})"]
         for step, label in zip(self.solution.steps, self.steps, strict=True):
-            value = "   ?" if label.value is None else f"{label.value:.2f}"
+            value = "   ?" if label.estimate is None else f"{label.estimate:.2f}"
             text = "".join(c if c.isprintable() else " " for c in step.text.strip())
             lines.append(f"  {value}  {text}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        pairs = zip(self.solution.steps, self.steps, strict=True)
+        return steps_html(
+            self.problem.text,
+            f"answer: {self.solution.outcome}, first error: {self.shown_error}",
+            (
+                (step.text, label.estimate, index == self.first_error)
+                for index, (step, label) in enumerate(pairs)
+            ),
+        )
+
+    @property
+    def shown_error(self) -> str:
+        """Return the index of the first error, `none`, or `undecided`."""
+        if not self.is_decided:
+            return "undecided"
+        return "none" if self.first_error is None else str(self.first_error)
 
     @property
     def stands_for(self) -> float:

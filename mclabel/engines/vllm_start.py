@@ -370,14 +370,14 @@ class EngineLog:
         """Return a snapshot.
 
         Args:
-            num_unfinished: completions asked for and not delivered. The engine reports after its
-                steps alone, so the queue that it last reported may be more than there still is.
+            num_unfinished: completions asked for and not delivered. The engine reports its queue
+                only after a step, so the reported queue may be longer or shorter than it is now.
         """
-        waiting = min(self._num_waiting, num_unfinished)
+        num_live = min(max(0, num_unfinished - self._num_waiting), self._max_live)
         return EngineStats(
-            num_live=num_unfinished - waiting,
+            num_live=num_live,
             max_live=self._max_live,
-            num_waiting=waiting,
+            num_waiting=num_unfinished - num_live,
             num_sampled_tokens=self._num_sampled,
             num_prefill_tokens=self._num_computed,
             num_cached_tokens=self._num_cached,

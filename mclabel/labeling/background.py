@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -12,6 +13,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from tqdm import tqdm
+
+from mclabel.core.notebook import table_html
 from mclabel.core.records import LabeledSolution
 from mclabel.data.loading import load_labels
 from mclabel.labeling.config import LabelConfig
@@ -47,6 +51,7 @@ class LabelRun:
         *,
         accept_changes: bool = False,
         on_state: Callable[[JobState], None] = lambda state: None,
+        progress: bool = False,
     ) -> None:
         """Begin the job.
 
@@ -56,10 +61,12 @@ class LabelRun:
                 object, when the process ends, or where the job fails before it begins.
             accept_changes: of problems, as in `labeling.job`.
             on_state: called often with the state of the job, in its thread.
+            progress: show a progress bar on standard error, if that is a terminal or a notebook.
         """
         self.config = config
         self._folder = folder
         self._accept_changes, self._on_state = accept_changes, on_state
+        self._progress = progress and (sys.stderr.isatty() or "ipykernel" in sys.modules)
         self._state: JobState | None = None
         self._report: JobReport | None = None
         self._error: BaseException | None = None
@@ -137,18 +144,36 @@ class LabelRun:
         return self.out
 
     def __repr__(self) -> str:
-        how = "failed" if self._error else "done" if self.is_done else "under way"
         state = self._state
         part = f", {state.num_items_done} of {state.num_items} problems" if state else ""
-        return f"LabelRun({self.out!r}, {how}{part})"
+        return f"LabelRun({self.out!r}, {self._status}{part})"
+
+    def _repr_html_(self) -> str:
+        state = self._state
+        return table_html(
+            {
+                "run": self.out,
+                "state": self._status,
+                "problems": f"{state.num_items_done} of {state.num_items}" if state else "",
+                "sampled tokens": state.num_tokens if state else "",
+            }
+        )
+
+    @property
+    def _status(self) -> str:
+        return "failed" if self._error else "done" if self.is_done else "running"
 
     def _ended_within(self, timeout_s: float) -> bool:
         self._thread.join(timeout_s)
         return self.is_done
 
     def _work(self) -> None:
+        bar = tqdm(desc="label", unit="problem", disable=not self._progress)
+
         def show(state: JobState) -> None:
             self._state = state
+            bar.total, bar.n = state.num_items, state.num_items_done
+            bar.set_postfix(tokens=state.num_tokens)
             self._on_state(state)
 
         try:
@@ -162,6 +187,8 @@ class LabelRun:
             self._error = error
             if self._state is None:  # nothing was begun that could be read
                 self._folder.cleanup()
+        finally:
+            bar.close()
 
 
 def _end(asked: threading.Event, thread: threading.Thread) -> None:

@@ -216,7 +216,7 @@ def _state(label: StepLabel | None, others: Counts, truncated: TruncatedPolicy) 
     if label is None or label.source == BY_COUNT:
         own = Counts() if label is None else label.counts
         return estimate_fixed(total_counts([own, others]), truncated=truncated)
-    if label.value is None and label.mean is None:
+    if label.estimate is None:
         return estimate_fixed(others, truncated=truncated)
     return StepEstimate(value=label.value, low=label.low, high=label.high, mean=label.mean)
 

@@ -328,6 +328,11 @@ class SearchReport:
             )
 
 
+def chosen_answers(out: str) -> list[dict[str, Any]]:
+    """Return the chosen answer of each problem of a search, with its score and its votes."""
+    return [tree.choice() for tree in read_trees(Store(out))]
+
+
 def search_report(out: str) -> SearchReport:
     """Return the results and cost of a search, and write its chosen answers to `answers.jsonl`.
 

@@ -305,9 +305,7 @@ class Monotonicity:
 
 def soft_value(label: StepLabel) -> float | None:
     """The value of a step, or a Bayesian estimator's mean; None for the last step's outcome."""
-    if label.is_outcome:
-        return None
-    return label.value if label.value is not None else label.mean
+    return None if label.is_outcome else label.estimate
 
 
 def values_by_position(

@@ -80,7 +80,7 @@ def _hard_labels(row: LabeledSolution) -> Targets:
 
 
 def _soft_labels(row: LabeledSolution) -> Targets:
-    return tuple(_value(step) for step in row.steps)
+    return tuple(step.estimate for step in row.steps)
 
 
 def _no_error_so_far(row: LabeledSolution) -> Targets:
@@ -132,12 +132,8 @@ def _hard(step: StepLabel) -> float | None:
     return None if step.hard is None else float(step.hard)
 
 
-def _value(step: StepLabel) -> float | None:
-    return step.mean if step.value is None else step.value
-
-
 def _class(step: StepLabel, root_value: float | None) -> float | None:
-    value = _value(step)
+    value = step.estimate
     if value is None or step.hard is False:
         return _hard(step)
     if value <= 0:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mclabel.core.records import LabeledSolution, Outcome, StepLabel
+from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.report.page.html import MAX_CELL, left_out
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredNode, StoredTree, has_trees, read_trees
@@ -68,7 +68,7 @@ class Example:
     def fall(self) -> float | None:
         """Value of the step before the first error less the value there."""
         at = self.row.first_error
-        values = [shown_value(step) for step in self.row.steps[at - 1 : at + 1]] if at else []
+        values = [step.estimate for step in self.row.steps[at - 1 : at + 1]] if at else []
         return None if not values or None in values else values[0] - values[1]  # type: ignore[operator]
 
 
@@ -79,11 +79,6 @@ def more_telling(one: Example | None, other: Example) -> Example:
     return min(one, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
 
 
-def shown_value(step: StepLabel) -> float | None:
-    """As labelled, else the expected value of a Bayesian estimator."""
-    return step.mean if step.value is None else step.value
-
-
 def example_data(example: Example) -> dict[str, Any]:
     """The solution with its problem and, for each step, value, interval, counts and decision."""
     row, at = example.row, example.row.first_error
@@ -91,7 +86,7 @@ def example_data(example: Example) -> dict[str, Any]:
     start = max(0, min((at or 0) - _BEFORE, len(row.steps) - MAX_SHOWN))
     end = min(len(row.steps), start + MAX_SHOWN)
     inside, agrees, quick, _ = example.rank
-    values = [shown_value(step) for step in row.steps]
+    values = [step.estimate for step in row.steps]
     return {
         "problem": row.problem.text,
         "facts": list(_verdicts(example)),
@@ -147,7 +142,7 @@ def _step(example: Example, number: int, places: Sequence[Place]) -> dict[str, A
     return {
         "number": number,
         "word": _WORDS[label.hard],
-        "value": shown_value(label),
+        "value": label.estimate,
         "low": label.low,
         "high": label.high,
         "marks": marks,

@@ -25,7 +25,7 @@ from mclabel.evaluate.labels.quality import (
     label_cost,
     label_quality,
 )
-from mclabel.report.page.example import Example, example_data, more_telling, shown_value
+from mclabel.report.page.example import Example, example_data, more_telling
 from mclabel.report.page.health import health_data
 from mclabel.run.kinds import Run, is_code, read_json
 from mclabel.run.progress_log import job_starts
@@ -93,7 +93,7 @@ class GatheredRun:
             outcomes = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}
             right = outcomes.get(row.solution.outcome, np.nan)
             drawn = row.solution.origin == "sampled" and not row.chosen_by_outcome
-            values = [shown_value(step) for step in row.steps[:-1]]
+            values = [step.estimate for step in row.steps[:-1]]
             for number, value in enumerate(values):
                 sound = float(truth is None or number < truth) if known else np.nan
                 place = number / len(values)

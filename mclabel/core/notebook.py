@@ -1,0 +1,46 @@
+"""HTML of records for notebooks, which call `_repr_html_` of the last value of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+
+MAX_TEXT = 2000
+"""Maximum number of characters shown of a problem or a step."""
+_BAR = (
+    "<div style='width:5em;height:.7em;background:#8884'>"
+    "<div style='width:{share:.0%};height:100%;background:{color}'></div></div>"
+)
+
+
+def steps_html(problem: str, summary: str, steps: Iterable[tuple[str, float | None, bool]]) -> str:
+    """Return a problem, a summary of its solution, and a line for each step with a bar.
+
+    Args:
+        problem: text of the problem.
+        summary: one line about the solution.
+        steps: text, value in [0, 1] or None, and whether it is the first error, which is red.
+    """
+    lines = []
+    for text, value, is_error in steps:
+        color = "#c1502e" if is_error else "#1b6ca8"
+        bar = "" if value is None else _BAR.format(share=value, color=color)
+        lines.append(
+            f"<tr{' style=color:#c1502e' if is_error else ''}><td>{bar}</td>"
+            f"<td>{'' if value is None else f'{value:.2f}'}</td>"
+            f"<td style='text-align:left'>{_shown(text.strip())}</td></tr>"
+        )
+    return f"<p>{_shown(problem)}</p><p>{_shown(summary)}</p><table>{''.join(lines)}</table>"
+
+
+def table_html(fields: Mapping[str, object]) -> str:
+    """Return names and values as a table of two columns; values are escaped and cut."""
+    rows = (
+        f"<tr><th>{name}</th><td>{_shown(str(value))}</td></tr>" for name, value in fields.items()
+    )
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _shown(text: str) -> str:
+    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+    return escape(cut).replace("\n", "<br>")
