@@ -18,7 +18,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.misconceptions import misread
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program
-from mclabel.domains.arith.verify import first_wrong_step
+from mclabel.domains.arith.verify import StepTruth, verify_steps
 from mclabel.engines.text import PolicyText
 from mclabel.prm.config import TrainConfig
 from mclabel.run.shards.labels import commit_block
@@ -41,7 +41,8 @@ def arith_rows(count: int, *, per_problem: int = 2, seed: int = 0) -> list[Label
             solution, _ = misread(program, problem.text, rng=rng, strength=2.0)
             ids = text.encode(solution)
             steps = split_steps(ids, solution, newline_ends(solution), text.decode)
-            error = first_wrong_step(program, [s.text for s in steps])
+            truths = verify_steps(program, [step.text for step in steps])
+            error = next((i for i, t in enumerate(truths) if t is not StepTruth.RIGHT), None)
             outcome = Outcome.WRONG if error is not None else Outcome.RIGHT
             labels = []
             for number, step in enumerate(steps):

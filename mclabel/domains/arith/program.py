@@ -142,6 +142,7 @@ class Story:
         self.who = self.new_person()
         self.focus = Quantity(0)
         self.holding = "has {} " + self.thing
+        self.holder = ""
         self.question = ""
         self.event = "start"
 
@@ -185,8 +186,8 @@ class Story:
         return Quantity(value, len(self.nodes) - 1)
 
     def hold(self, left: Quantity, op: Operation, right: Quantity) -> None:
-        """Derive the new amount that the person in focus holds."""
-        self.focus = self.derive(left, op, right, f"{self.who} {self.holding}.")
+        """Derive the new amount that the holder, or the person in focus, holds."""
+        self.focus = self.derive(left, op, right, f"{self.holder or self.who} {self.holding}.")
 
     def depth(self) -> int:
         return 0 if self.focus.node is None else len(ancestors(self.nodes, self.focus.node))

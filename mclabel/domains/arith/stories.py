@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mclabel.domains.arith.program import MAX_VALUE, THINGS, Infeasible, Quantity, Story
+from mclabel.domains.arith.program import (
+    MAX_VALUE,
+    THINGS,
+    Infeasible,
+    Operation,
+    Quantity,
+    Story,
+)
+
+Event = Callable[[Story], None]
 
 MAX_SMALL_ANSWER = 5
 
@@ -19,14 +28,13 @@ TRAYS = ("trays", "racks")
 PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 
 
-def _tell(story: Story, num_steps: int, events: Sequence[Callable[[Story], None]]) -> None:
-    """Let events happen until the quantity in focus rests on `num_steps` nodes."""
+def _tell(story: Story, num_steps: int, events: Sequence[str]) -> None:
+    """Let events of these names happen until the quantity in focus rests on `num_steps` nodes."""
     while story.depth() < num_steps:
         if story.rng.random() < 0.25:
             _distract(story)
-        event = story.rng.choice(events)
-        story.event = event.__name__.strip("_")
-        event(story)
+        story.event = story.rng.choice(events)
+        _EVENTS[story.event](story)
 
 
 def _distract(story: Story) -> None:
@@ -36,12 +44,92 @@ def _distract(story: Story) -> None:
     story.say(f"{who} has {n} {thing}.", f"{who} buys {n} {thing}.")
 
 
+# Events that many families share. Wordings and claims are formatted with who, thing and numbers.
+
+
+def _say(story: Story, wordings: Sequence[str], **values: object) -> None:
+    story.say(*(text.format(who=story.who, thing=story.thing, **values) for text in wordings))
+
+
+def _room(story: Story, op: Operation) -> int:
+    """Return the largest amount by which the quantity in focus may rise or fall."""
+    return MAX_VALUE - story.focus.value if op == "+" else story.focus.value - 2
+
+
+def _number(op: Operation, limit: int, *wordings: str) -> Event:
+    """Return the event that the quantity in focus rises or falls by a number `n`."""
+
+    def happen(story: Story) -> None:
+        n = story.number(2, min(limit, _room(story, op)))
+        other = story.rng.choice(story.people) if "{other}" in wordings[0] else ""
+        _say(story, wordings, n=n, other=other)
+        story.hold(story.focus, op, story.fact(n))
+
+    return happen
+
+
+def _product(
+    op: Operation,
+    limit: int,
+    wording: str,
+    claim: str,
+    *,
+    items: Sequence[str] = (),
+    is_rate: bool = False,
+) -> Event:
+    """Return the event that the quantity in focus rises or falls by a product `k * n`.
+
+    Args:
+        op: sign of the change.
+        limit: largest `n`.
+        wording: sentence of the problem.
+        claim: sentence that states the product.
+        items: words of which the sentences name one, as `item`.
+        is_rate: whether the product is written as `n * k`.
+    """
+
+    def happen(story: Story) -> None:
+        item = story.rng.choice(items) if items else ""
+        k = story.number(2, 9)
+        n = story.number(2, min(limit, _room(story, op) // k))
+        _say(story, [wording], n=n, k=k, item=item)
+        left, right = (n, k) if is_rate else (k, n)
+        stated = claim.format(who=story.who, thing=story.thing, item=item)
+        product = story.derive(story.fact(left), "*", story.fact(right), stated)
+        story.hold(story.focus, op, product)
+
+    return happen
+
+
+def _half(*wordings: str) -> Event:
+    """Return the event that half of the quantity in focus goes away."""
+
+    def happen(story: Story) -> None:
+        _say(story, wordings)
+        story.hold(story.focus, "/", story.fact(2))
+
+    return happen
+
+
+def _part(wording: str, claim: str) -> Event:
+    """Return the event that a part of the quantity in focus goes away, which is derived first."""
+
+    def happen(story: Story) -> None:
+        d = story.divisor(story.focus.value, low=3, high=5)
+        _say(story, [wording], part=PARTS[d])
+        stated = claim.format(who=story.who, thing=story.thing)
+        part = story.derive(story.focus, "/", story.fact(d), stated)
+        story.hold(story.focus, "-", part)
+
+    return happen
+
+
 # Trading: things change hands.
 
 
 def _trading(story: Story, num_steps: int) -> None:
     _start_holding(story)
-    _tell(story, num_steps, TRADING_EVENTS)
+    _tell(story, num_steps, tuple(_TRADING_EVENTS))
     story.question = f"How many {story.thing} does {story.who} have now?"
 
 
@@ -49,48 +137,6 @@ def _start_holding(story: Story) -> None:
     n = story.number(12, 120)
     story.say(f"{story.who} has {n} {story.thing}.", f"{story.who} starts with {n} {story.thing}.")
     story.focus = story.fact(n)
-
-
-def _buy(story: Story) -> None:
-    n = story.number(2, min(90, MAX_VALUE - story.focus.value))
-    story.say(f"{story.who} buys {n} {story.thing}.", f"{story.who} finds {n} more {story.thing}.")
-    story.hold(story.focus, "+", story.fact(n))
-
-
-def _sell(story: Story) -> None:
-    n = story.number(2, min(90, story.focus.value - 2))
-    story.say(f"{story.who} sells {n} {story.thing}.", f"{story.who} loses {n} {story.thing}.")
-    story.hold(story.focus, "-", story.fact(n))
-
-
-def _receive(story: Story) -> None:
-    n = story.number(2, min(60, MAX_VALUE - story.focus.value))
-    giver = story.rng.choice(story.people)
-    story.say(f"{giver} gives {n} {story.thing} to {story.who}.")
-    story.hold(story.focus, "+", story.fact(n))
-
-
-def _give(story: Story) -> None:
-    n = story.number(2, min(60, story.focus.value - 2))
-    taker = story.rng.choice(story.people)
-    story.say(f"{story.who} gives {n} {story.thing} to {taker}.")
-    story.hold(story.focus, "-", story.fact(n))
-
-
-def _sell_half(story: Story) -> None:
-    story.say(
-        f"{story.who} sells half of the {story.thing}.",
-        f"{story.who} loses half of the {story.thing}.",
-    )
-    story.hold(story.focus, "/", story.fact(2))
-
-
-def _give_part(story: Story) -> None:
-    d = story.divisor(story.focus.value, low=3, high=5)
-    story.say(f"{story.who} gives away {PARTS[d]} of the {story.thing}.")
-    claim = f"{story.who} gives away {{}} {story.thing}."
-    part = story.derive(story.focus, "/", story.fact(d), claim)
-    story.hold(story.focus, "-", part)
 
 
 def _pass_on_half(story: Story) -> None:
@@ -104,7 +150,15 @@ def _pass_on_half(story: Story) -> None:
     story.hold(story.fact(n), "+", part)
 
 
-TRADING_EVENTS = (_buy, _sell, _receive, _give, _sell_half, _give_part, _pass_on_half)
+_TRADING_EVENTS: dict[str, Event] = {
+    "buy": _number("+", 90, "{who} buys {n} {thing}.", "{who} finds {n} more {thing}."),
+    "sell": _number("-", 90, "{who} sells {n} {thing}.", "{who} loses {n} {thing}."),
+    "receive": _number("+", 60, "{other} gives {n} {thing} to {who}."),
+    "give": _number("-", 60, "{who} gives {n} {thing} to {other}."),
+    "sell_half": _half("{who} sells half of the {thing}.", "{who} loses half of the {thing}."),
+    "give_part": _part("{who} gives away {part} of the {thing}.", "{who} gives away {{}} {thing}."),
+    "pass_on_half": _pass_on_half,
+}
 
 
 # Comparing: each person's amount is told by that of others.
@@ -178,30 +232,8 @@ def _packing(story: Story, num_steps: int) -> None:
     story.say(f"{story.who} fills {k} {containers} with {n} {story.thing} each.")
     claim = f"The {containers} hold {{}} {story.thing}."
     story.focus = story.derive(story.fact(k), "*", story.fact(n), claim)
-    _tell(story, num_steps, PACKING_EVENTS)
+    _tell(story, num_steps, tuple(_PACKING_EVENTS))
     story.question = f"How many {story.thing} does {story.who} have in the end?"
-
-
-def _add_loose(story: Story) -> None:
-    n = story.number(2, min(90, MAX_VALUE - story.focus.value))
-    story.say(f"{story.who} adds {n} loose {story.thing}.")
-    story.hold(story.focus, "+", story.fact(n))
-
-
-def _take_out(story: Story) -> None:
-    n = story.number(2, min(90, story.focus.value - 2))
-    story.say(f"{story.who} takes out {n} bad {story.thing}.")
-    story.hold(story.focus, "-", story.fact(n))
-
-
-def _add_containers(story: Story) -> None:
-    containers = story.rng.choice(CONTAINERS)
-    room = MAX_VALUE - story.focus.value
-    k = story.number(2, 9)
-    n = story.number(2, min(30, room // k))
-    story.say(f"{story.who} adds {k} more {containers} of {n} {story.thing} each.")
-    more = story.derive(story.fact(k), "*", story.fact(n), f"{story.who} adds {{}} {story.thing}.")
-    story.hold(story.focus, "+", more)
 
 
 def _keep_pile(story: Story) -> None:
@@ -210,7 +242,18 @@ def _keep_pile(story: Story) -> None:
     story.hold(story.focus, "/", story.fact(d))
 
 
-PACKING_EVENTS = (_add_loose, _take_out, _add_containers, _keep_pile)
+_PACKING_EVENTS: dict[str, Event] = {
+    "add_loose": _number("+", 90, "{who} adds {n} loose {thing}."),
+    "take_out": _number("-", 90, "{who} takes out {n} bad {thing}."),
+    "add_containers": _product(
+        "+",
+        30,
+        "{who} adds {k} more {item} of {n} {thing} each.",
+        "{who} adds {{}} {thing}.",
+        items=CONTAINERS,
+    ),
+    "keep_pile": _keep_pile,
+}
 
 
 # Shopping: money comes and goes.
@@ -221,46 +264,29 @@ def _shopping(story: Story, num_steps: int) -> None:
     story.holding = "has {} dollars"
     story.say(f"{story.who} has {n} dollars.", f"{story.who} starts with {n} dollars.")
     story.focus = story.fact(n)
-    _tell(story, num_steps, SHOPPING_EVENTS)
+    _tell(story, num_steps, tuple(_SHOPPING_EVENTS))
     story.question = f"How many dollars does {story.who} have left?"
 
 
-def _buy_several(story: Story) -> None:
-    thing = story.rng.choice(THINGS)
-    k = story.number(2, 9)
-    price = story.number(2, min(40, (story.focus.value - 2) // k))
-    story.say(f"{story.who} buys {k} {thing} for {price} dollars each.")
-    cost = story.derive(story.fact(k), "*", story.fact(price), f"The {thing} cost {{}} dollars.")
-    story.hold(story.focus, "-", cost)
-
-
-def _pay(story: Story) -> None:
-    n = story.number(2, min(90, story.focus.value - 2))
-    story.say(f"{story.who} pays {n} dollars for a ticket.", f"{story.who} loses {n} dollars.")
-    story.hold(story.focus, "-", story.fact(n))
-
-
-def _earn(story: Story) -> None:
-    k = story.number(2, 9)
-    n = story.number(2, min(30, (MAX_VALUE - story.focus.value) // k))
-    story.say(f"{story.who} earns {n} dollars a day for {k} days.")
-    wage = story.derive(story.fact(n), "*", story.fact(k), f"{story.who} earns {{}} dollars.")
-    story.hold(story.focus, "+", wage)
-
-
-def _spend_half(story: Story) -> None:
-    story.say(f"{story.who} spends half of the money.")
-    story.hold(story.focus, "/", story.fact(2))
-
-
-def _spend_part(story: Story) -> None:
-    d = story.divisor(story.focus.value, low=3, high=5)
-    story.say(f"{story.who} spends {PARTS[d]} of the money.")
-    part = story.derive(story.focus, "/", story.fact(d), f"{story.who} spends {{}} dollars.")
-    story.hold(story.focus, "-", part)
-
-
-SHOPPING_EVENTS = (_buy_several, _pay, _earn, _spend_half, _spend_part)
+_SHOPPING_EVENTS: dict[str, Event] = {
+    "buy_several": _product(
+        "-",
+        40,
+        "{who} buys {k} {item} for {n} dollars each.",
+        "The {item} cost {{}} dollars.",
+        items=THINGS,
+    ),
+    "pay": _number("-", 90, "{who} pays {n} dollars for a ticket.", "{who} loses {n} dollars."),
+    "earn": _product(
+        "+",
+        30,
+        "{who} earns {n} dollars a day for {k} days.",
+        "{who} earns {{}} dollars.",
+        is_rate=True,
+    ),
+    "spend_half": _half("{who} spends half of the money."),
+    "spend_part": _part("{who} spends {part} of the money.", "{who} spends {{}} dollars."),
+}
 
 
 # Travelling: kilometres from home.
@@ -271,33 +297,8 @@ def _travelling(story: Story, num_steps: int) -> None:
     k, n = story.number(2, 9), story.number(3, 40)
     story.say(f"{story.who} walks {n} km a day for {k} days.")
     story.focus = story.derive(story.fact(n), "*", story.fact(k), f"{story.who} walks {{}} km.")
-    _tell(story, num_steps, TRAVELLING_EVENTS)
+    _tell(story, num_steps, tuple(_TRAVELLING_EVENTS))
     story.question = f"How many km from home is {story.who}?"
-
-
-def _ride_on(story: Story) -> None:
-    n = story.number(2, min(90, MAX_VALUE - story.focus.value))
-    story.say(f"{story.who} rides {n} km more.", f"{story.who} goes on for {n} km.")
-    story.hold(story.focus, "+", story.fact(n))
-
-
-def _turn_back(story: Story) -> None:
-    n = story.number(2, min(90, story.focus.value - 2))
-    story.say(f"{story.who} goes {n} km back.", f"{story.who} turns and rides {n} km back.")
-    story.hold(story.focus, "-", story.fact(n))
-
-
-def _drive(story: Story) -> None:
-    k = story.number(2, 9)
-    n = story.number(2, min(40, (MAX_VALUE - story.focus.value) // k))
-    story.say(f"{story.who} drives on for {k} hours at {n} km an hour.")
-    way = story.derive(story.fact(k), "*", story.fact(n), f"{story.who} drives {{}} km.")
-    story.hold(story.focus, "+", way)
-
-
-def _halfway_home(story: Story) -> None:
-    story.say(f"{story.who} goes half of the way back.")
-    story.hold(story.focus, "/", story.fact(2))
 
 
 def _times_as_far(story: Story) -> None:
@@ -309,7 +310,15 @@ def _times_as_far(story: Story) -> None:
     story.hold(story.fact(k), "*", story.focus)
 
 
-TRAVELLING_EVENTS = (_ride_on, _turn_back, _drive, _halfway_home, _times_as_far)
+_TRAVELLING_EVENTS: dict[str, Event] = {
+    "ride_on": _number("+", 90, "{who} rides {n} km more.", "{who} goes on for {n} km."),
+    "turn_back": _number("-", 90, "{who} goes {n} km back.", "{who} turns and rides {n} km back."),
+    "drive": _product(
+        "+", 40, "{who} drives on for {k} hours at {n} km an hour.", "{who} drives {{}} km."
+    ),
+    "halfway_home": _half("{who} goes half of the way back."),
+    "times_as_far": _times_as_far,
+}
 
 
 # Making: a shop produces, breaks, stocks.
@@ -320,43 +329,26 @@ def _making(story: Story, num_steps: int) -> None:
     story.say(f"{story.who} makes {n} {story.thing} an hour for {k} hours.")
     claim = f"{story.who} makes {{}} {story.thing}."
     story.focus = story.derive(story.fact(n), "*", story.fact(k), claim)
-    _tell(story, num_steps, MAKING_EVENTS)
+    story.holder = "The shop"
+    _tell(story, num_steps, tuple(_MAKING_EVENTS))
     story.question = f"How many {story.thing} are in the shop of {story.who}?"
-
-
-def _stock(story: Story) -> None:
-    n = story.number(2, min(90, MAX_VALUE - story.focus.value))
-    story.say(f"The shop gets {n} more {story.thing}.", f"Then {n} more {story.thing} come.")
-    story.focus = story.derive(story.focus, "+", story.fact(n), f"The shop has {{}} {story.thing}.")
-
-
-def _customers(story: Story) -> None:
-    k = story.number(2, 9)
-    n = story.number(2, min(30, (story.focus.value - 2) // k))
-    story.say(f"{k} people buy {n} {story.thing} each.")
-    sold = story.derive(story.fact(k), "*", story.fact(n), f"The people buy {{}} {story.thing}.")
-    story.focus = story.derive(story.focus, "-", sold, f"The shop has {{}} {story.thing}.")
-
-
-def _break_part(story: Story) -> None:
-    d = story.divisor(story.focus.value, low=3, high=5)
-    story.say(f"Then {PARTS[d]} of the {story.thing} break.")
-    broken = story.derive(story.focus, "/", story.fact(d), f"In all {{}} {story.thing} break.")
-    story.focus = story.derive(story.focus, "-", broken, f"The shop has {{}} {story.thing}.")
 
 
 def _copy_stock(story: Story) -> None:
     k = story.factor(story.focus.value, high=4)
     story.say(f"Then the shop makes the number of {story.thing} {k} times as large.")
-    story.focus = story.derive(story.fact(k), "*", story.focus, f"The shop has {{}} {story.thing}.")
+    story.hold(story.fact(k), "*", story.focus)
 
 
-def _sell_half_stock(story: Story) -> None:
-    story.say(f"Then half of the {story.thing} are sold.")
-    story.focus = story.derive(story.focus, "/", story.fact(2), f"The shop has {{}} {story.thing}.")
-
-
-MAKING_EVENTS = (_stock, _customers, _break_part, _copy_stock, _sell_half_stock)
+_MAKING_EVENTS: dict[str, Event] = {
+    "stock": _number("+", 90, "The shop gets {n} more {thing}.", "Then {n} more {thing} come."),
+    "customers": _product(
+        "-", 30, "{k} people buy {n} {thing} each.", "The people buy {{}} {thing}."
+    ),
+    "break_part": _part("Then {part} of the {thing} break.", "In all {{}} {thing} break."),
+    "copy_stock": _copy_stock,
+    "sell_half_stock": _half("Then half of the {thing} are sold."),
+}
 
 
 # Gifts: trading and comparing in one story (kept out of training).
@@ -364,7 +356,7 @@ MAKING_EVENTS = (_stock, _customers, _break_part, _copy_stock, _sell_half_stock)
 
 def _gifts(story: Story, num_steps: int) -> None:
     _start_holding(story)
-    _tell(story, num_steps, (*TRADING_EVENTS, *[_compare] * 4))
+    _tell(story, num_steps, (*_TRADING_EVENTS, *["compare"] * 4))
     story.question = f"How many {story.thing} does {story.who} have now?"
 
 
@@ -380,6 +372,15 @@ def ask_full_trays(story: Story) -> None:
     story.focus = story.derive(story.focus, "//", story.fact(room), f"This fills {{}} {trays}.")
     story.question = f"How many {trays} can be filled?"
 
+
+_EVENTS: dict[str, Event] = {
+    **_TRADING_EVENTS,
+    **_PACKING_EVENTS,
+    **_SHOPPING_EVENTS,
+    **_TRAVELLING_EVENTS,
+    **_MAKING_EVENTS,
+    "compare": _compare,
+}
 
 FAMILIES: dict[str, Callable[[Story, int], None]] = {
     "trading": _trading,

@@ -75,12 +75,6 @@ def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
     return truths
 
 
-def first_wrong_step(program: Program, steps: Sequence[str]) -> int | None:
-    """0-based index of the first step that is not right, None if all are."""
-    truths = verify_steps(program, steps)
-    return next((i for i, t in enumerate(truths) if t is not StepTruth.RIGHT), None)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """What a step states: `left op right = value`, in the words of a claim."""

@@ -4,7 +4,7 @@ SmolLM2-135M solves hardly any problem of four steps. A LoRA adapter, which scri
 trains on worked solutions of some templates, brings other templates within its reach.
 
 Problems have four to six steps, and each has a worked solution in one of several wordings. Every
-template is a function of a random generator. Those of `TRAINED` teach the adapter of
+template makes a problem from a random generator. Those of `TRAINED` teach the adapter of
 `smollm2:words`; those of `HELD_OUT` are problems of which it has seen neither story nor wording.
 """
 
@@ -178,117 +178,32 @@ def legs(rng: Random) -> Worked:
     return s.end("How many legs are there?", total)
 
 
-def farm(rng: Random) -> Worked:
-    s = Story(rng)
-    rows, trees = rng.randint(2, 6), rng.randint(3, 6)
-    cut, planted, bought = rng.randint(2, 5), rng.randint(3, 9), rng.randint(2, 9)
-    s.tell(f"A farmer has {rows} rows of {trees} trees.")
-    s.tell(f"The farmer cuts down {cut} trees. Then the farmer plants {planted} new trees.")
-    s.tell(f"In spring {bought} more are planted.")
-    total = s.step(rows, "*", trees, "trees")
-    total = s.step(total, "-", cut, "trees")
-    total = s.step(total, "+", planted, "trees")
-    total = s.step(total, "+", bought, "trees")
-    return s.end("How many trees are there now?", total)
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """A template that draws its numbers first, tells them, and then computes."""
 
+    numbers: dict[str, tuple[int, int]]
+    """Least and largest value of each number, by its name, in the order of drawing."""
+    told: tuple[tuple[str, ...], ...]
+    """Wordings of each sentence, formatted with the numbers and `name` and `other`."""
+    steps: tuple[tuple[str, str, str, str], ...]
+    """Left operand, sign, right operand and counted things of each step. An operand is a number, or
+    `#` and the index of an earlier step."""
+    question: str
+    people: int = 0
+    """Number of people in the story, up to 2."""
 
-def bakery(rng: Random) -> Worked:
-    s = Story(rng)
-    trays, each = rng.randint(3, 6), rng.randint(4, 6)
-    morning, noon, fresh = rng.randint(2, 5), rng.randint(2, 5), rng.randint(3, 9)
-    s.tell(f"A baker bakes {trays} trays with {each} rolls on each tray.")
-    s.tell(f"In the morning {morning} rolls are sold. At noon {noon} rolls are sold.")
-    s.tell(f"In the afternoon the baker bakes {fresh} more rolls.")
-    total = s.step(trays, "*", each, "rolls")
-    left = s.step(total, "-", min(morning, total), "rolls")
-    left = s.step(left, "-", min(noon, left), "rolls")
-    left = s.step(left, "+", fresh, "rolls")
-    return s.end("How many rolls does the baker have?", left)
-
-
-def party(rng: Random) -> Worked:
-    s, name = Story(rng), rng.choice(NAMES)
-    tables, seats = rng.randint(3, 6), rng.randint(4, 6)
-    chairs, benches, broken = rng.randint(2, 6), rng.randint(2, 6), rng.randint(2, 5)
-    s.tell(f"For a party {name} puts up {tables} tables with {seats} seats each.")
-    s.tell(f"There are also {benches} benches for {chairs} guests each.")
-    s.tell(f"But {broken} seats are broken.")
-    first = s.step(tables, "*", seats, "seats at tables")
-    second = s.step(benches, "*", chairs, "seats on benches")
-    total = s.step(first, "+", second, "seats")
-    total = s.step(total, "-", broken, "seats")
-    return s.end("How many guests can sit down?", total)
-
-
-def zoo(rng: Random) -> Worked:
-    s = Story(rng)
-    cages, each, pond = rng.randint(2, 6), rng.randint(3, 6), rng.randint(3, 9)
-    sold, hatched = rng.randint(2, 6), rng.randint(2, 9)
-    s.tell(f"A zoo has {cages} cages with {each} birds in each cage.")
-    s.tell(f"There are {pond} more birds in a pond.", f"{pond} more birds live in a pond.")
-    s.tell(f"The zoo sells {sold} birds.", f"{sold} birds fly away.")
-    s.tell(f"In summer {hatched} young birds hatch.")
-    total = s.step(cages, "*", each, "birds")
-    total = s.step(total, "+", pond, "birds")
-    total = s.step(total, "-", sold, "birds")
-    total = s.step(total, "+", hatched, "birds")
-    return s.end("How many birds does the zoo have now?", total)
-
-
-def garage(rng: Random) -> Worked:
-    s = Story(rng)
-    floors, cars = rng.randint(3, 6), rng.randint(3, 8)
-    left, came, late = rng.randint(2, 8), rng.randint(2, 9), rng.randint(2, 6)
-    s.tell(f"A garage has {floors} floors with {cars} cars on each floor.")
-    s.tell(f"In the morning {left} cars drive off. Around noon {came} cars drive in.")
-    s.tell(f"At night {late} cars drive off.")
-    total = s.step(floors, "*", cars, "cars")
-    total = s.step(total, "-", left, "cars")
-    total = s.step(total, "+", came, "cars")
-    total = s.step(total, "-", late, "cars")
-    return s.end("How many cars are in the garage at the end?", total)
-
-
-def school(rng: Random) -> Worked:
-    s = Story(rng)
-    groups, each, ill = rng.randint(3, 6), rng.randint(3, 6), rng.randint(2, 5)
-    guests, teachers = rng.randint(2, 6), rng.randint(2, 3)
-    s.tell(f"A class has {groups} groups of {each} children.")
-    s.tell(f"Today {ill} of the children are ill.")
-    s.tell(f"{guests} children of another class are guests. {teachers} teachers are there, too.")
-    total = s.step(groups, "*", each, "children")
-    total = s.step(total, "-", ill, "children")
-    total = s.step(total, "+", guests, "children")
-    total = s.step(total, "+", teachers, "people")
-    return s.end("How many people are there today?", total)
-
-
-def tower(rng: Random) -> Worked:
-    s, (name, other) = Story(rng), rng.sample(NAMES, 2)
-    red, blue = rng.randint(3, 9), rng.randint(3, 9)
-    layers, each, fall = rng.randint(2, 4), rng.randint(2, 6), rng.randint(2, 6)
-    s.tell(f"{name} builds a tower of {red} red and {blue} blue blocks.")
-    s.tell(f"{other} puts {layers} layers of {each} blocks on top. Then {fall} blocks fall down.")
-    total = s.step(red, "+", blue, "blocks")
-    more = s.step(layers, "*", each, "blocks on top")
-    total = s.step(total, "+", more, "blocks")
-    total = s.step(total, "-", fall, "blocks")
-    return s.end("How many blocks are in the tower?", total)
-
-
-def meadow(rng: Random) -> Worked:
-    s = Story(rng)
-    a, b, c, d = rng.randint(2, 5), rng.randint(3, 6), rng.randint(2, 5), rng.randint(2, 6)
-    eaten, opened = rng.randint(2, 6), rng.randint(2, 6)
-    s.tell(f"On a meadow {a} plants have {b} flowers each and {c} plants have {d} flowers each.")
-    s.tell(f"A goat eats {eaten} of the flowers.", f"{eaten} of the flowers fade.")
-    s.tell(f"Overnight {opened} new ones open.")
-    first = s.step(a, "*", b, "flowers")
-    second = s.step(c, "*", d, "flowers")
-    total = s.step(first, "+", second, "flowers in all")
-    total = s.step(total, "-", eaten, "flowers")
-    total = s.step(total, "+", opened, "flowers")
-    return s.end("How many flowers are on the meadow?", total)
+    def __call__(self, rng: Random) -> Worked:
+        """Draw a problem."""
+        story = Story(rng)
+        names = [rng.choice(NAMES)] if self.people == 1 else rng.sample(NAMES, self.people)
+        values = {name: rng.randint(*bounds) for name, bounds in self.numbers.items()}
+        people = dict(zip(("name", "other"), names, strict=False))
+        for wordings in self.told:
+            story.tell(*(wording.format(**values, **people) for wording in wordings))
+        for index, (left, sign, right, things) in enumerate(self.steps):
+            values[f"#{index}"] = story.step(values[left], sign, values[right], things)
+        return story.end(self.question, values[f"#{len(self.steps) - 1}"])
 
 
 def sum_of_terms(rng: Random) -> Worked:
@@ -376,7 +291,181 @@ TRAINED: dict[str, Callable[[Random], Worked]] = {
     for t in (events, bus, shop, marbles, boxes, savings, pages, legs, older, sum_of_terms)
 }
 HELD_OUT: dict[str, Callable[[Random], Worked]] = {
-    t.__name__: t for t in (farm, bakery, party, zoo, garage, school, tower, meadow)
+    "farm": Plain(
+        numbers={
+            "rows": (2, 6),
+            "trees": (3, 6),
+            "cut": (2, 5),
+            "planted": (3, 9),
+            "bought": (2, 9),
+        },
+        told=(
+            ("A farmer has {rows} rows of {trees} trees.",),
+            ("The farmer cuts down {cut} trees. Then the farmer plants {planted} new trees.",),
+            ("In spring {bought} more are planted.",),
+        ),
+        steps=(
+            ("rows", "*", "trees", "trees"),
+            ("#0", "-", "cut", "trees"),
+            ("#1", "+", "planted", "trees"),
+            ("#2", "+", "bought", "trees"),
+        ),
+        question="How many trees are there now?",
+    ),
+    "bakery": Plain(
+        numbers={
+            "trays": (3, 6),
+            "each": (4, 6),
+            "morning": (2, 5),
+            "noon": (2, 5),
+            "fresh": (3, 9),
+        },
+        told=(
+            ("A baker bakes {trays} trays with {each} rolls on each tray.",),
+            ("In the morning {morning} rolls are sold. At noon {noon} rolls are sold.",),
+            ("In the afternoon the baker bakes {fresh} more rolls.",),
+        ),
+        steps=(
+            ("trays", "*", "each", "rolls"),
+            ("#0", "-", "morning", "rolls"),
+            ("#1", "-", "noon", "rolls"),
+            ("#2", "+", "fresh", "rolls"),
+        ),
+        question="How many rolls does the baker have?",
+    ),
+    "party": Plain(
+        people=1,
+        numbers={
+            "tables": (3, 6),
+            "seats": (4, 6),
+            "chairs": (2, 6),
+            "benches": (2, 6),
+            "broken": (2, 5),
+        },
+        told=(
+            ("For a party {name} puts up {tables} tables with {seats} seats each.",),
+            ("There are also {benches} benches for {chairs} guests each.",),
+            ("But {broken} seats are broken.",),
+        ),
+        steps=(
+            ("tables", "*", "seats", "seats at tables"),
+            ("benches", "*", "chairs", "seats on benches"),
+            ("#0", "+", "#1", "seats"),
+            ("#2", "-", "broken", "seats"),
+        ),
+        question="How many guests can sit down?",
+    ),
+    "zoo": Plain(
+        numbers={
+            "cages": (2, 6),
+            "each": (3, 6),
+            "pond": (3, 9),
+            "sold": (2, 6),
+            "hatched": (2, 9),
+        },
+        told=(
+            ("A zoo has {cages} cages with {each} birds in each cage.",),
+            ("There are {pond} more birds in a pond.", "{pond} more birds live in a pond."),
+            ("The zoo sells {sold} birds.", "{sold} birds fly away."),
+            ("In summer {hatched} young birds hatch.",),
+        ),
+        steps=(
+            ("cages", "*", "each", "birds"),
+            ("#0", "+", "pond", "birds"),
+            ("#1", "-", "sold", "birds"),
+            ("#2", "+", "hatched", "birds"),
+        ),
+        question="How many birds does the zoo have now?",
+    ),
+    "garage": Plain(
+        numbers={
+            "floors": (3, 6),
+            "cars": (3, 8),
+            "gone": (2, 8),
+            "came": (2, 9),
+            "late": (2, 6),
+        },
+        told=(
+            ("A garage has {floors} floors with {cars} cars on each floor.",),
+            ("In the morning {gone} cars drive off. Around noon {came} cars drive in.",),
+            ("At night {late} cars drive off.",),
+        ),
+        steps=(
+            ("floors", "*", "cars", "cars"),
+            ("#0", "-", "gone", "cars"),
+            ("#1", "+", "came", "cars"),
+            ("#2", "-", "late", "cars"),
+        ),
+        question="How many cars are in the garage at the end?",
+    ),
+    "school": Plain(
+        numbers={
+            "groups": (3, 6),
+            "each": (3, 6),
+            "ill": (2, 5),
+            "guests": (2, 6),
+            "teachers": (2, 3),
+        },
+        told=(
+            ("A class has {groups} groups of {each} children.",),
+            ("Today {ill} of the children are ill.",),
+            ("{guests} children of another class are guests. {teachers} teachers are there, too.",),
+        ),
+        steps=(
+            ("groups", "*", "each", "children"),
+            ("#0", "-", "ill", "children"),
+            ("#1", "+", "guests", "children"),
+            ("#2", "+", "teachers", "people"),
+        ),
+        question="How many people are there today?",
+    ),
+    "tower": Plain(
+        people=2,
+        numbers={
+            "red": (3, 9),
+            "blue": (3, 9),
+            "layers": (2, 4),
+            "each": (2, 6),
+            "fall": (2, 6),
+        },
+        told=(
+            ("{name} builds a tower of {red} red and {blue} blue blocks.",),
+            (
+                "{other} puts {layers} layers of {each} blocks on top. Then {fall} blocks fall "
+                "down.",
+            ),
+        ),
+        steps=(
+            ("red", "+", "blue", "blocks"),
+            ("layers", "*", "each", "blocks on top"),
+            ("#0", "+", "#1", "blocks"),
+            ("#2", "-", "fall", "blocks"),
+        ),
+        question="How many blocks are in the tower?",
+    ),
+    "meadow": Plain(
+        numbers={
+            "a": (2, 5),
+            "b": (3, 6),
+            "c": (2, 5),
+            "d": (2, 6),
+            "eaten": (2, 6),
+            "opened": (2, 6),
+        },
+        told=(
+            ("On a meadow {a} plants have {b} flowers each and {c} plants have {d} flowers each.",),
+            ("A goat eats {eaten} of the flowers.", "{eaten} of the flowers fade."),
+            ("Overnight {opened} new ones open.",),
+        ),
+        steps=(
+            ("a", "*", "b", "flowers"),
+            ("c", "*", "d", "flowers"),
+            ("#0", "+", "#1", "flowers in all"),
+            ("#2", "-", "eaten", "flowers"),
+            ("#3", "+", "opened", "flowers"),
+        ),
+        question="How many flowers are on the meadow?",
+    ),
 }
 
 
@@ -388,10 +477,11 @@ def generate(count: int, *, seed: int, held_out: bool) -> list[Worked]:
         seed: problems are a function of (seed, held_out) and their number alone.
         held_out: of templates that the adapter has not seen, or of those it was trained on.
     """
-    templates = list((HELD_OUT if held_out else TRAINED).values())
-    rng, found = Random(f"{seed}/{held_out}"), dict[str, Worked]()
-    while len(found) < count:
-        template = templates[len(found) % len(templates)]
-        worked = replace(template(rng), template=template.__name__)
-        found.setdefault(worked.problem, worked)
-    return list(found.values())
+    by_name = HELD_OUT if held_out else TRAINED
+    templates = list(by_name)
+    rng, problems = Random(f"{seed}/{held_out}"), dict[str, Worked]()
+    while len(problems) < count:
+        name = templates[len(problems) % len(templates)]
+        worked = replace(by_name[name](rng), template=name)
+        problems.setdefault(worked.problem, worked)
+    return list(problems.values())
