@@ -172,16 +172,13 @@ class Checker:
             graded.append((found.answer or None, self._graded(found, grade, gold, units_optional)))
         return graded
 
-    def unparsed_gold(self, gold: str) -> str | None:
-        """Why answers can be compared with a gold only as texts; None if it was understood.
+    async def unparsed_gold(self, gold: str, *, aside: Aside) -> str | None:
+        """Return why answers can be compared with a gold only as texts; None if it was understood.
 
-        Only a gold that the cheap layers do not read is shown to a worker.
+        Args:
+            gold: text of the gold.
+            aside: runs the cheap layers; only a gold that they do not read is shown to a worker.
         """
-        found = self._begin_gold(gold)
-        return _unparsed(found.result()) if isinstance(found, Future) else found
-
-    async def unparsed_gold_async(self, gold: str, *, aside: Aside) -> str | None:
-        """`unparsed_gold` for an event loop; the cheap layers run in `aside`."""
         found = await aside(lambda: self._begin_gold(gold))
         if isinstance(found, Future):
             return _unparsed(await asyncio.wrap_future(found))

@@ -44,7 +44,7 @@ class MathChecker(Checker):
         """Return why no gold answer can be parsed; None if one can. See `Checker`."""
         golds, reason = _golds(problem), "the gold is data, not a text or a list of texts"
         for gold in golds:
-            refusal = await default_checker().unparsed_gold_async(gold, aside=aside)
+            refusal = await default_checker().unparsed_gold(gold, aside=aside)
             if refusal is None or refusal in PASSING:
                 return None
             reason = refusal

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from mclabel.core.records import StepState
 from mclabel.domains import arith, pyarith
-from mclabel.domains.arith import verify as arith_states
 from mclabel.domains.arith import verify as arith_verify
 from mclabel.domains.pyarith import solutions as pyarith_truth
 
@@ -23,10 +22,8 @@ class Domain:
 
     carries_truth: Callable[[Mapping[str, str]], bool]
     """Whether a problem with this `meta` is of the domain."""
-    first_error: Callable[[Mapping[str, str], Sequence[str]], int | None]
-    """The first wrong step of a solution of such a problem."""
     states: Callable[[Mapping[str, str], Sequence[str]], list[StepState]]
-    """The state of every step of such a solution."""
+    """The state of every step of a solution of such a problem."""
     bundled_model: Callable[[str], Path]
     """Folder of a bundled model, by the part of its name after the colon."""
 
@@ -34,13 +31,11 @@ class Domain:
 DOMAINS: Mapping[str, Domain] = {
     "arith": Domain(
         carries_truth=arith_verify.carries_truth,
-        first_error=arith_states.true_first_error,
-        states=arith_states.true_states,
+        states=arith_verify.true_states,
         bundled_model=arith.bundled_model,
     ),
     "pyarith": Domain(
         carries_truth=pyarith_truth.carries_truth,
-        first_error=pyarith_truth.true_first_error,
         states=pyarith_truth.true_states,
         bundled_model=pyarith.bundled_model,
     ),
@@ -59,9 +54,8 @@ def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | Non
     Raises:
         KeyError: the problem is of none of these domains.
     """
-    if (domain := _domain(meta)) is None:
-        raise KeyError("the problem carries no truth")
-    return domain.first_error(meta, steps)
+    states = true_states(meta, steps)
+    return states.index("error") if "error" in states else None
 
 
 def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:

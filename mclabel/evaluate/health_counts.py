@@ -251,7 +251,8 @@ class _Shard:
         hard = pc.struct_field(flat, "hard")
         self.is_sound = _flags(hard)
         self.is_wrong = _flags(pc.invert(hard))
-        before_last = np.arange(len(flat)) != self._last_of(self.step_row)
+        last_step = self.num_steps.cumsum()[self.step_row] - 1
+        before_last = np.arange(len(flat)) != last_step
         asked = before_last & ~_flags(pc.equal(pc.struct_field(flat, "source"), "none"))
         self.is_asked: Flags = self._has(asked)
         """Whether more than the solution's last step was to be labelled."""
@@ -260,10 +261,6 @@ class _Shard:
     def _has(self, of_steps: Flags) -> Flags:
         """Whether a solution has such a step."""
         return np.bincount(self.step_row[of_steps], minlength=len(self.num_steps)) > 0
-
-    def _last_of(self, rows: Ints) -> Ints:
-        """The last step of the solution of each step."""
-        return np.asarray(self.num_steps.cumsum()[rows] - 1)
 
 
 def _counts(column: pa.StructArray) -> dict[str, Ints]:

@@ -153,7 +153,10 @@ class LiveValues:
             for solution, row in zip(solutions, rows, strict=True)
         }
         return GroupValues(
-            solutions=tuple(by_id.get(one.id) or _without_steps(one) for one in group.solutions),
+            solutions=tuple(
+                by_id.get(one.id) or SolutionValues(states=(_certain(one),), first_error=None)
+                for one in group.solutions
+            ),
             num_tokens=labels.num_tokens,
             num_rollouts=len(labels.rollouts),
         )
@@ -219,10 +222,6 @@ def _state(label: StepLabel | None, others: Counts, truncated: TruncatedPolicy) 
     if label.estimate is None:
         return estimate_fixed(others, truncated=truncated)
     return StepEstimate(value=label.value, low=label.low, high=label.high, mean=label.mean)
-
-
-def _without_steps(solution: Solution) -> SolutionValues:
-    return SolutionValues(states=(_certain(solution),), first_error=None)
 
 
 def _certain(solution: Solution) -> StepEstimate:

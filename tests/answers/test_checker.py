@@ -138,4 +138,4 @@ def test_the_memo_keeps_rules_apart(checker: Checker) -> None:
     ],
 )
 def test_unparsed_golds(gold: str, reason: str | None, checker: Checker) -> None:
-    assert checker.unparsed_gold(gold) == reason
+    assert asyncio.run(checker.unparsed_gold(gold, aside=here)) == reason

@@ -25,7 +25,7 @@ from mclabel.answers.golds import (
     rewarded,
     verdict_on,
 )
-from mclabel.checkers import GradeItem
+from mclabel.checkers import GradeItem, here
 from mclabel.checkers.math import MathChecker
 from mclabel.cli import main
 from mclabel.core.records import Problem, Verdict
@@ -105,7 +105,7 @@ _SAME_IN_OTHER_WORDS = [
 
 def test_golds_that_do_not_parse_are_known_by_name(golds: list[str]) -> None:
     checker = Checker()
-    reasons = {gold: checker.unparsed_gold(gold) for gold in golds}
+    reasons = {gold: asyncio.run(checker.unparsed_gold(gold, aside=here)) for gold in golds}
     checker.close()
     assert {gold: reason for gold, reason in reasons.items() if reason} == _UNPARSED
 

@@ -13,8 +13,8 @@ import pytest
 from mclabel.domains.arith.misconceptions import misread, write_trace
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Node, Program, reference_solution
-from mclabel.domains.arith.verify import StepTruth, trace_states, true_first_error, verify_steps
-from mclabel.domains.registry import true_states
+from mclabel.domains.arith.verify import StepTruth, trace_states, verify_steps
+from mclabel.domains.registry import true_first_error, true_states
 
 ADA, BEN, CLEO = "Ada has {} pens.", "Ben has {} pens.", "Cleo has {} pens."
 PROGRAM = Program(

@@ -10,6 +10,7 @@ of 1,000.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ from typing import Any
 from sympy.core.cache import clear_cache
 
 from mclabel.answers import Checker
+from mclabel.checkers import here
 from mclabel.core.records import Verdict
 from tests.answers.test_gold import read_golds, spellings
 from tests.benchmarks.figures import finish
@@ -96,7 +98,8 @@ def _errors(cases: Sequence[Case], right: Sequence[bool]) -> tuple[float, int, i
 def _golds(checker: Checker, golds: Sequence[str]) -> dict[str, Any]:
     pairs = [(text, gold) for gold in golds for text in spellings(gold)]
     missed = [p for p in pairs if checker.grade(*p).verdict is not Verdict.RIGHT and p[1].strip()]
-    unparsed = {gold: reason for gold in set(golds) if (reason := checker.unparsed_gold(gold))}
+    reasons = {gold: asyncio.run(checker.unparsed_gold(gold, aside=here)) for gold in set(golds)}
+    unparsed = {gold: reason for gold, reason in reasons.items() if reason}
     print(f"{len(golds):,} golds in {len(pairs):,} spellings; not parsed: {unparsed}")
     return {"gold_parse_failures": len(unparsed), "gold_spellings_missed": len(missed)}
 

@@ -102,21 +102,22 @@ def _product(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
     exponents = dict(m)
     factor: int | Fraction = 1
     for base, exponent in n:
-        total = exponents.get(base, 0) + exponent
-        if isinstance(base, int):
-            whole = math.floor(total)
-            if whole:
-                factor *= Fraction(base) ** whole
-                total -= whole
-        elif base == "i":
-            total %= 4
-            if total >= 2:
-                factor, total = -factor, total - 2
-        if total:
-            exponents[base] = total
+        taken, rest = _reduced(base, exponents.get(base, 0) + exponent)
+        factor *= taken
+        if rest:
+            exponents[base] = rest
         else:
             exponents.pop(base, None)
     return factor, frozenset(exponents.items())
+
+
+def _reduced(base: Atom, exponent: int | Fraction) -> tuple[int | Fraction, int | Fraction]:
+    """Return the rational factor in the power of an atom, and the exponent that remains."""
+    if isinstance(base, int) and (whole := math.floor(exponent)):
+        return Fraction(base) ** whole, exponent - whole
+    if base == "i":
+        return (-1 if exponent % 4 >= 2 else 1), exponent % 2
+    return 1, exponent
 
 
 def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]:
@@ -124,18 +125,12 @@ def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]
     factor: int | Fraction = 1
     exponents: dict[Atom, int | Fraction] = {}
     for base, exponent in mono:
-        total = exponent * n
         if isinstance(base, int):
-            whole = math.floor(total)
-            check_power(base, whole)
-            factor *= Fraction(base) ** whole
-            total -= whole
-        elif base == "i":
-            total %= 4
-            if total >= 2:
-                factor, total = -factor, total - 2
-        if total:
-            exponents[base] = total
+            check_power(base, math.floor(exponent * n))
+        taken, rest = _reduced(base, exponent * n)
+        factor *= taken
+        if rest:
+            exponents[base] = rest
     return factor, frozenset(exponents.items())
 
 

@@ -156,15 +156,6 @@ class Peer:
         except LookupError as error:
             raise _NoGlobal from error
 
-    def _call(self, target: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return target(*args, **kwargs)
-
-    def _method(self, target: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return getattr(target, name)(*args, **kwargs)
-
-    def _special(self, target: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return getattr(type(target), name)(target, *args, **kwargs)
-
     def _next(self, target: Any, count: int) -> Any:
         """Return up to `count` items of an iterator, and whether it has ended."""
         if (pending_error := self._pending_errors.pop(id(target), None)) is not None:
@@ -190,21 +181,6 @@ class Peer:
             return await target
 
         return self._loop.run_until_complete(awaited())
-
-    def _getattr(self, target: Any, name: str) -> Any:
-        return getattr(target, name)
-
-    def _setattr(self, target: Any, name: str, value: Any) -> None:
-        setattr(target, name, value)
-
-    def _delattr(self, target: Any, name: str) -> None:
-        delattr(target, name)
-
-    def _copy(self, target: Any) -> Any:
-        return copy.copy(target)
-
-    def _deepcopy(self, target: Any) -> Any:
-        return copy.deepcopy(target)
 
     def trusted_result(self, own: Any, name: str, args: tuple[Any, ...], value: Any) -> Any:
         """Return the trusted result of a special method; see `RequestSender`."""
@@ -257,14 +233,17 @@ def _merged(old: Any, new: Any) -> Any:
 
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "global": Peer._global,
-    "call": Peer._call,
-    "method": Peer._method,
-    "special": Peer._special,
     "next": Peer._next,
     "await": Peer._await,
-    "getattr": Peer._getattr,
-    "setattr": Peer._setattr,
-    "delattr": Peer._delattr,
-    "copy": Peer._copy,
-    "deepcopy": Peer._deepcopy,
+    "call": lambda _, target, name, args, kwargs: target(*args, **kwargs),
+    "method": lambda _, target, name, args, kwargs: getattr(target, name)(*args, **kwargs),
+    "special": lambda _, target, name, args, kwargs: getattr(type(target), name)(
+        target, *args, **kwargs
+    ),
+    "getattr": lambda _, target, name: getattr(target, name),
+    "setattr": lambda _, target, name, value: setattr(target, name, value),
+    "delattr": lambda _, target, name: delattr(target, name),
+    "copy": lambda _, target: copy.copy(target),
+    "deepcopy": lambda _, target: copy.deepcopy(target),
 }
+"""Answer to each request of the other process; the first argument is the peer that serves it."""

@@ -258,8 +258,7 @@ class _Result(unittest.TestResult):
     def addFailure(self, test: Any, err: Any) -> None:
         self._keep(test, err[1])
 
-    def addError(self, test: Any, err: Any) -> None:
-        self._keep(test, err[1])
+    addError = addFailure
 
     def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
         if err is not None:

@@ -167,17 +167,10 @@ class Story:
     def say(self, *variants: str) -> None:
         self.sentences.append(self.rng.choice(variants))
 
-    def fact(self, value: int) -> Quantity:
-        return Quantity(value)
-
     def derive(self, left: Quantity, op: Operation, right: Quantity, claim: str) -> Quantity:
         a, b = left.value, right.value
-        value = {"+": a + b, "-": a - b, "*": a * b}.get(op)
+        value = apply(op, a, b, MAX_VALUE)
         if value is None:
-            if b == 0 or (op == "/" and a % b):
-                raise Infeasible
-            value = a // b
-        if not 1 <= value <= MAX_VALUE:
             raise Infeasible
         needs = tuple(q.node for q in (left, right) if q.node is not None)
         self.nodes.append(

@@ -63,7 +63,7 @@ def _number(op: Operation, limit: int, *wordings: str) -> Event:
         n = story.number(2, min(limit, _room(story, op)))
         other = story.rng.choice(story.people) if "{other}" in wordings[0] else ""
         _say(story, wordings, n=n, other=other)
-        story.hold(story.focus, op, story.fact(n))
+        story.hold(story.focus, op, Quantity(n))
 
     return happen
 
@@ -95,7 +95,7 @@ def _product(
         _say(story, [wording], n=n, k=k, item=item)
         left, right = (n, k) if is_rate else (k, n)
         stated = claim.format(who=story.who, thing=story.thing, item=item)
-        product = story.derive(story.fact(left), "*", story.fact(right), stated)
+        product = story.derive(Quantity(left), "*", Quantity(right), stated)
         story.hold(story.focus, op, product)
 
     return happen
@@ -106,7 +106,7 @@ def _half(*wordings: str) -> Event:
 
     def happen(story: Story) -> None:
         _say(story, wordings)
-        story.hold(story.focus, "/", story.fact(2))
+        story.hold(story.focus, "/", Quantity(2))
 
     return happen
 
@@ -118,7 +118,7 @@ def _part(wording: str, claim: str) -> Event:
         d = story.divisor(story.focus.value, low=3, high=5)
         _say(story, [wording], part=PARTS[d])
         stated = claim.format(who=story.who, thing=story.thing)
-        part = story.derive(story.focus, "/", story.fact(d), stated)
+        part = story.derive(story.focus, "/", Quantity(d), stated)
         story.hold(story.focus, "-", part)
 
     return happen
@@ -136,7 +136,7 @@ def _trading(story: Story, num_steps: int) -> None:
 def _start_holding(story: Story) -> None:
     n = story.number(12, 120)
     story.say(f"{story.who} has {n} {story.thing}.", f"{story.who} starts with {n} {story.thing}.")
-    story.focus = story.fact(n)
+    story.focus = Quantity(n)
 
 
 def _pass_on_half(story: Story) -> None:
@@ -145,9 +145,9 @@ def _pass_on_half(story: Story) -> None:
     taker, n = story.new_person(), story.number(2, 60)
     story.say(f"{taker} has {n} {story.thing} and gets half of the {story.thing} of {story.who}.")
     claim = f"{story.who} gives {{}} {story.thing}."
-    part = story.derive(story.focus, "/", story.fact(2), claim)
+    part = story.derive(story.focus, "/", Quantity(2), claim)
     story.who = taker
-    story.hold(story.fact(n), "+", part)
+    story.hold(Quantity(n), "+", part)
 
 
 _TRADING_EVENTS: dict[str, Event] = {
@@ -194,19 +194,19 @@ def _compare(story: Story, known: list[tuple[str, Quantity]] | None = None) -> N
     if kind == "times":
         k = story.factor(value, high=6)
         story.say(f"{who} has {k} times as many {thing} as {before}.")
-        story.hold(story.fact(k), "*", amount)
+        story.hold(Quantity(k), "*", amount)
     elif kind == "more":
         n = story.number(2, min(90, MAX_VALUE - value))
         story.say(f"{who} has {n} more {thing} than {before}.")
-        story.hold(amount, "+", story.fact(n))
+        story.hold(amount, "+", Quantity(n))
     elif kind == "fewer":
         n = story.number(2, min(90, value - 2))
         story.say(f"{who} has {n} fewer {thing} than {before}.")
-        story.hold(amount, "-", story.fact(n))
+        story.hold(amount, "-", Quantity(n))
     elif kind == "part":
         d = story.divisor(value, high=5)
         story.say(f"{who} has {PARTS[d]} as many {thing} as {before}.")
-        story.hold(amount, "/", story.fact(d))
+        story.hold(amount, "/", Quantity(d))
     else:
         other, theirs = story.rng.choice(known[:-1])
         if kind == "together":
@@ -231,7 +231,7 @@ def _packing(story: Story, num_steps: int) -> None:
     k, n = story.number(2, 9), story.number(3, 40)
     story.say(f"{story.who} fills {k} {containers} with {n} {story.thing} each.")
     claim = f"The {containers} hold {{}} {story.thing}."
-    story.focus = story.derive(story.fact(k), "*", story.fact(n), claim)
+    story.focus = story.derive(Quantity(k), "*", Quantity(n), claim)
     _tell(story, num_steps, tuple(_PACKING_EVENTS))
     story.question = f"How many {story.thing} does {story.who} have in the end?"
 
@@ -239,7 +239,7 @@ def _packing(story: Story, num_steps: int) -> None:
 def _keep_pile(story: Story) -> None:
     d = story.divisor(story.focus.value)
     story.say(f"{story.who} makes {d} equal piles of the {story.thing} and keeps one pile.")
-    story.hold(story.focus, "/", story.fact(d))
+    story.hold(story.focus, "/", Quantity(d))
 
 
 _PACKING_EVENTS: dict[str, Event] = {
@@ -263,7 +263,7 @@ def _shopping(story: Story, num_steps: int) -> None:
     n = story.number(40, 180)
     story.holding = "has {} dollars"
     story.say(f"{story.who} has {n} dollars.", f"{story.who} starts with {n} dollars.")
-    story.focus = story.fact(n)
+    story.focus = Quantity(n)
     _tell(story, num_steps, tuple(_SHOPPING_EVENTS))
     story.question = f"How many dollars does {story.who} have left?"
 
@@ -296,7 +296,7 @@ def _travelling(story: Story, num_steps: int) -> None:
     story.holding = "is {} km from home"
     k, n = story.number(2, 9), story.number(3, 40)
     story.say(f"{story.who} walks {n} km a day for {k} days.")
-    story.focus = story.derive(story.fact(n), "*", story.fact(k), f"{story.who} walks {{}} km.")
+    story.focus = story.derive(Quantity(n), "*", Quantity(k), f"{story.who} walks {{}} km.")
     _tell(story, num_steps, tuple(_TRAVELLING_EVENTS))
     story.question = f"How many km from home is {story.who}?"
 
@@ -307,7 +307,7 @@ def _times_as_far(story: Story) -> None:
     k, before = story.factor(story.focus.value, high=5), story.who
     story.who = story.new_person()
     story.say(f"{story.who} is {k} times as far from home as {before}.")
-    story.hold(story.fact(k), "*", story.focus)
+    story.hold(Quantity(k), "*", story.focus)
 
 
 _TRAVELLING_EVENTS: dict[str, Event] = {
@@ -328,7 +328,7 @@ def _making(story: Story, num_steps: int) -> None:
     k, n = story.number(2, 9), story.number(3, 40)
     story.say(f"{story.who} makes {n} {story.thing} an hour for {k} hours.")
     claim = f"{story.who} makes {{}} {story.thing}."
-    story.focus = story.derive(story.fact(n), "*", story.fact(k), claim)
+    story.focus = story.derive(Quantity(n), "*", Quantity(k), claim)
     story.holder = "The shop"
     _tell(story, num_steps, tuple(_MAKING_EVENTS))
     story.question = f"How many {story.thing} are in the shop of {story.who}?"
@@ -337,7 +337,7 @@ def _making(story: Story, num_steps: int) -> None:
 def _copy_stock(story: Story) -> None:
     k = story.factor(story.focus.value, high=4)
     story.say(f"Then the shop makes the number of {story.thing} {k} times as large.")
-    story.hold(story.fact(k), "*", story.focus)
+    story.hold(Quantity(k), "*", story.focus)
 
 
 _MAKING_EVENTS: dict[str, Event] = {
@@ -369,7 +369,7 @@ def ask_full_trays(story: Story) -> None:
     room = story.number(max(2, value // (quotient + 1) + 1), value // quotient)
     unit = story.holding.split("{} ")[1].split()[0]
     story.say(f"It takes {room} {unit} to fill one of the {trays}.")
-    story.focus = story.derive(story.focus, "//", story.fact(room), f"This fills {{}} {trays}.")
+    story.focus = story.derive(story.focus, "//", Quantity(room), f"This fills {{}} {trays}.")
     story.question = f"How many {trays} can be filled?"
 
 

@@ -145,17 +145,6 @@ def carries_truth(meta: Mapping[str, str]) -> bool:
     return "program" in meta and _program(meta["program"]) is not None
 
 
-def truth_program(meta: Mapping[str, str]) -> Program:
-    """The hidden program of a problem.
-
-    Raises:
-        KeyError: the problem is not of this domain.
-    """
-    if (program := _program(meta["program"])) is None:
-        raise KeyError("program")
-    return program
-
-
 @lru_cache(maxsize=64)
 def _program(text: str) -> Program | None:
     try:
@@ -192,22 +181,10 @@ def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
 
 
 def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
-    """The same by the `meta` of a problem.
-
-    Raises:
-        KeyError: the problem is not of this domain.
-    """
-    return trace_states(truth_program(meta), steps)
-
-
-def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
-    """The first wrong step of a solution, from 0; None for none.
-
-    Raises:
-        KeyError: the problem is not of this domain.
-    """
-    states = true_states(meta, steps)
-    return states.index("error") if "error" in states else None
+    """Return the states by the `meta` of a problem that `carries_truth`."""
+    program = _program(meta["program"])
+    assert program is not None
+    return trace_states(program, steps)
 
 
 def read_commitment(line: str) -> int | None:

@@ -215,30 +215,19 @@ def carries_truth(meta: Mapping[str, str]) -> bool:
     return "function" in meta and _judge(meta["function"]) is not None
 
 
-def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
-    """The first wrong step of a solution, from 0; None for none.
-
-    Raises:
-        KeyError: the problem is not of this domain.
-    """
-    if (judge := _judge(meta["function"])) is None:
-        raise KeyError("function")
-    truths = judge.verify(steps)
-    return len(truths) - 1 if truths and truths[-1] is not StepTruth.RIGHT else None
-
-
 def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
-    """The state of every step: a function that went wrong is not repaired by what follows.
+    """Return the state of every step: a function that went wrong is not repaired by what follows.
 
-    Raises:
-        KeyError: the problem is not of this domain.
+    Args:
+        meta: of a problem that `carries_truth`.
+        steps: texts of whole lines, which join to the solution.
     """
-    error = true_first_error(meta, steps)
-    if error is None:
-        return ["sound" for _ in steps]
-    return [
-        "sound" if i < error else "carried" if i > error else "error" for i in range(len(steps))
-    ]
+    judge = _judge(meta["function"])
+    assert judge is not None
+    truths = judge.verify(steps)
+    states: list[StepState] = ["sound" if t is StepTruth.RIGHT else "error" for t in truths]
+    states += ["carried"] * (len(steps) - len(states))
+    return states
 
 
 @lru_cache(maxsize=64)

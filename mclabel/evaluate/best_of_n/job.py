@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TypeVar
 
 from mclabel.checkers import make_checker
 from mclabel.core.errors import ConfigError, DataError
@@ -40,7 +40,6 @@ from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
 from mclabel.show.figures import save_plot
 
-T = TypeVar("T")
 MAX_FOOLED = 10
 """Shown of each scorer."""
 MAX_TEXT = 2000
@@ -260,59 +259,27 @@ def _scored(
     problems: Sequence[Sequence[LabeledSolution]],
     on_score: Callable[[str, int, int], None],
 ) -> tuple[list[ProblemSamples], int]:
-    """Samples with the scores of every scorer, and how many could not be scored."""
-    from mclabel.prm.scoring.aggregate import check_scores
-    from mclabel.prm.scoring.manifest import model_folder
-    from mclabel.prm.scoring.reading import LikelihoodScorer
-    from mclabel.prm.scoring.score import PRM
-
+    """Return samples with the scores of every scorer, and how many could not be scored."""
     rows = [row for samples in problems for row in samples]
     cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
     scores: dict[str, list[float]] = {}
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
     for name in config.scorers:
-        chosen = config.scorer(name)
-        path = chosen.prm
-        if chosen.format != OWN_FORMAT:
-            steps_of = _others_scores(name, rows, cache, config, partial(on_score, name))
-            there = list(steps_of)
-            unscored |= set(range(len(rows))) - set(there)
-            of_last = [one[-1] for one in steps_of.values()]
-            weights[name] = _placed(len(rows), there, of_last, missing=0.0)
-            for how in config.aggregate:
-                values = [aggregate(one, how) for one in steps_of.values()]
-                scores[f"{name}:{how}"] = _placed(len(rows), there, values, missing=-inf)
-            continue
-        prm = PRM.load(
-            path, threads=config.threads, trust_remote_code=name in config.trust_remote_code
-        )
-        there, encoded = _encoded(rows, prm.encoder)
-        unscored |= set(range(len(rows))) - set(there)
-        steps = cache.scores(prm, model_folder(path), encoded, partial(on_score, name))
-        check_scores(path, steps, [_place(rows[index]) for index in there])
-        weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
-        for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
-            key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
-            values = [aggregate(one, how) for one in steps]
-            scores[key] = _placed(len(rows), there, values, missing=-inf)
-    for name, model in config.likelihood.items():
-        scorer = LikelihoodScorer(
-            resolve_model(model),
-            template=config.policy.template,
-            system=config.policy.system,
-            trust_remote_code=name in config.trust_remote_code,
-            key=f"likelihood.{name}",
-        )
-        there, encoded = _encoded(rows, scorer.encoder)
-        unscored |= set(range(len(rows))) - set(there)
-        readings = cache.readings(scorer.network, encoded, partial(on_score, name))
-        pairs = scorer.likelihoods(readings)
-        check_scores(model, pairs, [_place(rows[index]) for index in there])
+        by_row, is_orm = _step_scores(name, rows, cache, config, partial(on_score, name))
+        unscored |= set(range(len(rows))) - by_row.keys()
+        weights[name] = [by_row[n][-1] if n in by_row else 0.0 for n in range(len(rows))]
+        for how in ["last"] if is_orm else config.aggregate:
+            scores[name if is_orm else f"{name}:{how}"] = [
+                aggregate(by_row[n], how) if n in by_row else -inf for n in range(len(rows))
+            ]
+    for name in config.likelihood:
+        pairs = _likelihoods(name, rows, cache, config, partial(on_score, name))
+        unscored |= set(range(len(rows))) - pairs.keys()
         for part, how in enumerate(("sum", "min")):
-            values = [pair[part] for pair in pairs]
-            key = f"likelihood:{name}:{how}"
-            scores[key] = _placed(len(rows), there, values, missing=-inf)
+            scores[f"likelihood:{name}:{how}"] = [
+                pairs[n][part] if n in pairs else -inf for n in range(len(rows))
+            ]
     votes = make_checker(config.checker).group(
         [[row.solution.prediction for row in group] for group in problems]
     )
@@ -334,36 +301,67 @@ def _scored(
     return samples, len(unscored)
 
 
-def _others_scores(
+def _step_scores(
     name: str,
     rows: Sequence[LabeledSolution],
     cache: ScoreCache,
     config: BestOfNConfig,
     on_progress: Callable[[int, int], None],
-) -> dict[int, list[float]]:
-    """Step scores by a PRM of another format, by the number of the row; without unknown ones."""
+) -> tuple[dict[int, list[float]], bool]:
+    """Return step scores by the number of the row, without unknown ones, and whether an ORM's."""
     from mclabel.prm.scoring.aggregate import check_scores
+    from mclabel.prm.scoring.manifest import model_folder
+    from mclabel.prm.scoring.score import PRM
 
     settings = config.scorer(name)
-    with code_allowed_by(f"trust_remote_code=[{name}]"):
-        scorer = load_scorer(settings, threads=config.threads)
-    try:
-        encoded = {}
-        for number, row in enumerate(rows):
-            try:
+    encoded: dict[int, EncodedSolution]
+    scored: Sequence[list[float] | UnscoredError]
+    if settings.format == OWN_FORMAT:
+        prm = PRM.load(
+            settings.prm, threads=config.threads, trust_remote_code=settings.trust_remote_code
+        )
+        is_orm, encoded = prm.manifest.kind == "orm", _encoded(rows, prm.encoder)
+        scored = cache.scores(prm, model_folder(settings.prm), list(encoded.values()), on_progress)
+    else:
+        with code_allowed_by(f"trust_remote_code=[{name}]"):
+            scorer = load_scorer(settings, threads=config.threads)
+        is_orm, encoded = False, {}
+        try:
+            for number, row in enumerate(rows):
                 steps = [step.text for step in row.solution.steps]
-                encoded[number] = scorer.encode(row.problem.text, steps, _place(row))
-            except DataError:  # no steps, or too long
-                continue
-        found = cache.others(scorer, settings, list(encoded.values()), on_progress)
-    finally:
-        close_scorer(scorer)
-    check_scores(settings.prm, found, [_place(rows[number]) for number in encoded])
-    return {
-        number: one
-        for number, one in zip(encoded, found, strict=True)
-        if not isinstance(one, UnscoredError)
-    }
+                with suppress(DataError):  # no steps, or too long
+                    encoded[number] = scorer.encode(row.problem.text, steps, _place(row))
+            scored = cache.others(scorer, settings, list(encoded.values()), on_progress)
+        finally:
+            close_scorer(scorer)
+    check_scores(settings.prm, scored, [_place(rows[number]) for number in encoded])
+    pairs = zip(encoded, scored, strict=True)
+    return {n: one for n, one in pairs if not isinstance(one, UnscoredError)}, is_orm
+
+
+def _likelihoods(
+    name: str,
+    rows: Sequence[LabeledSolution],
+    cache: ScoreCache,
+    config: BestOfNConfig,
+    on_progress: Callable[[int, int], None],
+) -> dict[int, Sequence[float]]:
+    """Return sum and minimum of a language model's likelihoods, by the number of the row."""
+    from mclabel.prm.scoring.aggregate import check_scores
+    from mclabel.prm.scoring.reading import LikelihoodScorer
+
+    model = config.likelihood[name]
+    scorer = LikelihoodScorer(
+        resolve_model(model),
+        template=config.policy.template,
+        system=config.policy.system,
+        trust_remote_code=name in config.trust_remote_code,
+        key=f"likelihood.{name}",
+    )
+    encoded = _encoded(rows, scorer.encoder)
+    pairs = scorer.likelihoods(cache.readings(scorer.network, list(encoded.values()), on_progress))
+    check_scores(model, pairs, [_place(rows[number]) for number in encoded])
+    return dict(zip(encoded, pairs, strict=True))
 
 
 def _place(row: LabeledSolution) -> str:
@@ -403,27 +401,13 @@ def _best(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | N
     return max(among, key=lambda i: scores[i], default=None)
 
 
-def _encoded(
-    rows: Sequence[LabeledSolution], encoder: StepEncoder
-) -> tuple[list[int], list[EncodedSolution]]:
-    """Those of the solutions that can be encoded, and their indices."""
-    known: dict[tuple[str, str], EncodedSolution | None] = {}
-    there, encoded = [], []
-    for index, row in enumerate(rows):
+def _encoded(rows: Sequence[LabeledSolution], encoder: StepEncoder) -> dict[int, EncodedSolution]:
+    """Return those of the solutions that can be encoded, by the number of the row."""
+    by_text: dict[tuple[str, str], EncodedSolution] = {}
+    encoded = {}
+    for number, row in enumerate(rows):
         key = row.problem.id, row.solution.text
-        if key not in known:
-            try:
-                known[key] = encoder.labeled(row)
-            except DataError:  # counted by the caller, and chosen last
-                known[key] = None
-        if (one := known[key]) is not None:
-            encoded.append(one)
-            there.append(index)
-    return there, encoded
-
-
-def _placed(count: int, indices: Sequence[int], values: Sequence[T], *, missing: T) -> list[T]:
-    result = [missing] * count
-    for index, value in zip(indices, values, strict=True):
-        result[index] = value
-    return result
+        with suppress(DataError):  # counted by the caller, and chosen last
+            encoded[number] = by_text.get(key) or encoder.labeled(row)
+            by_text[key] = encoded[number]
+    return encoded

@@ -249,7 +249,8 @@ def _batches(
 ) -> list[tuple[list[EncodedSolution], bool]]:
     """Batches of bounded size, and whether each is computed as a tree."""
     groups = list(tree_groups(distinct)) if trees else [(list(distinct), False)]
-    rest = sorted((one for group, tree in groups if not tree for one in group), key=_length)
+    rest = [one for group, is_tree in groups if not is_tree for one in group]
+    rest.sort(key=lambda one: len(one.ids))
     plain: list[list[EncodedSolution]] = []
     for one in rest:
         if plain and len(one.ids) * (len(plain[-1]) + 1) <= BATCH_TOKENS:
@@ -257,7 +258,3 @@ def _batches(
         else:
             plain.append([one])
     return [group for group in groups if group[1]] + [(group, False) for group in plain]
-
-
-def _length(one: EncodedSolution) -> int:
-    return len(one.ids)

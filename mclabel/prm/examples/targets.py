@@ -75,10 +75,6 @@ def _not_one_each(found: Sequence[object], row: LabeledSolution) -> str | None:
     return miscounted("numbers for", found, "step", len(row.steps))
 
 
-def _hard_labels(row: LabeledSolution) -> Targets:
-    return tuple(_hard(step) for step in row.steps)
-
-
 def _soft_labels(row: LabeledSolution) -> Targets:
     return tuple(step.estimate for step in row.steps)
 
@@ -100,10 +96,6 @@ def _advantages(row: LabeledSolution) -> Targets:
     return tuple(None if gain is None else (1 + gain) / 2 for gain in gains)
 
 
-def _three_classes(row: LabeledSolution) -> Targets:
-    return tuple(_class(step, row.root_value) for step in row.steps)
-
-
 def _exact_truth(row: LabeledSolution) -> Targets:
     if not carries_truth(row.problem.meta):
         raise DataError(
@@ -114,14 +106,6 @@ def _exact_truth(row: LabeledSolution) -> Targets:
     error = true_first_error(row.problem.meta, steps)
     sound = len(steps) if error is None else error
     return (*[1.0] * sound, *[0.0] * (len(steps) - sound))
-
-
-def _last_outcome(row: LabeledSolution) -> Targets:
-    return (*[None] * (len(row.steps) - 1), _outcome(row)) if row.steps else ()
-
-
-def _outcome_at_every_step(row: LabeledSolution) -> Targets:
-    return (_outcome(row),) * len(row.steps)
 
 
 def _outcome(row: LabeledSolution) -> float | None:
@@ -141,7 +125,7 @@ def _class(step: StepLabel, root_value: float | None) -> float | None:
     return SOUND if value > MIN_SOUND * (1.0 if root_value is None else root_value) else NEUTRAL
 
 
-HARD = Target(derive=_hard_labels)
+HARD = Target(derive=lambda row: tuple(map(_hard, row.steps)))
 """1 where the policy still recovers, 0 where not (Math-Shepherd, arXiv 2312.08935)."""
 SOFT = Target(derive=_soft_labels)
 """The estimated value itself, or a Bayesian estimator's mean."""
@@ -152,15 +136,23 @@ STATES = Target(derive=_states)
 something does (arXiv 2505.14391); by the estimator `trace`."""
 ADVANTAGE = Target(derive=_advantages, is_change=True)
 """(1 + V(t) - V(t-1)) / 2, so that 0.5 is a step that changes nothing (PAV, arXiv 2410.08146)."""
-THREE_CLASSES = Target(derive=_three_classes, has_neutral=True)
+THREE_CLASSES = Target(
+    derive=lambda row: tuple(_class(step, row.root_value) for step in row.steps), has_neutral=True
+)
 """0 wrong, 0.5 neutral, 1 sound, as PRM800K rates them (arXiv 2305.20050); with labels from
 rollouts, a value that is not 0 and at most half of the problem alone's is neutral."""
 EXACT = Target(derive=_exact_truth)
 """1 before the first wrong step in truth, 0 from there on; of problems of arith and pyarith. What
 labels are worth is measured against it."""
-OUTCOME = Target(derive=_last_outcome, is_outcome=True)
+OUTCOME = Target(
+    derive=lambda row: tuple(
+        _outcome(row) if number == len(row.steps) else None
+        for number in range(1, len(row.steps) + 1)
+    ),
+    is_outcome=True,
+)
 """1 for a right answer, at the last step alone: an outcome reward model (ORM)."""
-OUTCOME_STEPS = Target(derive=_outcome_at_every_step, is_outcome=True)
+OUTCOME_STEPS = Target(derive=lambda row: (_outcome(row),) * len(row.steps), is_outcome=True)
 """1 for a right answer, at every step (arXiv 2110.14168)."""
 
 TARGETS: Mapping[str, str] = {

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from mclabel.prm.scoring.score import PRM
 
 
+Query = Mapping[str, str]
+"""Parameters of a URL."""
+
+
 def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) -> ASGIApp:
     """The viewer as an ASGI application.
 
@@ -50,19 +54,50 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
         scorers: PRMs shown beside the labels.
         token: what a visitor must know.
     """
-    api = _Api(index, follower, scorers)
-    answers: dict[str, Callable[[Mapping[str, str]], Any]] = {
-        "state": api.state,
-        "solutions": api.solutions,
-        "place": api.place,
-        "summary": api.summary,
-        "export": api.export,
-        "solution": api.solution,
-        "steps": api.steps,
-        "rollouts": api.rollouts,
-        "grades": api.grades,
-        "scores": api.scores,
-        "text": api.text,
+    listing, details = Listing(index), Details(index)
+    selection = Selection(index, listing)
+    identities = [run_identity(run) for run in index.runs]
+
+    def number(query: Query, name: str, default: int = 0) -> int:
+        raw = query.get(name) or str(default)
+        if not is_number(raw):
+            raise MclabelError(f"{name}={raw[:40]!r}: must be a number")
+        if name == "run" and int(raw) >= len(index.runs):
+            raise MclabelError(f"run={raw}: there are {len(index.runs)}")
+        return int(raw)
+
+    def question(query: Query) -> Question:
+        return Question.parse(query, len(index.runs))
+
+    def solution(query: Query) -> tuple[int, str]:
+        return number(query, "run"), query.get("id", "")
+
+    answers: dict[str, Callable[[Query], Any]] = {
+        "state": lambda query: {
+            "runs": [run.name for run in index.runs],
+            "identities": identities,
+            "prms": list(scorers.folders),
+            "version": index.version,
+            "pending": index.num_pending,
+            "fault": follower.fault,
+            "counts": counts(index, number(query, "run")),
+        },
+        "solutions": lambda query: listing.page(
+            question(query), number(query, "offset"), number(query, "limit", 50)
+        ),
+        "place": lambda query: listing.place(question(query), query.get("id", "")),
+        "summary": lambda query: selection.summary(question(query)),
+        "export": lambda query: selection.part(question(query), number(query, "offset")),
+        "solution": lambda query: details.solution(*solution(query)),
+        "steps": lambda query: details.steps(*solution(query), number(query, "offset")),
+        "rollouts": lambda query: details.rollouts(
+            *solution(query), number(query, "step"), number(query, "offset")
+        ),
+        "grades": lambda query: details.grades(*solution(query), number(query, "step")),
+        "scores": lambda query: scorers.scores(*details.texts(*solution(query))),
+        "text": lambda query: details.more(
+            *solution(query), query.get("what", ""), number(query, "offset")
+        ),
     }
     app = Starlette(
         routes=[
@@ -74,82 +109,11 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
     return PageFence(app, {token: ""}, command="mclabel view")
 
 
-class _Api:
-    """What the pages ask for; every method takes the parameters of the URL."""
-
-    def __init__(self, index: Index, follower: Follower, scorers: Scorers) -> None:
-        self._index, self._follower, self._scorers = index, follower, scorers
-        self._listing, self._details = Listing(index), Details(index)
-        self._selection = Selection(index, self._listing)
-        self._identities = [run_identity(run) for run in index.runs]
-
-    def state(self, query: Mapping[str, str]) -> dict[str, Any]:
-        run = self._number(query, "run")
-        return {
-            "runs": [one.name for one in self._index.runs],
-            "identities": self._identities,
-            "prms": list(self._scorers.folders),
-            "version": self._index.version,
-            "pending": self._index.num_pending,
-            "fault": self._follower.fault,
-            "counts": counts(self._index, run),
-        }
-
-    def solutions(self, query: Mapping[str, str]) -> dict[str, Any]:
-        offset, limit = self._number(query, "offset"), self._number(query, "limit", 50)
-        return self._listing.page(self._question(query), offset, limit)
-
-    def place(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._listing.place(self._question(query), query.get("id", ""))
-
-    def summary(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._selection.summary(self._question(query))
-
-    def export(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._selection.part(self._question(query), self._number(query, "offset"))
-
-    def solution(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._details.solution(self._number(query, "run"), query.get("id", ""))
-
-    def steps(self, query: Mapping[str, str]) -> dict[str, Any]:
-        run, offset = self._number(query, "run"), self._number(query, "offset")
-        return self._details.steps(run, query.get("id", ""), offset)
-
-    def rollouts(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._details.rollouts(*self._step(query), self._number(query, "offset"))
-
-    def grades(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._details.grades(*self._step(query))
-
-    def scores(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._scorers.scores(
-            *self._details.texts(self._number(query, "run"), query.get("id", ""))
-        )
-
-    def text(self, query: Mapping[str, str]) -> dict[str, Any]:
-        run, offset = self._number(query, "run"), self._number(query, "offset")
-        return self._details.more(run, query.get("id", ""), query.get("what", ""), offset)
-
-    def _question(self, query: Mapping[str, str]) -> Question:
-        return Question.parse(query, len(self._index.runs))
-
-    def _step(self, query: Mapping[str, str]) -> tuple[int, str, int]:
-        return self._number(query, "run"), query.get("id", ""), self._number(query, "step")
-
-    def _number(self, query: Mapping[str, str], name: str, default: int = 0) -> int:
-        raw = query.get(name) or str(default)
-        if not is_number(raw):
-            raise MclabelError(f"{name}={raw[:40]!r}: must be a number")
-        if name == "run" and int(raw) >= len(self._index.runs):
-            raise MclabelError(f"run={raw}: there are {len(self._index.runs)}")
-        return int(raw)
-
-
 async def _page(request: Request) -> Response:
     return FileResponse(STATIC / "viewer" / "index.html")
 
 
-async def _answer(made: Callable[[Mapping[str, str]], Any], request: Request) -> Response:
+async def _answer(made: Callable[[Query], Any], request: Request) -> Response:
     try:
         content, status = await run_in_threadpool(made, request.query_params), 200
     except MclabelError as error:
