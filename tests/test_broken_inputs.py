@@ -277,7 +277,7 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides": Slot(
             ("x", "=", "nothing=1", "search=x", "search=os:system", "search.n=0", "tokens=1",
              "search=beam search.width=0", "scorer=x", "scorer.score=2", "split.by=step",
-             "step_tokens=0", "choose=x", "search.every=0", "search.aggregate=x", "seed=-1"),
+             "choose=x", "search.every=0", "search.aggregate=x", "seed=-1"),
             lambda w, v, out: ["search", w["search.yaml"], f"out={out}", *v.split()],
         ),
         "overrides: out": Slot("output", lambda w, v, out: [

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 
 from mclabel.core.errors import CheckerError, ShardError
 from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.journal import FOLDER, BlockJournal, JournalEntry, Line, journal_lines
+from mclabel.run.shards.journal import FOLDER, JournalEntry, Line, journal_lines
 from mclabel.run.shards.store import Store
 
 
@@ -49,36 +48,6 @@ class JournaledRollout:
         return Completion(
             ids=self.ids, text=self.rollout.text, finish_reason=self.rollout.finish_reason
         )
-
-
-class LabelJournal:
-    """The journal of a block of problems."""
-
-    def __init__(self, journal: BlockJournal) -> None:
-        """Read and write solutions and rollouts in a journal.
-
-        Args:
-            journal: of an attempt at the block.
-        """
-        self._journal = journal
-
-    def take_solution(self, problem_id: str, index: int) -> JournaledSolution | None:
-        """A solution that an earlier attempt has sampled."""
-        return self._journal.take(("solution", problem_id, index))
-
-    def take_rollout(self, completer: str, prefix_id: str, index: int) -> JournaledRollout | None:
-        """A rollout that an earlier attempt has sampled."""
-        return self._journal.take(("rollout", completer, prefix_id, index))
-
-    def add_solution(self, solution: Solution, *, failed: bool = False) -> None:
-        """Record a solution that this attempt has sampled, or graded again."""
-        self._journal.add(partial(solution_line, solution, failed=failed))
-
-    def add_rollout(
-        self, rollout: Rollout, completion: Completion, *, failed: bool = False
-    ) -> None:
-        """Record a rollout that this attempt has sampled, or graded again."""
-        self._journal.add(partial(rollout_line, rollout, completion.ids, failed=failed))
 
 
 def solution_line(solution: Solution, *, failed: bool = False) -> Line:

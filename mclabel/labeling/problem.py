@@ -40,13 +40,13 @@ from mclabel.labeling.estimators import (
 )
 from mclabel.labeling.grading import commitments
 from mclabel.labeling.inputs import SourceRun
-from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.solutions import given_solution, prompts_for, sampled_solution
 from mclabel.run.desk import Desk
+from mclabel.run.shards.journal import BlockJournal
 
 MAX_NAMED = 5
 """Given solutions that a message names."""
@@ -130,7 +130,7 @@ async def label_problem(
     priority: int = 0,
     on_solution: Callable[[Outcome], None] = lambda outcome: None,
     on_rollout: Callable[[Outcome], None] = lambda outcome: None,
-    journal: LabelJournal | None = None,
+    journal: BlockJournal | None = None,
     lesson: Lesson | None = None,
 ) -> ProblemLabels:
     """Label one problem's solutions.

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mclabel.checkers import Checker, GradeItem
 from mclabel.core.errors import BadAnswer
@@ -24,9 +25,10 @@ from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.estimators import Judgement, Probe, ProblemEstimator
 from mclabel.labeling.grading import CUT, Graded, graded, not_sampled
 from mclabel.labeling.inputs import Place
-from mclabel.labeling.journal import LabelJournal
+from mclabel.labeling.journal import JournaledRollout, rollout_line
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.run.desk import Desk
+from mclabel.run.shards.journal import BlockJournal
 
 _NOTHING = Completion(ids=(), text="", finish_reason="failed")
 MAX_RUNNING = 1024
@@ -55,7 +57,7 @@ class Sampler:
     """In the engine, lower first."""
     on_completion: Callable[[Outcome], None]
     """Called with the outcome of every completion that the engine samples."""
-    journal: LabelJournal | None
+    journal: BlockJournal | None
     """Holds completions of earlier attempts, and receives those of this one."""
     checker: Checker
     """Grades the completions."""
@@ -137,9 +139,9 @@ class Sampler:
         prefix.num_asked[self.number] += 1
         if (taken := self.recorded.get((prefix.id, self.name, index))) is not None:
             return None, taken
-        known = None
+        known: JournaledRollout | None = None
         if self.journal is not None:
-            known = self.journal.take_rollout(self.name, prefix.id, index)
+            known = self.journal.take(("rollout", self.name, prefix.id, index))
         if known is not None and not known.failed:
             return known.completion, known.rollout
         seed = sampling_seed(
@@ -173,7 +175,8 @@ class Sampler:
             completer=self.name,
         )
         if self.journal is not None and why is None:
-            self.journal.add_rollout(rollout, completion, failed=grade.failed)
+            line = partial(rollout_line, rollout, completion.ids, failed=grade.failed)
+            self.journal.add(line)
         return completion, rollout
 
     async def sample(self, prefix: tuple[int, ...], *, seed: int) -> tuple[Completion, str | None]:

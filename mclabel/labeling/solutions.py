@@ -5,6 +5,7 @@ split into steps and graded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from mclabel.checkers import Checker
 from mclabel.core.errors import RejectReason, bounded
@@ -15,6 +16,7 @@ from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
 from mclabel.labeling.grading import not_sampled
+from mclabel.labeling.journal import JournaledSolution, solution_line
 from mclabel.labeling.rollouts import Sampler
 from mclabel.run.desk import Desk
 
@@ -31,7 +33,9 @@ async def sampled_solution(
         thinks: whether the prompt ends where the policy's thinking begins.
     """
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
-    known = None if journal is None else journal.take_solution(problem.id, index)
+    known: JournaledSolution | None = None
+    if journal is not None:
+        known = journal.take(("solution", problem.id, index))
     if known is not None and not known.failed:
         return known.solution
     why = None
@@ -63,7 +67,7 @@ async def sampled_solution(
     if known is None:
         sampler.on_completion(grade.outcome)
     if journal is not None and why is None:
-        journal.add_solution(solution, failed=grade.failed)
+        journal.add(partial(solution_line, solution, failed=grade.failed))
     return solution
 
 

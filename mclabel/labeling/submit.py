@@ -18,7 +18,7 @@ from mclabel.core.config.load import config_file, load_config
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.settings import content_fields
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.ray_cluster import token_advice
+from mclabel.run.ray_cluster import TOKEN_ADVICE
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -179,7 +179,7 @@ def _client(address: str) -> JobSubmissionClient:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
         raise EngineError(
-            f"--address {address}: the cluster requires an authentication token: {token_advice()}"
+            f"--address {address}: the cluster requires an authentication token: {TOKEN_ADVICE}"
         ) from error
     except (ConnectionError, RuntimeError, requests.RequestException) as error:
         raise EngineError(

@@ -23,7 +23,7 @@ from mclabel.labeling.decisions import Decisions, Learned, Lessons
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.grading import num_weak, ungraded_reasons
 from mclabel.labeling.inputs import ProblemItem, SourceRun
-from mclabel.labeling.journal import LabelJournal, read_entry
+from mclabel.labeling.journal import read_entry
 from mclabel.labeling.problem import ProblemLabels, Rolling, Shared, label_problem, run_learner
 from mclabel.run.desk import Desk
 from mclabel.run.shards.catalog import read_catalog
@@ -231,7 +231,7 @@ class LabelRunner:
                 priority=attempt.block.priority,
                 on_solution=partial(self._count, "solutions"),
                 on_rollout=partial(self._count, "rollouts"),
-                journal=LabelJournal(attempt.journal),
+                journal=attempt.journal,
                 lesson=lesson,
             )
         finally:

@@ -61,14 +61,13 @@ def explained(address: str) -> Iterator[None]:
         yield
     except AuthenticationError as error:
         raise EngineError(
-            f"ray.address={address!r}: the cluster requires an authentication token: "
-            f"{token_advice()}"
+            f"ray.address={address!r}: the cluster requires an authentication token: {TOKEN_ADVICE}"
         ) from error
     except (OSError, ValueError, RuntimeError, RayError) as error:
         raise EngineError(
             f"ray.address={address!r}: cannot connect: {error}. Give the address of a running "
             "cluster (`auto` on one of its nodes), or ray.address=local to start Ray on this "
-            f"machine. If the cluster requires an authentication token: {token_advice()}"
+            f"machine. If the cluster requires an authentication token: {TOKEN_ADVICE}"
         ) from error
     except Exception as error:
         if type(error) is not Exception:
@@ -97,36 +96,12 @@ def ask_for_tokens() -> None:
         Config.initialize("")
 
 
-def token_advice() -> str:
-    """Describe this process's token for a cluster, and what to do; never show the token."""
-    # Ray has no public way to ask; its own command `get-auth-token` reads the same.
-    from ray._raylet import (  # type: ignore[attr-defined]
-        AuthenticationMode,
-        AuthenticationTokenLoader,
-        get_authentication_mode,
-    )
-    from ray.exceptions import AuthenticationError
-
-    path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
-    try:
-        has_token = AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
-    except AuthenticationError:
-        has_token = False
-    if not has_token:
-        where = f": RAY_AUTH_TOKEN_PATH={path!r} is not a file that holds one" if path else ""
-        state = f"this command has none{where}"
-    elif get_authentication_mode() != AuthenticationMode.TOKEN:
-        mode = os.environ.get("RAY_AUTH_MODE")
-        kept = f"RAY_AUTH_MODE={mode!r} keeps from being sent"
-        why = kept if mode else "is not sent without RAY_AUTH_MODE=token"
-        state = f"this command has one, which {why}"
-    else:
-        state = "this command sends one, which must be the cluster's"
-    return (
-        f"{state}. Ray protects a cluster with a token unless it was started with "
-        "RAY_AUTH_MODE=disabled. `ray get-auth-token` on the head node prints the token: write it "
-        "to a file here, and set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file's name"
-    )
+TOKEN_ADVICE = (
+    "Ray protects a cluster with a token unless it was started with RAY_AUTH_MODE=disabled. `ray "
+    "get-auth-token` on the head node prints the token: write it to a file here, and set "
+    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file's name"
+)
+"""Remedy where a cluster refuses the token of this process, or its lack of one."""
 
 
 def node_resources() -> list[Mapping[str, float]]:

@@ -114,7 +114,6 @@ class SearchMethod(ABC):
 
         The list is empty while the method waits for nodes, and permanently when it is done.
         """
-        ...
 
     def record(self, parent: str, node: Node) -> None:
         """Record a continuation that the method requested.

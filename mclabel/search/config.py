@@ -33,8 +33,6 @@ def _method() -> MethodSettings:
 class SteeredSettings(SampledSettings):
     """Settings of a search that do not depend on the method."""
 
-    step_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a step; a longer one is cut."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
     """Scorer of prefixes; `exact` is the truth (arith and pyarith only)."""
     choose: Choice = "best"
@@ -74,16 +72,6 @@ class PolicySteeredSettings(SteeredSettings):
                 f"tokens={self.tokens}: is less than policy.max_tokens={self.policy.max_tokens}, "
                 "so that not even one solution is sure to fit. Raise tokens, or lower "
                 "policy.max_tokens"
-            )
-        return None
-
-    @rule
-    def _a_step_is_no_longer_than_a_solution(self) -> str | None:
-        if self.step_tokens is not None and self.step_tokens > self.policy.max_tokens:
-            return (
-                f"step_tokens={self.step_tokens}: is more than "
-                f"policy.max_tokens={self.policy.max_tokens}, the limit of a whole solution. "
-                "Lower it"
             )
         return None
 

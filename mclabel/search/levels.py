@@ -78,7 +78,6 @@ class LevelSearch(SearchMethod):
         Returns:
             Number of continuations of each open node, at most `n` in all; none ends the search.
         """
-        ...
 
     def record(self, parent: str, node: Node) -> None:
         """Record a continuation; see `SearchMethod`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from mclabel.core.boundary import guarded, shown
@@ -18,37 +19,17 @@ from mclabel.core.records import Completion, Problem
 from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
+from mclabel.run.shards.journal import BlockJournal
+from mclabel.run.shards.trees import StoredCost
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
 from mclabel.search.config import STOPS, SearchSettings
 from mclabel.search.scorers import Beginning, StepScorer
-from mclabel.search.tree import GrowingPiece, Piece, Purse, SearchJournal, SearchTree
+from mclabel.search.tree import GrowingPiece, Piece, Purse, SearchTree, completion_line
 
 T = TypeVar("T")
 
 WHOLE = -1
 """Part number of a continuation that is sampled to the end of the solution in one request."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchCost:
-    """Cost of the search of one problem, including pruned and repeated work."""
-
-    num_prompt: int = 0
-    """Tokens of the prompt."""
-    num_sampled: int = 0
-    """Tokens that the policy sampled, end tokens included."""
-    num_pruned: int = 0
-    """Sampled tokens that are in no finished solution."""
-    num_repeated: int = 0
-    """Sampled tokens of prefixes that had been sampled before, token for token."""
-    num_replayed: int = 0
-    """Sampled tokens that were reused from the journal of a killed attempt."""
-    num_requests: int = 0
-    """Number of completions requested of the engine."""
-    num_scored: int = 0
-    """Tokens that the scorer computed, prompts included."""
-    num_score_cached: int = 0
-    """Tokens that the scorer reused from its cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +39,7 @@ class Found:
     tree: SearchTree
     weights: Mapping[str, float]
     """Weight in a vote of each finished solution, by id."""
-    cost: SearchCost
+    cost: StoredCost
     is_spent: bool
     """True if the limit of tokens ended the search."""
 
@@ -83,7 +64,7 @@ async def search_problem(
     shared: Searching,
     *,
     priority: int = 0,
-    journal: SearchJournal | None = None,
+    journal: BlockJournal | None = None,
 ) -> Found:
     """Search for solutions to one problem.
 
@@ -109,7 +90,7 @@ class ProblemSearch:
         shared: Searching,
         *,
         priority: int = 0,
-        journal: SearchJournal | None = None,
+        journal: BlockJournal | None = None,
     ) -> None:
         """Prepare to search; see `search_problem`."""
         settings, policy = shared.settings, shared.policy
@@ -139,7 +120,7 @@ class ProblemSearch:
         self._purse = Purse(None if settings.tokens is None else settings.tokens - reserve)
         self._num_asked: dict[str, int] = {}
         self._scoring: dict[str, asyncio.Future[Node]] = {}
-        self._cost = SearchCost(num_prompt=len(self._prompt))
+        self._cost = StoredCost(num_prompt=len(self._prompt))
         self._is_spent = False
 
     async def run(self) -> Found:
@@ -226,34 +207,25 @@ class ProblemSearch:
             room = self._room(len(before) + len(fresh.ids))
             if room < 1:
                 return fresh.piece(is_finished=False, is_cut=True)
-            most = room
-            if num_steps is not None and self._settings.step_tokens is not None:
-                most = min(room, max(1, self._settings.step_tokens - fresh.num_in_step))
             place = WHOLE if num_steps is None else fresh.num_parts
-            part = await self._part(parent, number, place, before + fresh.ids, most, stop)
+            part = await self._part(parent, number, place, before + fresh.ids, room, stop)
             if part is None:
                 self._is_spent = True
                 return fresh.piece(is_finished=False, is_cut=True) if fresh.ids else None
             fresh.add(part, self._num_sampled(part))
             if part.finish_reason == "stop" and not part.at_stop:
                 break
-            is_full = len(part.ids) >= room and not part.at_stop
-            if num_steps is None or is_full:
-                return self._split(fresh, num_steps).piece(is_finished=False, is_cut=True)
-            ended_early = not part.at_stop and len(part.ids) < most
-            if ended_early:  # the limit of the problem's tokens
+            if num_steps is None:
+                break
+            if not part.at_stop:  # the policy's room, or the limit of the problem's tokens
                 return fresh.piece(is_finished=False, is_cut=True)
-            if fresh.close_step(least=splitter.min_tokens, by_force=not part.at_stop):
-                steps += 1
+            steps += fresh.close_step(least=splitter.min_tokens)
             if steps == num_steps:
                 return fresh.piece(is_finished=False, is_cut=False)
-        return self._split(fresh, num_steps).piece(is_finished=True, is_cut=False)
-
-    def _split(self, fresh: GrowingPiece, num_steps: int | None) -> GrowingPiece:
-        """Split a solution that was sampled to its end; otherwise its steps are already split."""
         if num_steps is None:
-            fresh.split(self._settings.split)
-        return fresh
+            fresh.split(splitter)
+        is_finished = part.finish_reason == "stop" and not part.at_stop
+        return fresh.piece(is_finished=is_finished, is_cut=not is_finished)
 
     def _room(self, num_prefix: int) -> int:
         room = int(self._policy.room(len(self._prompt), num_prefix))
@@ -273,7 +245,9 @@ class ProblemSearch:
         up.
         """
         key = (self._problem.id, parent, number, part)
-        recorded = None if self._journal is None else self._journal.take(key)
+        recorded: Completion | None = None
+        if self._journal is not None:
+            recorded = self._journal.take(key)
         reserved = await self._purse.take(most if recorded is None else self._num_sampled(recorded))
         if reserved == 0:
             return None
@@ -307,7 +281,7 @@ class ProblemSearch:
             num_requests=self._cost.num_requests + 1,
         )
         if self._journal is not None:
-            self._journal.add(key, completion)
+            self._journal.add(partial(completion_line, key, completion))
         return completion
 
     # Scoring
@@ -335,7 +309,7 @@ class ProblemSearch:
         )
         return self.tree.scored(name, scored.scores, scored.kept)
 
-    def _whole_cost(self, weights: Mapping[str, float]) -> SearchCost:
+    def _whole_cost(self, weights: Mapping[str, float]) -> StoredCost:
         used = {part.node.id for name in weights for part in self.tree.path(name)}
         num_used = sum(self.tree.nodes[name].num_sampled for name in used)
         for entry in self.tree.sampled():

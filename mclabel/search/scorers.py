@@ -114,7 +114,6 @@ class StepScorer(ABC):
             EngineDied: the scorer's engine or device has failed.
             DataError: the prefix cannot be scored, so the search does not continue it.
         """
-        ...
 
     async def close(self) -> None:
         """Release what `start` has loaded."""

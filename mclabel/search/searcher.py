@@ -23,7 +23,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import MAX_TOKENS, Seed, Settings, joined_faults
 from mclabel.engines import Policy, PolicySettings
 from mclabel.run.desk import Desk
-from mclabel.run.shards.trees import StoredCost, StoredTree
+from mclabel.run.shards.trees import StoredCost
 from mclabel.search import SEARCHES
 from mclabel.search.config import Choice, PolicySearchSettings
 from mclabel.search.problem import Found, Searching, search_problem
@@ -52,11 +52,6 @@ class Searcher:
         self._desk = Desk()
         self._order = itertools.count()
         self.asked = Asked(limits)
-
-    @property
-    def num_searches(self) -> int:
-        """Number of running and waiting searches."""
-        return len(self.asked)
 
     async def start(self) -> None:
         """Load the policy, then the scorer."""
@@ -101,7 +96,7 @@ class Searcher:
             method=settings.search.kind,
             solutions=_different(searched.labeled, ask.n) or (_unfinished(search_result),),
             num_finished=len(searched.labeled),
-            scores=_scores(tree),
+            scores=next((node.scores for node in tree.nodes if node.id == tree.chosen), ()),
             is_spent=search_result.is_spent,
             cost=tree.cost,
         )
@@ -123,10 +118,6 @@ def _unfinished(search_result: Found) -> Solved:
     longest = max(tree.nodes.values(), key=lambda entry: (entry.node.num_tokens, entry.node.id))
     steps = tree.steps(longest.node.id)
     return Solved(steps=tuple(step.text for step in steps), is_finished=False)
-
-
-def _scores(tree: StoredTree) -> tuple[float, ...]:
-    return next((tuple(node.scores) for node in tree.nodes if node.id == tree.chosen), ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -392,8 +383,6 @@ class Reader:
             "policy": settings.policy.model_copy(update={"max_tokens": length}),
             "tokens": request.tokens or self.most_tokens,
         }
-        if settings.step_tokens is not None:
-            changes["step_tokens"] = min(settings.step_tokens, length)
         if request.search is not None:
             changes["search"] = self._method(request.search)
         for key in ("seed", "choose"):

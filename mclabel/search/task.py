@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mclabel.checkers import Checker, GradeItem, make_checker
@@ -22,7 +22,6 @@ from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import (
-    StoredCost,
     StoredNode,
     StoredTree,
     delete_trees,
@@ -31,9 +30,9 @@ from mclabel.run.shards.trees import (
 )
 from mclabel.run.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
 from mclabel.search.config import Choice, SearchSettings
-from mclabel.search.problem import Found, SearchCost, Searching, search_problem
+from mclabel.search.problem import Found, Searching, search_problem
 from mclabel.search.scorers import make_scorer
-from mclabel.search.tree import SearchJournal, read_entry
+from mclabel.search.tree import read_entry
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class SearchRunner:
                 problem,
                 self._shared,
                 priority=attempt.block.priority,
-                journal=SearchJournal(attempt.journal),
+                journal=attempt.journal,
             )
         except (DataError, BadAnswer) as error:
             if self._task.strict:
@@ -313,7 +312,6 @@ def _stored(
                 **results.get(node.id, {}),
             )
         )
-    cost = {item.name: getattr(search_result.cost, item.name) for item in fields(SearchCost)}
     return StoredTree(
         problem_id=problem.id,
         problem=problem.text,
@@ -322,7 +320,7 @@ def _stored(
         nodes=tuple(nodes),
         chosen=chosen,
         is_spent=search_result.is_spent,
-        cost=StoredCost(**cost),
+        cost=search_result.cost,
     )
 
 

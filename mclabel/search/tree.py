@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -19,7 +18,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.stats.bootstrap import Estimate, mean_estimate, resample_weights
 from mclabel.data.boundaries import may_end
 from mclabel.data.steps import StepSplitter
-from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
+from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.trees import StoredCost, StoredTree
 from mclabel.search.base import ROOT, Node
 
@@ -176,12 +175,6 @@ class Purse:
             self._changed.notify_all()
 
 
-PART_OF_CHARACTER = "\ufffd"
-"""End of a text that was cut inside a character."""
-MAX_REST = 4
-"""Maximum extra tokens of a step to complete its last character."""
-
-
 class GrowingPiece:
     """Steps that are sampled in successive completions."""
 
@@ -197,12 +190,7 @@ class GrowingPiece:
         self._steps: list[Step] = []
         self._text = ""
         """Text of the open step."""
-        self._closed = self.num_parts = self._num_sampled = self._num_rest = 0
-
-    @property
-    def num_in_step(self) -> int:
-        """Number of tokens of the open step."""
-        return len(self.ids) - self._closed
+        self._closed = self.num_parts = self._num_sampled = 0
 
     def add(self, part: Completion, num_sampled: int) -> None:
         """Append a completion, for which `num_sampled` tokens were sampled."""
@@ -211,23 +199,17 @@ class GrowingPiece:
         self.num_parts += 1
         self._num_sampled += num_sampled
 
-    def close_step(self, *, least: int, by_force: bool) -> bool:
+    def close_step(self, *, least: int) -> bool:
         """Close the open step if it is complete, and return whether it was closed.
 
         Args:
             least: minimum tokens of a step. A step must also be more than a heading, and leave no
                 formula or table open.
-            by_force: whether to close the step at any text, whatever its length, as soon as its
-                last character is complete.
         """
-        if by_force and self._text.endswith(PART_OF_CHARACTER) and self._num_rest < MAX_REST:
-            self._num_rest += 1
-            return False
-        is_one = self.num_in_step >= least and may_end(self._text)
-        if not (is_one or (by_force and self._text)):
-            return False
-        self._close()
-        return True
+        is_complete = len(self.ids) - self._closed >= least and may_end(self._text)
+        if is_complete:
+            self._close()
+        return is_complete
 
     def split(self, splitter: StepSplitter) -> None:
         """Split all sampled text into steps."""
@@ -249,34 +231,15 @@ class GrowingPiece:
 
     def _close(self) -> None:
         self._steps.append(Step(text=self._text, end=self._start + len(self.ids)))
-        self._text, self._closed, self._num_rest = "", len(self.ids), 0
+        self._text, self._closed = "", len(self.ids)
 
 
 Place = tuple[str, str, int, int]
 """Journal key: problem, continued node, index of the continuation, and index of its part."""
 
 
-class SearchJournal:
-    """Journal of a block of problems."""
-
-    def __init__(self, journal: BlockJournal) -> None:
-        """Read and write completions in a journal.
-
-        Args:
-            journal: journal of an attempt at the block.
-        """
-        self._journal = journal
-
-    def take(self, place: Place) -> Completion | None:
-        """Return a completion that an earlier attempt has sampled; None if there is none."""
-        return self._journal.take(place)
-
-    def add(self, place: Place, completion: Completion) -> None:
-        """Record a completion that this attempt has sampled."""
-        self._journal.add(partial(_line, place, completion))
-
-
-def _line(place: Place, completion: Completion) -> Line:
+def completion_line(place: Place, completion: Completion) -> Line:
+    """Return the line of a journal that holds a completion."""
     return {
         "place": list(place),
         "ids": list(completion.ids),

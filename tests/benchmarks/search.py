@@ -42,8 +42,6 @@ NARROW = {"kind": "beam", "n": 8}
 NARROW_LIVE = 32
 """Completions at a time of the model of random weights: fewer than the problems could use, so that
 they wait for the engine and not it for them."""
-STEP_TOKENS = 32
-"""Of a step of the model of random weights, which writes no lines."""
 COMPLETERS = "completers=[{model: 'arith:strong', max_tokens: 200, temperature: 0.8}]"
 """Of the labels that the PRM is trained on."""
 
@@ -115,9 +113,7 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
 
 async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
     free, narrow = (
-        SearchSettings.model_validate(
-            {"search": search, "scorer": "constant", "step_tokens": STEP_TOKENS}
-        )
+        SearchSettings.model_validate({"search": search, "scorer": "constant"})
         for search in (BEAM, NARROW)
     )
     steered = SearchSettings.model_validate({"search": BEAM, "scorer": {"prm": str(prm)}})

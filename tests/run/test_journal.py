@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.records import Completion, Outcome, Rollout, Solution, Step
-from mclabel.labeling.journal import LabelJournal, read_entry, rollout_line, solution_line
+from mclabel.labeling.journal import read_entry, rollout_line, solution_line
 from mclabel.run.shards import durable
 from mclabel.run.shards.journal import BlockJournal, delete_journal, read_journal, write_journal
 from mclabel.run.shards.store import Store
@@ -63,22 +63,21 @@ SOLUTION = Solution(
 def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     journal = BlockJournal(store, "b", "one", read_entry)
-    first = LabelJournal(journal)
-    first.add_solution(SOLUTION)
-    first.add_rollout(rollout(0), completion("so \\boxed{1}"))
+    ids = completion("so \\boxed{1}").ids
+    journal.add(lambda: solution_line(SOLUTION))
+    journal.add(lambda: rollout_line(rollout(0), ids))
     journal.flush()
     journal.flush()  # nothing new: no file
-    first.add_rollout(rollout(2), completion("so \\boxed{1}"))
+    journal.add(lambda: rollout_line(rollout(2), ids))
     journal.flush()
     assert store.names("journals") == [f"journals/b/one.0000{n}.jsonl.gz" for n in (0, 1)]
     journal = BlockJournal(store, "b", "two", read_entry)
-    second = LabelJournal(journal)
     journal.read()
-    taken = second.take_solution("p", 3)
+    taken = journal.take(("solution", "p", 3))
     assert taken is not None and taken.solution == SOLUTION and not taken.failed
-    assert second.take_solution("p", 3) is None
-    assert second.take_rollout("policy", "x", 1) is None
-    taken = second.take_rollout("policy", "x", 2)
+    assert journal.take(("solution", "p", 3)) is None
+    assert journal.take(("rollout", "policy", "x", 1)) is None
+    taken = journal.take(("rollout", "policy", "x", 2))
     assert taken is not None and taken.rollout == rollout(2)
     assert taken.completion == completion("so \\boxed{1}")
     assert journal.num_replayed == 2
@@ -154,7 +153,7 @@ def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Pat
     blocked.write_text("a file where the folder should be")
     store = Store(str(tmp_path))
     journal = BlockJournal(store, "b", "a", read_entry)
-    LabelJournal(journal).add_solution(SOLUTION)
+    journal.add(lambda: solution_line(SOLUTION))
     with pytest.raises(Exception, match="journals"):
         journal.flush()
     blocked.unlink()

@@ -185,20 +185,3 @@ def test_a_cluster_of_our_own_takes_tokens_without_a_word(
     )
     assert (done.stdout.strip(), done.returncode) == (expected, 0), done.stderr
     assert "authentication" not in done.stderr.lower()
-
-
-def test_a_mode_that_is_not_set_is_not_quoted(tmp_path: Path) -> None:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
-    code = "from mclabel.run.ray_cluster import token_advice; print(token_advice())"
-    said = {
-        mode: subprocess.run(
-            [sys.executable, "-c", code],
-            env={**kept, "HOME": str(tmp_path), "RAY_AUTH_TOKEN": "0" * 32, **mode_set},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for mode, mode_set in {"": {}, "disabled": {"RAY_AUTH_MODE": "disabled"}}.items()
-    }
-    assert "which RAY_AUTH_MODE='disabled' keeps from being sent" in said["disabled"]
-    assert "has one, which is not sent without RAY_AUTH_MODE=token. " in said[""]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -78,16 +77,6 @@ def test_no_search_samples_more_than_its_limit(method: str, tokens: int) -> None
     for found in found_by(settings):
         assert found.cost.num_sampled <= tokens
         assert found.is_spent and found.weights  # one is finished with what was kept for it
-
-
-def test_long_steps_are_cut() -> None:
-    settings = SearchSettings.model_validate(
-        {"search": {"kind": "beam", **SIZES}, "scorer": "constant", "step_tokens": 5}
-    )
-    for found in found_by(settings):
-        for name in found.weights:
-            ends = [0, *(step.end for step in found.tree.steps(name))]
-            assert all(b - a <= 5 for a, b in pairwise(ends))
 
 
 def arith(out: Path, *more: str) -> list[str]:
@@ -170,7 +159,6 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
         (["search=deep"], "deep: is not among the searches"),
         (["split.by=step"], "Set split.by=line or blank_line"),
         (["split.by=sentence"], "Set split.by=line or blank_line"),
-        (["step_tokens=999"], "step_tokens=999: is more than"),
         (["scorer=prm", "scorer.prm=nowhere"], "nowhere"),
     ],
 )

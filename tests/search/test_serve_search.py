@@ -259,14 +259,14 @@ def test_a_wrong_token_is_refused() -> None:
 def test_too_many_are_turned_away() -> None:
     with serving(policy=HANGING, limits=Limits(max_live=1, max_waiting=1)) as server:
         held = [server.hanging(), server.hanging()]
-        until(lambda: server.parts[0].num_searches == 2)
+        until(lambda: len(server.parts[0].asked) == 2)
         with pytest.raises(openai.RateLimitError, match="Try again later") as refused:
             server.ask()
         assert refused.value.response.headers["retry-after"] == "5"
         with pytest.raises(openai.RateLimitError):
             list(server.ask(stream=True))
         held[0].close()
-        until(lambda: server.parts[0].num_searches == 1)
+        until(lambda: len(server.parts[0].asked) == 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -277,7 +277,7 @@ def test_a_client_that_goes_away_ends_its_search(stream: bool) -> None:
         connection = server.hanging(stream=stream)
         until(lambda: engine.stats().num_live == 4)
         connection.close()
-        until(lambda: searcher.num_searches == 0)
+        until(lambda: len(searcher.asked) == 0)
         until(lambda: engine.stats().num_live == 0)
 
 

@@ -115,7 +115,6 @@ class Knowledge(Protocol):
     @abstractmethod
     def to_json(self) -> str:
         """The content, as the file holds it."""
-        ...
 
 
 class RunLearner(Protocol):
@@ -128,7 +127,6 @@ class RunLearner(Protocol):
     @abstractmethod
     def knowledge(self) -> Knowledge:
         """The knowledge that the next problem starts from."""
-        ...
 
     @property
     def min_gain(self) -> float | None:
@@ -168,7 +166,6 @@ class RunLearner(Protocol):
             estimator: when it is done.
             num_tokens: of the problem's rollouts.
         """
-        ...
 
     def fit(self) -> None:
         """Learn from what was recorded; this may take seconds."""
@@ -269,12 +266,10 @@ class Estimator(Protocol):
         requests. An empty list means that the estimator waits for outstanding rollouts, or, if
         there are none, that it is done.
         """
-        ...
 
     @abstractmethod
     def record(self, rollout: RecordedRollout) -> None:
         """Record the outcome of one rollout that `wanted` asked for."""
-        ...
 
     @abstractmethod
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
@@ -283,7 +278,6 @@ class Estimator(Protocol):
         Args:
             counts: outcomes so far, one per prefix index.
         """
-        ...
 
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
         """Label the solutions by what all completers rolled out, where the estimator is `joint`.

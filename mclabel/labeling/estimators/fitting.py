@@ -29,7 +29,6 @@ class Fitted(Knowledge, Protocol):
     @property
     def num_solutions(self) -> int:
         """Number of solutions that it was fitted to."""
-        ...
 
 
 E_co = TypeVar("E_co", covariant=True)
@@ -40,7 +39,6 @@ class HoldsEvidence(Protocol[E_co]):
 
     def evidence(self) -> E_co:
         """The evidence on which the estimator's labels rest."""
-        ...
 
 
 K = TypeVar("K", bound=Fitted)

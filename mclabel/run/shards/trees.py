@@ -64,16 +64,24 @@ class StoredNode:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCost:
-    """Cost of the search of one problem, in tokens and requests (`SearchCost`)."""
+    """Cost of the search of one problem, including pruned and repeated work."""
 
-    num_prompt: Count
-    num_sampled: Count
-    num_pruned: Count
-    num_repeated: Count
-    num_replayed: Count
-    num_requests: Count
-    num_scored: Count
-    num_score_cached: Count
+    num_prompt: Count = 0
+    """Tokens of the prompt."""
+    num_sampled: Count = 0
+    """Tokens that the policy sampled, end tokens included."""
+    num_pruned: Count = 0
+    """Sampled tokens that are in no finished solution."""
+    num_repeated: Count = 0
+    """Sampled tokens of prefixes that had been sampled before, token for token."""
+    num_replayed: Count = 0
+    """Sampled tokens that were reused from the journal of a killed attempt."""
+    num_requests: Count = 0
+    """Number of completions requested of the engine."""
+    num_scored: Count = 0
+    """Tokens that the scorer computed, prompts included."""
+    num_score_cached: Count = 0
+    """Tokens that the scorer reused from its cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
