@@ -46,8 +46,9 @@ class Run:
     def __init__(self, out: str, kind: Kind) -> None:
         """Look at an output; use `look`."""
         self.out, self._name = out, str(kind.manifest)
-        self._store = Store(out) if "://" in out or Path(out).is_dir() else None
-        self._manifest = None if self._store is None else read_claim(self._store, self._name)
+        self.store: Store | None = Store(out) if "://" in out or Path(out).is_dir() else None
+        """The output's store; None where there is nothing yet."""
+        self._manifest = None if self.store is None else read_claim(self.store, self._name)
         self._semantic = Semantic.of({})
         self._is_amended = False
 
@@ -72,11 +73,6 @@ class Run:
         return self._manifest is not None
 
     @property
-    def store(self) -> Store | None:
-        """The output's store; None where there is nothing yet."""
-        return self._store
-
-    @property
     def recorded(self) -> Mapping[str, Any]:
         """The configuration that it was claimed for; empty before."""
         return {} if self._manifest is None else self._manifest["config"]
@@ -96,13 +92,13 @@ class Run:
             ShardError: its manifest, its plan or its shards are of another one.
         """
         self._semantic = semantic
-        if self._store is None:
+        if self.store is None:
             return
         if self._manifest is not None and (changed := changed_fields(self._manifest, semantic)):
-            if not may_change(self._store, changed):
-                raise other_configuration(self._store, self._manifest, semantic, changed)
+            if not may_change(self.store, changed):
+                raise other_configuration(self.store, self._manifest, semantic, changed)
             self._is_amended = True
-        check_made_for(self._store, self._manifest, semantic)
+        check_made_for(self.store, self._manifest, semantic)
 
     def stamp(self, **provenance: Any) -> dict[str, Any]:
         """Return the metadata of every shard: the configuration, and what is kept beside it."""
@@ -134,7 +130,7 @@ class Run:
             claim(store, self._name, self._semantic, provenance, run=lost)
         elif self._is_amended:
             amend_claim(store, self._name, self._manifest, self._semantic)
-        self._store = store
+        self.store = store
         return store
 
     def blocks(
@@ -148,7 +144,7 @@ class Run:
     ) -> JobBlocks:
         """Return the blocks of a job, as they would be planned; see `plan_blocks`."""
         return plan_blocks(
-            self._store,
+            self.store,
             items,
             outputs,
             identity=self._semantic.identity,
