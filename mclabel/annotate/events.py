@@ -55,7 +55,7 @@ class Event:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the event says where the first error is, or that there is none."""
+        """Return whether the event says where the first error is, or that there is none."""
         ends = next((r for r in self.ratings if r in ("bad", "unsure", None)), "none")
         return self.finish not in WITH_REASON and ends in ("bad", "none")
 

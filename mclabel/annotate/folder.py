@@ -83,7 +83,7 @@ class Annotated:
 
 
 def answer_of(event: Event) -> str:
-    """What an opinion comes to, in words."""
+    """Return what an opinion comes to, in words."""
     if not event.is_sure:
         return event.finish.replace("_", " ") if event.finish in WITH_REASON else "unsure"
     return "no error" if event.first_error is None else f"step {event.first_error}"

@@ -40,7 +40,7 @@ class GoldLine:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with it, if anything is."""
+        """Return what is wrong with it, if anything is."""
         texts = (self.problem, self.answer, *self.steps)
         own = bool(self.steps) and all(text.strip() for text in texts)
         if not self.errors:
@@ -147,7 +147,7 @@ def _gold_item(
 
 
 def is_of_run(item: Item) -> bool:
-    """Whether an item is a solution of the run, and not gold with texts of its own."""
+    """Return whether an item is a solution of the run, and not gold with texts of its own."""
     return item.id != _own_id(item.digest)
 
 

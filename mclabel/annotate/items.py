@@ -220,7 +220,9 @@ def _coarser(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str, ...
 
 
 def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[str, ...], int]:
-    """How many to draw of each stratum: one at least, the rest by the square root of its size."""
+    """Return how many to draw of each stratum: one at least, the rest by the square root of its
+    size.
+    """
     counts = dict.fromkeys(sizes, 1)
     heap = [(-math.sqrt(size), name) for name, size in sizes.items() if size > 1]
     heapq.heapify(heap)
@@ -235,7 +237,7 @@ def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[s
 
 
 def _people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
-    """Who labels each item; those that two people label come spread over the whole order."""
+    """Return who labels each item; those that two people label come spread over the whole order."""
     people, num = settings.people, len(settings.people)
     share = settings.overlap if num > 1 else 0.0
     found, num_twice = [], 0

@@ -226,7 +226,7 @@ class Annotations:
         )
 
     def summary(self) -> Summary:
-        """What people have done, and how far they agree."""
+        """Return what people have done, and how far they agree."""
         return summarise(self.annotated())
 
     def said_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class Annotations:
         return content
 
     def overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """What whoever runs this looks at: the summary, and where people differ."""
+        """Return what whoever runs this looks at: the summary, and where people differ."""
         only(person, OVERSEER)
         annotated = self.annotated()
         differ = annotated.disagreements
@@ -264,7 +264,7 @@ class Annotations:
         }  # fmt: skip
 
     def state(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
-        """What the page begins with: who it is for, what is to be done, what is done."""
+        """Return what the page begins with: who it is for, what is to be done, what is done."""
         done = {
             solution: {"ratings": e.ratings, "finish": e.finish, "note": e.note, "ms": e.ms,
                        "revision": e.revision}
@@ -285,13 +285,15 @@ class Annotations:
         }
 
     def item(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """What is shown of a solution before it is labelled: not its labels, nor its outcome."""
+        """Return what is shown of a solution before it is labelled: not its labels, nor its
+        outcome.
+        """
         item = self._own(person, query.get("id", ""))
         shown = ("id", "problem", "answer", "steps", "digest")
         return {name: getattr(item, name) for name in shown}
 
     def labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """What the run says of a solution that the person has submitted."""
+        """Return what the run says of a solution that the person has submitted."""
         item = self._own(person, query.get("id", ""))
         if self._has_gold:
             raise Refused(403, "labels of the run are not shown here")

@@ -92,7 +92,7 @@ class StoredFolder:
 
     @property
     def settings(self) -> Settings:
-        """How the folder was begun."""
+        """Return how the folder was begun."""
         return self.manifest.settings
 
 

@@ -48,7 +48,7 @@ class Aside(Protocol):
     """Runs a function somewhere else than on the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """What it returns or raises."""
+        """Return what it returns or raises."""
 
 
 class Checker:
@@ -81,7 +81,7 @@ class Checker:
         _every_checker.add(self)
 
     def grade(self, answer: str, gold: str, *, units_optional: bool = True) -> Grade:
-        """Whether `answer` means what `gold` means. Never raises on any pair of strings."""
+        """Return whether `answer` means what `gold` means. Never raises on any pair of strings."""
         found = self._begin(answer, gold, units_optional)
         return self._ended(answer, gold, found, units_optional)
 
@@ -289,7 +289,7 @@ def default_checker() -> Checker:
 
 
 def grade(answer: str, gold: str, *, units_optional: bool = True) -> Grade:
-    """Whether `answer` means what `gold` means, by the process-wide checker.
+    """Return whether `answer` means what `gold` means, by the process-wide checker.
 
     Args:
         answer: as `extract_answer` gives it, or any text.

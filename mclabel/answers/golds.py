@@ -93,7 +93,7 @@ class Gold:
 
     answer: str
     is_json: bool = False
-    """Whether it is the JSON text of a list or an object."""
+    """True if it is the JSON text of a list or an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _of_text(text: str) -> Gold | NoGold:
 
 
 def _named(text: str) -> str:
-    """What a text names as the answer in its last line, else all of it."""
+    """Return what a text names as the answer in its last line, else all of it."""
     opening, closing = _TAG
     if text.endswith(closing) and opening in text:
         return text.removesuffix(closing).rpartition(opening)[2].strip()
@@ -244,7 +244,7 @@ def _listed(text: str) -> list[Any] | None:
 
 
 def _is_long(item: Any) -> bool:
-    """Whether an entry is an integer of more digits than JSON reads."""
+    """Return whether an entry is an integer of more digits than JSON reads."""
     return isinstance(item, int) and abs(item) >= _LONG
 
 
@@ -273,7 +273,7 @@ def _plain_or_refuse(value: Any) -> Any:
 
 
 def verdict_on(completion: str, gold: Any) -> Verdict:
-    """Whether the answer of a completion is right, wrong or unknown.
+    """Return whether the answer of a completion is right, wrong or unknown.
 
     It is unknown, too, where the gold says that there is none, such as `proof` or None: the reward
     of such a row is no signal.

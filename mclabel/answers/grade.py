@@ -105,7 +105,7 @@ def grade_here(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple
 def _compare(
     ours: Read, theirs: Read, gold: str, *, units_optional: bool
 ) -> tuple[bool | None, bool]:
-    """Whether they are the same, and whether a worker may know more."""
+    """Return whether they are the same, and whether a worker may know more."""
     asked = False
 
     def prove(left: Form, right: Form) -> None:
@@ -132,7 +132,9 @@ def _compare(
 
 
 def _is_none_and_zero(ours: Read, theirs: Read) -> bool:
-    """Whether one is 0 and the other the word "none", which says no solution or a count of 0."""
+    """Return whether one is 0 and the other the word "none", which says no solution or a count of
+    0.
+    """
     word, number = (ours, theirs) if theirs.literal else (theirs, ours)
     is_none = word.key.lower() in ("none", "there are none")
     return is_none and number.literal is not None and number.literal.value == 0
@@ -195,7 +197,7 @@ Same = Callable[[Form, Form], bool | None]
 
 
 def says_more(answer: Form, gold: Form, same: Same) -> bool:
-    """Whether words of an answer are left over beside a value that may be the gold's.
+    """Return whether words of an answer are left over beside a value that may be the gold's.
 
     Args:
         answer: differs from the gold as far as it was read.
@@ -242,7 +244,7 @@ def _content(item: Form) -> Form:
 
 
 def _is_prose(quantity: Quantity) -> bool:
-    """Whether short words were read as letters: `7 is the answer` as 7·i·s answers."""
+    """Return whether short words were read as letters: `7 is the answer` as 7·i·s answers."""
     amount = quantity.amount
     return (
         quantity.unit.is_counted

@@ -108,7 +108,8 @@ def verify(
     timeout_seconds: int | None = 5,
     raise_on_error: bool = False,
 ) -> bool:
-    """Whether an answer is right; what is unknown is not. Only the first two arguments count.
+    """Return whether an answer is right; what is unknown is not. Only the first two arguments
+    count.
 
     Either is what `parse` gives, a text or a number, or a list of them: of several golds each is
     right, and of several answers one has to be.
@@ -130,7 +131,9 @@ def _listed(given: Any) -> list[Any]:
 
 
 def _golds(given: Any) -> tuple[str, ...]:
-    """What is right by a gold: what its text marks, itself if it is a formula, what it asserts."""
+    """Return what is right by a gold: what its text marks, itself if it is a formula, what it
+    asserts.
+    """
     text = given.text if isinstance(given, Answer) else given
     gold = read_gold(text if isinstance(text, str | int | float) else str(text))
     if isinstance(gold, NoGold):
@@ -144,7 +147,9 @@ def _golds(given: Any) -> tuple[str, ...]:
 
 
 def _is_read(text: str) -> bool:
-    """Whether a text is no sentence, but as a whole a formula, an amount or a list of them."""
+    """Return whether a text is no sentence, but as a whole a formula, an amount or a list of
+    them.
+    """
     if len(text) > MAX_LENGTH or _SENTENCE.search(text):
         return False
     return not isinstance(gold_form(text), Words | None)

@@ -37,7 +37,9 @@ def doctor() -> None:
 
 
 def examine() -> dict[str, Any]:
-    """What there is: plain values, for JSON. Sandbox and checker: why they fail, None if not."""
+    """Return what there is: plain values, for JSON. Sandbox and checker: why they fail, None if
+    not.
+    """
     from mclabel.core.config.load import bundled_folder
 
     return {

@@ -336,7 +336,7 @@ def verify(run: str) -> None:
 
 
 def _counts(found: Verification) -> Table:
-    """What was read, and whether it is sound."""
+    """Return what was read, and whether it is sound."""
     from mclabel.run.verify.single_files import TRAINING
 
     table = Table(box=SIMPLE_HEAD, show_header=False)

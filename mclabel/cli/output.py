@@ -252,7 +252,7 @@ def _whose_fault() -> str:
 
 
 def _refusal(error: OSError) -> str:
-    """What the system has refused, and what to do about it."""
+    """Return what the system has refused, and what to do about it."""
     places = [str(place) for place in (error.filename, error.filename2) if place is not None]
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
     where = " to ".join(places) + ": " if places else ""

@@ -21,7 +21,7 @@ class Domain:
     """A domain of generated problems."""
 
     carries_truth: Callable[[Mapping[str, str]], bool]
-    """Whether a problem with this `meta` is of the domain."""
+    """True if a problem with this `meta` is of the domain."""
     states: Callable[[Mapping[str, str], Sequence[str]], list[StepState]]
     """The state of every step of a solution of such a problem."""
     bundled_model: Callable[[str], Path]
@@ -44,7 +44,7 @@ DOMAINS: Mapping[str, Domain] = {
 
 
 def carries_truth(meta: Mapping[str, str]) -> bool:
-    """Whether a problem is of one of these domains."""
+    """Return whether a problem is of one of these domains."""
     return _domain(meta) is not None
 
 

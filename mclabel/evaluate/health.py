@@ -201,7 +201,9 @@ def _finding(name: str, figure: Figure, counts: HealthCounts) -> Finding | None:
 
 
 def _mending(reasons: Counter[str]) -> str | None:
-    """What to do where most rollouts have no verdict by a fault of the checker; else None."""
+    """Return what to do where most rollouts have no verdict by a fault of the checker; else
+    None.
+    """
     faults = {reason: count for reason, count in reasons.items() if is_failure(reason)}
     if 2 * sum(faults.values()) <= reasons.total():
         return None

@@ -255,11 +255,11 @@ class _Shard:
         before_last = np.arange(len(flat)) != last_step
         asked = before_last & ~_flags(pc.equal(pc.struct_field(flat, "source"), "none"))
         self.is_asked: Flags = self._has(asked)
-        """Whether more than the solution's last step was to be labelled."""
+        """True if more than the solution's last step was to be labelled."""
         self.is_decided: Flags = self.has_error | ~self._has(~self.is_sound & before_last)
 
     def _has(self, of_steps: Flags) -> Flags:
-        """Whether a solution has such a step."""
+        """Return whether a solution has such a step."""
         return np.bincount(self.step_row[of_steps], minlength=len(self.num_steps)) > 0
 
 
@@ -273,7 +273,7 @@ def _numbers(column: pa.Array) -> Ints:
 
 
 def _flags(column: pa.Array) -> Flags:
-    """Where a column of booleans is true; null is not."""
+    """Return where a column of booleans is true; null is not."""
     return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 

@@ -68,7 +68,7 @@ class Opinion:
     """What a judge says of one solution."""
 
     is_known: bool
-    """Whether it has an opinion at all."""
+    """True if it has an opinion at all."""
     first_error: Index | None = None
     """Index of the first wrong step, None for none; of a judge that claims `at_or_before`, the
     step at or before which it is, None where it says nothing."""
@@ -169,7 +169,7 @@ class Judge(ABC):
 
     @classmethod
     def split(cls, settings: Any) -> str:
-        """Where the steps of a solution given as one text end; see `split_text`.
+        """Return where the steps of a solution given as one text end; see `split_text`.
 
         Args:
             settings: an instance of `Settings`.
@@ -177,7 +177,8 @@ class Judge(ABC):
         return OUR_SPLIT
 
     def known(self) -> dict[str, Any]:
-        """What opinions depend on beside the settings, such as the hash of a model's weights.
+        """Return what opinions depend on beside the settings, such as the hash of a model's
+        weights.
 
         Returns:
             JSON values by name; one with the name of a setting takes its place, as the hash of
@@ -189,7 +190,7 @@ class Judge(ABC):
         return {}
 
     def asked(self) -> dict[str, Any]:
-        """What its language model is asked, where it has one that explains its opinions.
+        """Return what its language model is asked, where it has one that explains its opinions.
 
         Returns:
             JSON values, kept in the run, by which its prompts can be written again.
@@ -233,7 +234,7 @@ class Judge(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no language model to ask")
 
     def state(self) -> RunnerState:
-        """What it does now; callable from any thread, also before `start`."""
+        """Return what it does now; callable from any thread, also before `start`."""
         return RunnerState()
 
     async def close(self) -> None:

@@ -76,7 +76,7 @@ class CombineReport:
     """Names of the sources that repeat each other's errors, by the rule `posterior`."""
 
     def lines(self) -> list[str]:
-        """What to say of it."""
+        """Return what to say of it."""
         if self.num_blocks_resumed == self.num_blocks:
             return [f"all {self.num_blocks:,} blocks were already combined by {self.rule}"]
         said = []
@@ -254,7 +254,7 @@ def _sources(places: Sequence[str]) -> list[Source]:
 
 
 def _identities(sources: Sequence[Source]) -> dict[str, str]:
-    """What each judge's opinions are known by.
+    """Return what each judge's opinions are known by.
 
     Raises:
         ConfigError: two are the same, which would count twice.
@@ -273,7 +273,7 @@ def _identities(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def _identity(source: Source) -> str:
-    """What a judge's opinions are known by: the judge, and what it said."""
+    """Return what a judge's opinions are known by: the judge, and what it said."""
     recorded = claimed_config(Store(source.run.location), MANIFEST)
     said = [
         [name, one.is_known, one.first_error, list(one.scores)]

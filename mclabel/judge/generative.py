@@ -52,7 +52,7 @@ _NAMED_REASONS = 3
 
 
 def known_prm(settings: ScorerSettings) -> dict[str, Any]:
-    """What the scores of a PRM depend on beside the settings: its weights, what it is asked.
+    """Return what the scores of a PRM depend on beside the settings: its weights, what it is asked.
 
     Raises:
         ConfigError: there is no such bundled model.
@@ -188,7 +188,7 @@ class GenerativePRM:
         self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the engine's loop gives."""
+        """Return what the engine's loop gives."""
         turn = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return turn.result()

@@ -392,7 +392,7 @@ class TurnVerifier(_Asking):
 
 
 def make_verifier(engine: Engine, template: str, *, read: str) -> Verifier:
-    """What asks by a template; see `GenerativeSettings`."""
+    """Return what asks by a template; see `GenerativeSettings`."""
     if template == "genprm":
         return TurnVerifier(engine, read=read)
     return WholeVerifier(engine, template, read=read)

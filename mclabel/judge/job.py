@@ -58,7 +58,7 @@ class ScoreConfig(ScorerSettings, RunsHere):
     ] = Field(256, ge=1)
     """Solutions in a block, the unit of work; a killed block is scored again."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
+    """True if to stop at the first unusable row or problem, instead of leaving it out."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
@@ -92,7 +92,7 @@ class JudgeConfig(RunsHere):
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of the journals: the most work that a killed engine loses."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Whether to stop at the first unusable row or problem, instead of leaving it out."""
+    """True if to stop at the first unusable row or problem, instead of leaving it out."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
@@ -210,7 +210,9 @@ def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
 
 
 def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
-    """What opinions depend on: the judge, its version, its settings and its model's content."""
+    """Return what opinions depend on: the judge, its version, its settings and its model's
+    content.
+    """
     split = judge_class(settings).split(settings)
     known = {"kind": settings.kind, "version": own.version, **own.known()}
     whole = {"task": TASK, "seed": config.seed}
@@ -278,7 +280,7 @@ def _earlier(
 
 
 def _asked(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """What the answers of a judge depend on, beside the prompts: its models, and the seed.
+    """Return what the answers of a judge depend on, beside the prompts: its models, and the seed.
 
     Args:
         config: what its opinions depend on.

@@ -230,7 +230,7 @@ class OpinionCounts:
         )
 
     def lines(self) -> Iterator[str]:
-        """What to say of them."""
+        """Return what to say of them."""
         what = "a first error at or before a step" if self.claim == "at_or_before" else "an error"
         tokens = f", {self.num_tokens:,} tokens" if self.num_tokens else ""
         yield (

@@ -341,7 +341,7 @@ class ScorerJudge(Judge):
         )
 
     def state(self) -> RunnerState:
-        """What is scored now."""
+        """Return what is scored now."""
         return RunnerState() if self._scorer is None else self._scorer.state()
 
     async def close(self) -> None:

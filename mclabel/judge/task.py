@@ -66,7 +66,7 @@ class JudgeTask:
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
     strict: bool = False
-    """Whether a solution that cannot be judged is an error."""
+    """True if a solution that cannot be judged is an error."""
     answers: Mapping[AnswerKey, Answer] = field(default_factory=dict)
     """Answers of an earlier run."""
 

@@ -189,7 +189,7 @@ def export_chains(
 
 
 def _template(run: OpinionRun) -> Template:
-    """What the critic was asked.
+    """Return what the critic was asked.
 
     Raises:
         DataError: the judge writes no chains, or was shown references.
@@ -285,7 +285,7 @@ class _Reason(str):
 
 
 def _class(row: LabeledSolution, by: Filter) -> str | _Reason:
-    """Whether the solution"""
+    """Return whether the solution"""
     if not row.is_kept:
         return _Reason("on solutions that a consensus does not keep")
     if by == "process":
@@ -317,7 +317,9 @@ def _named_error(
 
 
 def _has_step_labels(row: LabeledSolution) -> bool:
-    """Whether a step has a label that is not the outcome; of one step, the outcome is its label."""
+    """Return whether a step has a label that is not the outcome; of one step, the outcome is its
+    label.
+    """
     steps = [step for step in row.steps if step.hard is not None]
     return bool(steps) and (len(row.steps) == 1 or not all(step.is_outcome for step in steps))
 
@@ -330,7 +332,7 @@ def _first_wrong(row: LabeledSolution) -> int | None:
 
 
 def _agrees(row: LabeledSolution, error: int | None) -> bool:
-    """Whether a first error is possible by all labels up to the first wrong step.
+    """Return whether a first error is possible by all labels up to the first wrong step.
 
     A step is labelled sound if the solution is still sound there, so from the first error on none
     can be. Steps without a label decide nothing.

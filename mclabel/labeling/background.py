@@ -89,7 +89,7 @@ class LabelRun:
 
     @property
     def is_done(self) -> bool:
-        """Whether the job has ended, successfully or not."""
+        """Return whether the job has ended, successfully or not."""
         return not self._thread.is_alive()
 
     def __iter__(self) -> Iterator[LabeledSolution]:

@@ -39,7 +39,7 @@ class CompleterSettings(PolicySettings):
 
     @property
     def is_author(self) -> bool:
-        """Whether it is the policy itself, as it wrote the solutions."""
+        """Return whether it is the policy itself, as it wrote the solutions."""
         return self.model == AUTHOR
 
     @property

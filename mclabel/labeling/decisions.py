@@ -66,7 +66,7 @@ class Decisions:
             self._begin_or_wait()
 
     async def wanted(self, estimator: ProblemEstimator, num_prefixes: int) -> Sequence[Probe]:
-        """What the estimator wants, decided with all others that ask in the same moment.
+        """Return what the estimator wants, decided with all others that ask in the same moment.
 
         Args:
             estimator: whose decision is due.
@@ -108,7 +108,7 @@ class Decisions:
                 turn.set_result(wanted)
 
     def together(self, asking: Sequence[_Asking]) -> list[Sequence[Probe]]:
-        """What each wants, decided in one batch."""
+        """Return what each wants, decided in one batch."""
         decide_together(one for checked, _ in asking for one in checked.estimators)
         return [checked.wanted(num_prefixes) for checked, num_prefixes in asking]
 
@@ -122,7 +122,7 @@ class Learned:
 
     @classmethod
     def by(cls, learner: RunLearner) -> Learned:
-        """What a learner knows now."""
+        """Return what a learner knows now."""
         return cls(knowledge=learner.knowledge, min_gain=learner.min_gain)
 
 

@@ -60,11 +60,11 @@ class Forecast:
     money: Interval | None
     """Cost in the currency of the configured prices; None if no price is set."""
     still_learning: bool
-    """Whether all finished blocks were labelled before the estimator learned from the run; later
+    """True if all finished blocks were labelled before the estimator learned from the run; later
     blocks will then cost less."""
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to show: names and what is forecast."""
+        """Return what to show: names and what is forecast."""
         lines = [
             (
                 "forecast",
@@ -123,7 +123,7 @@ def run_pilot(
 
 
 def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
-    """What a job will cost, from its blocks that are done; None if there are none.
+    """Return what a job will cost, from its blocks that are done; None if there are none.
 
     Args:
         config: of the job.
@@ -217,7 +217,9 @@ def _seen(
     beginning: str | None,
     seed: int,
 ) -> Iterator[_Seen]:
-    """What files of labels cost; `beginning` is the id of what a run knows before it learns."""
+    """Return what files of labels cost; `beginning` is the id of what a run knows before it
+    learns.
+    """
     if len(files) > MAX_BLOCKS:
         files = random.Random(seed).sample(files, MAX_BLOCKS)
     for file in files:

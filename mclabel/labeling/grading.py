@@ -39,7 +39,7 @@ class Graded:
     reason: str | None = None
     """Why the checker decided so, on one line of 500 characters at most; None without a grade."""
     failed: bool = False
-    """Whether a fault of the checker kept it from a verdict: another version may grade it."""
+    """True if a fault of the checker kept it from a verdict: another version may grade it."""
 
 
 CUT = Graded(outcome=Outcome.TRUNCATED)
@@ -56,7 +56,7 @@ def not_sampled(why: str) -> Graded:
 
 
 def graded(grade: Grade) -> Graded:
-    """What is recorded of a grade."""
+    """Return what is recorded of a grade."""
     return Graded(
         outcome=_OUTCOMES[grade.verdict],
         prediction=grade.answer,
@@ -86,7 +86,7 @@ def grade_recorded(
 
 
 def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
-    """How many rollouts could not be graded, by the commonest reasons."""
+    """Return how many rollouts could not be graded, by the commonest reasons."""
     reasons = Counter(
         common_reason(rollout.reason or NO_REASON)
         for rollout in rollouts
@@ -96,7 +96,7 @@ def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
 
 
 def num_weak(rollouts: Iterable[Rollout]) -> int:
-    """How many rollouts have a verdict that is weak (`mclabel.checkers.guarded.is_weak`)."""
+    """Return how many rollouts have a verdict that is weak (`mclabel.checkers.guarded.is_weak`)."""
     return sum(
         rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak(rollout.reason or "")
         for rollout in rollouts

@@ -34,7 +34,9 @@ from mclabel.run.shards.store import Store
 
 
 def input_config(config: LabelConfig) -> dict[str, Any]:
-    """Where problems and solutions come from: recorded, while the plan holds what they are."""
+    """Return where problems and solutions come from: recorded, while the plan holds what they
+    are.
+    """
     return {
         "problems": config.problems.model_dump(),
         "solutions": {
@@ -58,7 +60,7 @@ class ProblemInputs:
     rejects: Callable[[], Iterable[Reject]]
     """Gives what of the input cannot be used."""
     sampled_here: bool = True
-    """Whether all tokens of the labels are this job's: no rollouts are taken over."""
+    """True if all tokens of the labels are this job's: no rollouts are taken over."""
 
     @classmethod
     def of(cls, stream: ProblemStream) -> Self:
@@ -310,7 +312,7 @@ _SAME = ("policy", "split", "checker")
 
 
 def source_identity(location: str) -> str:
-    """What a run is known by, wherever it lies.
+    """Return what a run is known by, wherever it lies.
 
     Raises:
         ConfigError: it is no run of `mclabel label`.

@@ -111,7 +111,8 @@ def _warn_of_rounds(config: LabelConfig, models: PreparedModels) -> None:
 
 
 def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> Semantic:
-    """What labels depend on: semantic fields, checker, rules of steps, content of local files.
+    """Return what labels depend on: semantic fields, checker, rules of steps, content of local
+    files.
 
     A local model is known by its content, so a folder may move, and may not change; so is a file
     that a setting names. Which engine runs the model is free to change; one that runs none is known

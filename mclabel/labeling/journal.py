@@ -24,11 +24,11 @@ class JournaledSolution:
 
     solution: Solution
     failed: bool
-    """Whether the checker failed on it, so that it is to be graded again."""
+    """True if the checker failed on it, so that it is to be graded again."""
 
     @property
     def completion(self) -> Completion:
-        """What the policy sampled."""
+        """Return what the policy sampled."""
         one = self.solution
         return Completion(ids=one.ids, text=one.text, finish_reason=one.finish_reason)
 
@@ -40,11 +40,11 @@ class JournaledRollout:
     rollout: Rollout
     ids: tuple[int, ...]
     failed: bool
-    """Whether the checker failed on it, so that it is to be graded again."""
+    """True if the checker failed on it, so that it is to be graded again."""
 
     @property
     def completion(self) -> Completion:
-        """What the policy sampled."""
+        """Return what the policy sampled."""
         return Completion(
             ids=self.ids, text=self.rollout.text, finish_reason=self.rollout.finish_reason
         )
@@ -72,7 +72,7 @@ def rollout_line(rollout: Rollout, ids: tuple[int, ...], *, failed: bool = False
 
 
 def holds_verdict(line: Line) -> bool:
-    """Whether a line of a journal rests on a verdict of the checker."""
+    """Return whether a line of a journal rests on a verdict of the checker."""
     completion = line["solution"] if "solution" in line else line["rollout"]
     return "failed" not in line and completion["finish_reason"] != "length"
 
@@ -119,7 +119,7 @@ VERSION = "checker.version"
 
 
 def may_mend(store: Store, changed: Sequence[str]) -> bool:
-    """Whether a run may have another configuration than its own; see `Run.check`.
+    """Return whether a run may have another configuration than its own; see `Run.check`.
 
     Args:
         store: of the run.
@@ -153,7 +153,7 @@ def with_committed(error: CheckerError, store: Store) -> CheckerError:
 
 
 def _has_verdicts(store: Store) -> bool:
-    """Whether a journal rests on a verdict; one that cannot be read may."""
+    """Return whether a journal rests on a verdict; one that cannot be read may."""
     for name in store.names(FOLDER):
         if (content := store.read(name)) is None:
             continue

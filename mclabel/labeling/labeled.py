@@ -130,7 +130,7 @@ def labeled_solutions(
 
 
 def completers_of(row: LabeledSolution) -> list[Completer]:
-    """Who rolled out; the author alone in rows that do not say."""
+    """Return who rolled out; the author alone in rows that do not say."""
     return [Completer(name=one.name, cost=one.cost) for one in row.completers] or [Completer()]
 
 

@@ -35,7 +35,7 @@ class PreparedPolicy:
         return partial(make_engine, self.settings, seed=seed)
 
     def resources(self, ray: RayConfig) -> EngineResources:
-        """What an engine of a job takes of the cluster."""
+        """Return what an engine of a job takes of the cluster."""
         own = self.engine.resources()
         return own.replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
@@ -164,7 +164,8 @@ class PreparedModels:
             one.engine.check_model()
 
     def resources(self, ray: RayConfig) -> EngineResources:
-        """What the engines of one worker take of the cluster: they share what the largest needs.
+        """Return what the engines of one worker take of the cluster: they share what the largest
+        needs.
 
         Raises:
             ConfigError: one of several lies on more than one node, or they do not fit a GPU.

@@ -125,7 +125,9 @@ class PrefixTable:
         self._set_needs(solutions)
 
     def received(self, number: int, rollout: Rollout) -> RecordedRollout:
-        """What an estimator receives of a rollout from prefix `number` whose way is on record."""
+        """Return what an estimator receives of a rollout from prefix `number` whose way is on
+        record.
+        """
         ends = (0, *(rollout.step_ends or ()))
         return RecordedRollout(
             prefix=number,
@@ -138,7 +140,7 @@ class PrefixTable:
         )
 
     def _repairs(self, number: int, rollout: Rollout) -> bool:
-        """Whether a right rollout goes back on its prefix; of others it does not matter."""
+        """Return whether a right rollout goes back on its prefix; of others it does not matter."""
         if rollout.outcome is not Outcome.RIGHT:
             return False
         return goes_back(rollout.text, self.prefixes[number].text)
@@ -161,7 +163,9 @@ class PrefixTable:
     def grown(
         self, number: int, rollout: Rollout, ids: tuple[int, ...], decode: Decode
     ) -> RecordedRollout:
-        """What an estimator that follows all receives; the table grows by the rollout's steps."""
+        """Return what an estimator that follows all receives; the table grows by the rollout's
+        steps.
+        """
         steps = self._split(number, rollout, ids, decode)
         path, at, begin = [], number, 0
         for step in steps[:-1]:
@@ -303,7 +307,8 @@ MAX_CHARACTERS = 20_000
 
 
 def goes_back(completion: str, prefix: str) -> bool:
-    """Whether a completion says that something before it is wrong, or contradicts an equation.
+    """Return whether a completion says that something before it is wrong, or contradicts an
+    equation.
 
     Args:
         completion: that follows the prefix.

@@ -49,7 +49,7 @@ class Inputs:
     """Golds among these that the checker does not understand."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What to show."""
+        """Return what to show."""
         given = "" if self.num_solutions is None else f", {self.num_solutions:,} given solutions"
         yield "input", f"{self.num_problems:,} problems{given}"
         if (first := self.first_reject) is not None:
@@ -116,7 +116,7 @@ class ModelFacts:
     """A whole prompt with its control tokens marked; None without problems."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What to show."""
+        """Return what to show."""
         ends = ", ".join(self.ends) or "nothing: every completion runs to policy.max_tokens"
         yield "tokenizer", f"{self.tokenizer}; the prompt is {self.prompt}; ends at {ends}"
         if self.shown_prompt is not None:
@@ -150,7 +150,7 @@ class Preview:
     """By the name of the model, `policy` or a completer's, of those that have small files."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What to show: names and what was found."""
+        """Return what to show: names and what was found."""
         yield from self.inputs.lines()
         for name, facts in self.models.items():
             whose = "" if name == AUTHOR else f"{name}'s "
@@ -229,7 +229,7 @@ async def _refused(checker: Checker, problems: Sequence[Problem]) -> list[str]:
 def model_facts(
     policy: PolicySettings, shown: PolicyPreview, problems: Sequence[str]
 ) -> ModelFacts:
-    """What a policy's small files show, with the prompts of problems that are to fit.
+    """Return what a policy's small files show, with the prompts of problems that are to fit.
 
     Args:
         policy: resolved.
@@ -262,11 +262,11 @@ class LabelPlan:
 
     @property
     def resources(self) -> EngineResources:
-        """What one engine takes of the cluster."""
+        """Return what one engine takes of the cluster."""
         return self.models.resources(self.config.ray)
 
     def lines(self) -> list[tuple[str, str]]:
-        """What to show: names and what is planned."""
+        """Return what to show: names and what is planned."""
         config = self.config
         solutions, split = config.solutions, config.split
         problems = config.problems.source
@@ -299,7 +299,7 @@ class LabelPlan:
         ]
 
     def _completers(self) -> Iterator[tuple[str, str]]:
-        """Who rolls out, where it is not the policy alone."""
+        """Return who rolls out, where it is not the policy alone."""
         if self.models.completers:
             rolling = self.models.rolling
             each = ", ".join(f"{one.name} (a token costs {one.cost:.3g})" for one in rolling)
@@ -317,7 +317,7 @@ class LabelPlan:
 
 
 def plan(config: LabelConfig) -> LabelPlan:
-    """What a labelling job would do.
+    """Return what a labelling job would do.
 
     Raises:
         DataError: the file of examples cannot be read.

@@ -112,7 +112,7 @@ class Shared:
 
     @property
     def rolling_out(self) -> Sequence[Rolling]:
-        """What rolls out."""
+        """Return what rolls out."""
         return self.rolling or [Rolling(completer=Completer(), policy=self.policy)]
 
     @property
@@ -301,7 +301,7 @@ async def _sampled_solutions(sampler: Sampler, settings: LabelSettings) -> Sampl
 
 
 def _sampled_before(row: LabeledSolution) -> Sampled:
-    """How a source's solutions were sampled, which costs nothing now."""
+    """Return how a source's solutions were sampled, which costs nothing now."""
     return Sampled(
         kept=(),
         num_sampled=row.num_sampled,

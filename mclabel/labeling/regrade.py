@@ -65,7 +65,7 @@ class RegradeReport:
     id."""
 
     def lines(self) -> list[str]:
-        """What to say of it."""
+        """Return what to say of it."""
         said = [
             f"checker {self.checkers[0]} then, {self.checkers[1]} now; "
             f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before",
@@ -317,11 +317,13 @@ class _Corrected:
 
     @property
     def content(self) -> tuple[str, ...]:
-        """What labels depend on."""
+        """Return what labels depend on."""
         return (self.gold.answer,) if self.problem is None else (self.gold.answer, self.problem)
 
     def is_of(self, problem: str) -> bool:
-        """Whether it is of a problem with this text; white space around it does not matter."""
+        """Return whether it is of a problem with this text; white space around it does not
+        matter.
+        """
         return self.problem is None or self.problem.strip() == problem.strip()
 
 

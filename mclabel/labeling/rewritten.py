@@ -169,7 +169,7 @@ class RewrittenRun:
                 self._copied.add(identity)
 
     def copied_priors(self, identity: str) -> str:
-        """What the source's estimator had learned, by its id; the new run gets it, too.
+        """Return what the source's estimator had learned, by its id; the new run gets it, too.
 
         Raises:
             DamagedFile: it is missing, or damaged.

@@ -68,7 +68,7 @@ class Sampler:
     number: int = 0
     """Its index among them."""
     writes: bool = True
-    """Whether its model and engine are the policy's, so that prefixes are in its tokens."""
+    """True if its model and engine are the policy's, so that prefixes are in its tokens."""
     recorded: Mapping[Place, Rollout] = field(default_factory=dict)
     """Rollouts of the source run, which are not sampled again."""
     _spelled: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
@@ -119,7 +119,7 @@ class Sampler:
                 )
 
     def lacks_room(self, prefix: Prefix) -> bool:
-        """Whether a prefix leaves less room than is usually needed from there.
+        """Return whether a prefix leaves less room than is usually needed from there.
 
         Most of its rollouts would be cut, and count as wrong, whatever the step is worth. Nothing
         but the solutions decides it, so that an interrupted run goes on as it would have.
@@ -195,7 +195,7 @@ class Sampler:
         return found, None
 
     async def grade(self, completion: Completion, prefix: str = "") -> Graded:
-        """How a completion ended, and its answer. One cut by its length has none.
+        """Return how a completion ended, and its answer. One cut by its length has none.
 
         Raises:
             CheckerError: the checker fails on all that it grades.

@@ -118,7 +118,7 @@ class LabelTask:
     source: SourceRun | None = None
     """A run whose solutions are labelled, and whose rollouts are taken over."""
     keep_rollouts: bool = True
-    """Whether rollout texts are written."""
+    """True if rollout texts are written."""
 
     @property
     def outputs(self) -> LabelOutputs:

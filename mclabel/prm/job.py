@@ -180,7 +180,7 @@ def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
 
 
 def _fitting(config: TrainConfig) -> str:
-    """What null and `auto` stand for in a training, in a line."""
+    """Return what null and `auto` stand for in a training, in a line."""
     rank, device = config.lora_rank, config.device
     rate = config.body_rate(has_adapters=rank is not None)
     body = "the base's weights" if rank is None else f"LoRA adapters of rank {rank}"
@@ -235,7 +235,9 @@ def chosen_blocks(config: TrainConfig) -> Blocks:
 
 
 def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
-    """What the weights depend on: semantic fields, the base's weights, the labels' content."""
+    """Return what the weights depend on: semantic fields, the base's weights, the labels'
+    content.
+    """
     base = base_model(config)
     content: dict[str, Any] = {"labels": content_id(blocks)}
     if Path(base).is_dir():

@@ -52,7 +52,7 @@ class RewardItem:
     group: str | None = None
     """Completions of one group are compared with each other; None groups by problem."""
     truncated: bool = False
-    """Whether the completion was cut at a limit of tokens."""
+    """True if the completion was cut at a limit of tokens."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class StepRewards:
     """One number for the completion, in [0, 1]; 0 where it was refused. Where it is masked, the
     mean of its group's others, by which it moves no baseline and has no advantage of its own."""
     masked: bool = False
-    """Whether nothing is known of the completion, as it could not be graded or read: leave it out
+    """True if nothing is known of the completion, as it could not be graded or read: leave it out
     of rewards, baselines and the loss. Its credits are 0."""
     outcome: str | None = None
     """`right`, `wrong`, `truncated` or `ungraded`; None where the server checks no answers."""
@@ -74,7 +74,7 @@ class StepRewards:
     credits: tuple[float, ...] = ()
     """Advantage of each step, by the credit that the server was started with."""
     ends_segment: tuple[bool, ...] = ()
-    """Whether each step is the last of its segment, where a reward is placed."""
+    """True if each step is the last of its segment, where a reward is placed."""
     refused: str | None = None
     """Why it could not be scored, such as `empty`; None where it was."""
 
@@ -113,7 +113,7 @@ class RewardClient:
         return self._asked("/score", content, lambda answer: _all_rewards(answer, len(items)))
 
     def health(self) -> dict[str, Any]:
-        """What the server serves, and how much it has scored and refused.
+        """Return what the server serves, and how much it has scored and refused.
 
         Raises:
             RewardError: the server cannot be reached, or refuses the request.
@@ -121,7 +121,9 @@ class RewardClient:
         return self._asked("/health", None, dict)
 
     def _asked(self, path: str, content: Mapping[str, Any] | None, read: Callable[[Any], T]) -> T:
-        """What the server answers, asked again while it is away, busy or answers with nonsense."""
+        """Return what the server answers, asked again while it is away, busy or answers with
+        nonsense.
+        """
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -167,7 +169,7 @@ class RewardClient:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON holds of an array or a number that it does not know."""
+    """Return what JSON holds of an array or a number that it does not know."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Decimal):
@@ -228,7 +230,7 @@ def without_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) 
 def token_ends(
     ids: Sequence[int], ends: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> list[int]:
-    """Where steps end in a trainer's tokens.
+    """Return where steps end in a trainer's tokens.
 
     A token belongs to the step in which its last character lies. Tokens behind the last step, such
     as the end token, belong to the last step.

@@ -39,7 +39,7 @@ class CreditedSettings(Settings):
     """How credit is given to steps."""
 
     truncated: TruncatedPolicy = "wrong"
-    """Whether a truncated solution has the reward 0 or is left out."""
+    """True if a truncated solution has the reward 0 or is left out."""
     credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
     """Credit, which gives each step an advantage."""
 
@@ -50,7 +50,7 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     prm: str | None = None  # type: ignore[assignment]  # a scorer of steps is not needed here
     """PRM that scores steps: a folder or, for other formats, a Hugging Face name."""
     check: bool = True
-    """Whether the reward is the grade of the answer, instead of the PRM's scores."""
+    """True if the reward is the grade of the answer, instead of the PRM's scores."""
     checker: CheckerField = Field(default_factory=default_checker)
     """Checker, which grades completions against the gold answer."""
     split: StepSplitter = StepSplitter()
@@ -191,7 +191,7 @@ class RLConfig(RLSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """PyTorch dtype of the weights in training."""
     bf16: bool = False
-    """Whether to compute in bfloat16 mixed precision."""
+    """True if to compute in bfloat16 mixed precision."""
 
     @rule
     def _solutions_of_a_group_differ(self) -> str | None:

@@ -59,7 +59,7 @@ class StepEvidence:
     """Index of the first wrong step; None where no step is wrong."""
 
     def contradiction(self) -> str | None:
-        """What does not go together; None if all does."""
+        """Return what does not go together; None if all does."""
         for name, length in {"values": self.num_steps + 1, "scores": self.num_steps}.items():
             numbers = getattr(self, name)
             if numbers is not None and len(numbers) != length:
@@ -105,7 +105,7 @@ class Credit(ABC):
     needs: ClassVar[frozenset[Need]] = frozenset()
     """What it needs to know beside outcomes."""
     by_prover: ClassVar[bool] = False
-    """Whether the values are to be those of another policy than the one in training."""
+    """True if the values are to be those of another policy than the one in training."""
     settings: Any
 
     def __init__(self, settings: Any) -> None:

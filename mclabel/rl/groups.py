@@ -50,7 +50,7 @@ class LivePolicy:
         self.splitter = splitter or StepSplitter()
 
     def sampler(self, problem: Problem, *, seed: int) -> Sampler:
-        """What samples completions of a problem, and grades them.
+        """Return what samples completions of a problem, and grades them.
 
         Args:
             problem: with its gold answer.

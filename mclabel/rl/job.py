@@ -157,7 +157,7 @@ class RLReport:
 
 
 def rl_report(out: str) -> RLReport:
-    """What a training has come to.
+    """Return what a training has come to.
 
     Raises:
         DataError: a measurement cannot be read.
@@ -261,7 +261,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
 
 
 def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
-    """What the trained weights depend on."""
+    """Return what the trained weights depend on."""
     checker = make_checker(config.checker)
     known = {
         "checker": {"kind": checker.name, "version": checker.version},

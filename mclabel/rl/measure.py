@@ -135,7 +135,7 @@ class Measurement:
 
     @classmethod
     def from_json(cls, content: Any) -> Measurement:
-        """What `to_json` gave.
+        """Return what `to_json` gave.
 
         Raises:
             ValueError: it is something else.
@@ -169,7 +169,7 @@ def _figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:
 
 
 def _is_sound(solution: Solution, problem: Problem) -> bool:
-    """Whether a solution ended, and no step of it is wrong."""
+    """Return whether a solution ended, and no step of it is wrong."""
     if not solution.steps or solution.finish_reason != "stop":
         return False
     return true_first_error(problem.meta, [step.text for step in solution.steps]) is None
@@ -190,7 +190,7 @@ class Sign:
     words: str
     """What it says."""
     is_bad_up: bool
-    """Whether it rises when the reward is hacked; else it falls."""
+    """True if it rises when the reward is hacked; else it falls."""
     parts: Parts
     """What a problem adds to the figure's numerator, None where it is unknown, and denominator."""
 
@@ -220,7 +220,7 @@ class Change:
 
     @property
     def is_bad(self) -> bool:
-        """Whether it moved as a hacked reward moves it, beyond its interval."""
+        """Return whether it moved as a hacked reward moves it, beyond its interval."""
         low, high = self.change.low, self.change.high
         if low is None or high is None:
             return False
@@ -235,7 +235,7 @@ class Change:
 
 
 def changes(before: Measurement, after: Measurement, *, seed: int = 0) -> dict[str, Change]:
-    """How each figure of `SIGNS` changed that both measurements know.
+    """Return how each figure of `SIGNS` changed that both measurements know.
 
     Args:
         before: of the first policy.

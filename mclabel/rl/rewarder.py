@@ -188,7 +188,7 @@ class Rewarder:
         )
 
     async def _read(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
-        """Where the steps of a completion end, and why it is refused; None if it is not."""
+        """Return where the steps of a completion end, and why it is refused; None if it is not."""
         if item is None:
             return (), "unmatched"
         ends, why = await self._desk.run(refusal, item.completion, self.settings.split)
@@ -315,7 +315,7 @@ def steps_of(text: str, ends: Sequence[int]) -> tuple[str, ...]:
 
 
 def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
-    """Where the steps of a completion end, and why it is refused; None if it is not."""
+    """Return where the steps of a completion end, and why it is refused; None if it is not."""
     if not text.strip():
         return (), "empty"
     if len(text) > MAX_CHARACTERS:

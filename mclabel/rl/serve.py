@@ -112,7 +112,7 @@ class _Served:
         return await answered(work, request, lambda found: json_response(_openrlhf(found)))
 
     async def health(self, request: Request) -> Response:
-        """What is served, and how much was."""
+        """Return what is served, and how much was."""
         settings, rewarder = self._settings, self._rewarder
         return json_response(
             {

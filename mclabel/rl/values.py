@@ -123,7 +123,7 @@ class LiveValues:
         return list(await asyncio.gather(*(self._group(one, shared) for one in groups)))
 
     def _sampler(self, problem: Problem, seed: int) -> Sampler:
-        """What rolls out a problem's states."""
+        """Return what rolls out a problem's states."""
         own = self._live.sampler(problem, seed=seed)
         if self._prover is None:
             return own

@@ -160,7 +160,7 @@ class JobProgress:
 
 
 def _detail(state: JobState, rates: JobRates) -> str:
-    """What is shown beside items and ETA; what is nought or unknown is left out."""
+    """Return what is shown beside items and ETA; what is nought or unknown is left out."""
     if not state.num_workers:
         return _starting(state)
     words = state.words
@@ -191,7 +191,7 @@ def _detail(state: JobState, rates: JobRates) -> str:
 
 
 def _starting(state: JobState) -> str:
-    """What is shown before an engine is loaded."""
+    """Return what is shown before an engine is loaded."""
     if state.stage is None:
         return "waiting for engines"
     engines = "the engine" if state.num_starting == 1 else f"{state.num_starting} engines"

@@ -120,7 +120,7 @@ def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
 
 
 def _state_word(label: StepLabel) -> str:
-    """What a step does behind the first error, where that is labelled."""
+    """Return what a step does behind the first error, where that is labelled."""
     return "" if label.state in (None, "sound") else str(label.state)
 
 
@@ -202,7 +202,7 @@ def rule_name(consensus: Consensus) -> str:
 
 
 def kept_word(consensus: Consensus) -> str:
-    """Whether the solution"""
+    """Return whether the solution"""
     return "kept" if consensus.kept else "not kept"
 
 

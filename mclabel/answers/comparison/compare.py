@@ -74,11 +74,11 @@ class Comparison:
     """Compares answers with golds."""
 
     units_optional: bool
-    """Whether 5 cm is equal to 5 if only one side has a unit."""
+    """True if 5 cm is equal to 5 if only one side has a unit."""
     prove: Prover
 
     def same(self, answer: Form, gold: Form) -> bool | None:
-        """Whether `answer` means what `gold` means."""
+        """Return whether `answer` means what `gold` means."""
         spend(2)
         if isinstance(answer, Number) and isinstance(gold, Number):
             if answer.literal.num_digits >= FULL_PRECISION and is_float_of(
@@ -293,7 +293,7 @@ class Comparison:
 
 
 def _same_specials(answer: str, gold: str) -> bool | None:
-    """What diverges may be infinite, or have no value at all."""
+    """Return what diverges may be infinite, or have no value at all."""
     if answer != gold and "diverges" in (answer, gold):
         return None if {answer, gold} & {"∞", "-∞", "undefined"} else False
     return answer == gold

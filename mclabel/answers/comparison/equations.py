@@ -109,7 +109,7 @@ def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: boo
 
 
 def is_congruence(form: Form) -> bool:
-    """Whether a form is `x ≡ 3 (mod 7)`."""
+    """Return whether a form is `x ≡ 3 (mod 7)`."""
     if not isinstance(form, Sequence) or form.kind != "tuple":
         return False
     first = form.items[0]
@@ -139,7 +139,7 @@ def as_congruence(form: Form) -> Form:
 
 
 def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0)) -> bool | None:
-    """Whether an equality of numbers is true, as exactly as its right side is written.
+    """Return whether an equality of numbers is true, as exactly as its right side is written.
 
     Args:
         left: one side.
@@ -182,7 +182,9 @@ def _size(form: Form) -> Fraction | None:
 
 
 def proportional(a: Value, b: Value, *, positive: bool) -> bool:
-    """Whether a is a constant times b, so that a = 0 and b = 0 (or > 0, if positive) are one."""
+    """Return whether a is a constant times b, so that a = 0 and b = 0 (or > 0, if positive) are
+    one.
+    """
     left, right = _cleared(a), _cleared(b)
     if not left.num or not right.num:
         return not left.num and not right.num
@@ -208,7 +210,9 @@ def _unlike(answer: Equation, gold: Equation, same: Same) -> bool | None:
 def _same_function(
     answer: Form, argument: str, gold: Form, gold_argument: str, same: Same
 ) -> bool | None:
-    """Whether functions are one that call their argument differently: f(t) = t² is f(x) = x²."""
+    """Return whether functions are one that call their argument differently: f(t) = t² is f(x) =
+    x².
+    """
     value = value_of(answer)
     if value is None or value_of(gold) is None:
         return None
@@ -231,7 +235,9 @@ def _is_graph(one: str, other: str) -> bool:
 
 
 def _names_something(left: Value, right: Value | None) -> bool:
-    """Whether a left side is what was asked for (a + b = 3), not an equation to be solved."""
+    """Return whether a left side is what was asked for (a + b = 3), not an equation to be
+    solved.
+    """
     if not algebra.symbols(left):
         return True
     if right is not None and not right.num:

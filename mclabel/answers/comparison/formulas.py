@@ -25,7 +25,7 @@ FULL_PRECISION = 15
 
 
 def same_formulas(answer: Form, gold: Form) -> bool | None:
-    """Whether a formula is another; None where exact arithmetic cannot tell."""
+    """Return whether a formula is another; None where exact arithmetic cannot tell."""
     left, right = value_of(answer), value_of(gold)
     if left is None or right is None:
         return None
@@ -44,7 +44,7 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
 
 
 def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
-    """Whether they differ only by what the rules let differ."""
+    """Return whether they differ only by what the rules let differ."""
     if isinstance(gold, Number) and rounds(left, gold.literal):
         return True
     if isinstance(answer, Number) and is_float_of(answer.literal, right):
@@ -58,7 +58,9 @@ def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
 
 
 def _same_magnitude(answer: Form, gold: Form) -> bool:
-    """Whether `2.6B` is 2600000000. A gold has a point, so that its letter is no variable."""
+    """Return whether `2.6B` is 2600000000. A gold has a point, so that its letter is no
+    variable.
+    """
     if isinstance(answer, Closed) and answer.magnitude is not None and isinstance(gold, Number):
         return same_number(answer.magnitude.value, gold.literal, literal=True)
     if isinstance(gold, Closed) and gold.magnitude is not None and isinstance(answer, Number):
@@ -80,7 +82,9 @@ def lone_letter(form: Form) -> str | None:
 
 
 def _same_squares(left: Value, right: Value) -> bool:
-    """Whether two real numbers of one sign have one square, as √(7 + 4√3) and 2 + √3 have."""
+    """Return whether two real numbers of one sign have one square, as √(7 + 4√3) and 2 + √3
+    have.
+    """
     if algebra.symbols(left) or algebra.symbols(right):
         return False
     one, other = real(left), real(right)
@@ -106,7 +110,7 @@ def same_number(value: Fraction, gold: Literal, *, literal: bool) -> bool:
 
 
 def rounds(value: Value, gold: Literal) -> bool:
-    """Whether a formula rounds to a decimal gold."""
+    """Return whether a formula rounds to a decimal gold."""
     if gold.unit_in_last_place is None:
         return False
     exact = value.rational
@@ -119,7 +123,7 @@ def rounds(value: Value, gold: Literal) -> bool:
 
 
 def is_float_of(answer: Literal, gold: Value) -> bool:
-    """Whether a decimal of full precision is a rounding of an exact number."""
+    """Return whether a decimal of full precision is a rounding of an exact number."""
     if answer.num_digits < FULL_PRECISION or algebra.symbols(gold):
         return False
     size = real(gold)
@@ -140,7 +144,7 @@ Gaussian = tuple[int, int]
 
 
 def same_angles(left: Value, right: Value) -> bool:
-    """Whether two sums of angles are equal; False where they differ or are no such sums."""
+    """Return whether two sums of angles are equal; False where they differ or are no such sums."""
     if left.den is not UNIT or right.den is not UNIT or not (_has_arc(left) or _has_arc(right)):
         return False
     difference = algebra.add(left, algebra.negate(right))

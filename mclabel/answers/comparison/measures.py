@@ -71,7 +71,7 @@ def same_quantity(answer: Form, gold: Form, same: Same, *, units_optional: bool)
 
 
 def _spelt_without_space(value: Value) -> Quantity | None:
-    """What 0.64N is as an amount of newtons."""
+    """Return what 0.64N is as an amount of newtons."""
     ((mono, coefficient),) = value.num.items()
     names = [(name, n) for name, n in mono if isinstance(name, str) and name not in ("π", "e", "i")]
     if len(names) != 1 or names[0][1] != 1:
@@ -203,7 +203,7 @@ def same_colons(answer: Form, gold: Form, same: Same) -> bool | None:
 
 
 def _is_hour(form: Form, clock: Form) -> bool:
-    """Whether a bare number is the full hour of a time that says am or pm."""
+    """Return whether a bare number is the full hour of a time that says am or pm."""
     if not isinstance(clock, Clock) or not clock.half or clock.half == "24":
         return False
     value = value_of(form)

@@ -34,7 +34,9 @@ _CONSTANTS = (*_GOLD_CONSTANTS, "c", "K", "k", "c_1", "c_0", "D", "A", "B")
 
 
 def says_product(letters: str) -> bool:
-    """Whether letters are read as a product: `xy`, `mn`, `abc`; not `arc`, nor any capitals."""
+    """Return whether letters are read as a product: `xy`, `mn`, `abc`; not `arc`, nor any
+    capitals.
+    """
     if not letters.islower():
         return False
     if _VARIABLES.issuperset(letters) or (len(letters) == 2 and _VOWELS.isdisjoint(letters)):
@@ -43,7 +45,7 @@ def says_product(letters: str) -> bool:
 
 
 def same_names(answer: Name, gold: Name) -> bool | None:
-    """Whether two names agree that are spelt differently.
+    """Return whether two names agree that are spelt differently.
 
     Small letters in another order could be a product after all, so nothing is said of them.
     """
@@ -53,7 +55,7 @@ def same_names(answer: Name, gold: Name) -> bool | None:
 
 
 def same_options(name: Name, items: list[str]) -> bool:
-    """Whether `ACD` and `A, C, D` list the same letters."""
+    """Return whether `ACD` and `A, C, D` list the same letters."""
     letters = [item.upper() for item in items]
     written = list(name.letters.upper())
     if written == sorted(set(written)) and all(letter in _OPTIONS for letter in written):
@@ -92,7 +94,7 @@ def _option(form: Form) -> str:
 
 
 def integrated(answer: Value, gold: Value) -> bool:
-    """Whether two antiderivatives differ by a constant only, whatever each calls its own."""
+    """Return whether two antiderivatives differ by a constant only, whatever each calls its own."""
     theirs = _without_constant(gold, _GOLD_CONSTANTS)
     if theirs is None or not any(name.islower() for name in algebra.symbols(theirs)):
         return False
@@ -110,7 +112,7 @@ def integrated(answer: Value, gold: Value) -> bool:
 
 
 def same_but_for_constants(answer: Value, gold: Value) -> bool:
-    """Whether two formulas are one but for the names of constants or of an integer.
+    """Return whether two formulas are one but for the names of constants or of an integer.
 
     `c_1 e^x` is `C_1 e^x`; π/4 + kπ is π/4 + nπ, where the integer stands beside π.
     """
@@ -130,7 +132,9 @@ def same_but_for_constants(answer: Value, gold: Value) -> bool:
 
 
 def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
-    """Whether constants that the gold shows to be arbitrary have other names: A e^x for C_1 e^x."""
+    """Return whether constants that the gold shows to be arbitrary have other names: A e^x for C_1
+    e^x.
+    """
     theirs = algebra.symbols(gold)
     free = sorted(theirs & _ARBITRARY)
     if not free or not any(name[0].islower() for name in theirs.difference(free)):
@@ -145,7 +149,8 @@ def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
 
 
 def same_but_for_a_letter(answer: Value, gold: Value) -> bool | None:
-    """Whether two families of functions are one: `kx` and `cx`; None where a letter may be given.
+    """Return whether two families of functions are one: `kx` and `cx`; None where a letter may be
+    given.
 
     Only c and k are taken for any constant: a in `ax` may be a number of the problem.
     """
@@ -160,7 +165,7 @@ def same_but_for_a_letter(answer: Value, gold: Value) -> bool | None:
 
 
 def _are_turns(value: Value, name: str) -> bool:
-    """Whether every term with that symbol is a rational multiple of it times π."""
+    """Return whether every term with that symbol is a rational multiple of it times π."""
     turn = frozenset(((name, 1), ("π", 1)))
     with_name = [mono for mono in value.num if any(x == name for x, _ in mono)]
     return with_name == [turn] and name not in algebra.symbols(Value(value.den, UNIT))
@@ -181,7 +186,7 @@ def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
 
 
 def is_assigned(sequence: Sequence) -> bool:
-    """Whether every item is given to a name of its own: x = 1, y = 2."""
+    """Return whether every item is given to a name of its own: x = 1, y = 2."""
     labels = [item.label for item in sequence.items if isinstance(item, Equation)]
     return len(labels) == len(sequence.items) == len(set(labels)) and all(labels)
 
@@ -204,12 +209,12 @@ def by_name(sequence: Sequence) -> Sequence | None:
 
 
 def has_labels(sequence: Sequence) -> bool:
-    """Whether any item names what it is the value of."""
+    """Return whether any item names what it is the value of."""
     return any(isinstance(item, Equation) for item in sequence.items)
 
 
 def are_truth_values(sequence: Sequence) -> bool:
-    """Whether every item is true or false, yes or no, T or F."""
+    """Return whether every item is true or false, yes or no, T or F."""
     return len(sequence.items) > 1 and all(map(_is_truth_value, sequence.items))
 
 
@@ -226,7 +231,7 @@ Same = Callable[[Form, Form], bool | None]
 
 
 def same_sequences(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
-    """Whether two collections hold the same, in order where their brackets or names say so.
+    """Return whether two collections hold the same, in order where their brackets or names say so.
 
     Beside values without names, named ones count in the order of their names. If only the order in
     which they are written fits, nothing is decided.
@@ -273,7 +278,7 @@ def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
 
 
 def _order_is_told(answer: Sequence, gold: Sequence) -> bool:
-    """Whether names, truth values or dots at the end say that the order of a list counts."""
+    """Return whether names, truth values or dots at the end say that the order of a list counts."""
     if answer.ordered or gold.ordered:
         return True
     for one, other in ((answer, gold), (gold, answer)):
@@ -291,7 +296,7 @@ def _distinct(items: Items[Form], same: Same) -> list[Form]:
 
 
 def _matching(answer: Items[Form], gold: Items[Form], same: Same) -> bool | None:
-    """Whether every gold item has an answer item of its own."""
+    """Return whether every gold item has an answer item of its own."""
     left, unsure = list(answer), False
     open_golds = []
     for item in gold:
@@ -320,7 +325,7 @@ def spread(sequence: Form) -> list[Form]:
 
 
 def all_same(verdicts: Iterable[bool | None]) -> bool | None:
-    """Whether all are; None if one is not decided and none is wrong."""
+    """Return whether all are; None if one is not decided and none is wrong."""
     unsure = False
     for verdict in verdicts:
         if verdict is False:

@@ -176,7 +176,7 @@ _JOINED = re.compile(
 
 
 def announced(text: str) -> str | None:
-    """What follows the last announcement of an answer in another language; None without one.
+    """Return what follows the last announcement of an answer in another language; None without one.
 
     Args:
         text: of a completion, with digits in ASCII.
@@ -205,7 +205,7 @@ _MIL = re.compile(r"(?<=[0-9] )mil\b")
 
 
 def _is_denied(clause: str) -> bool:
-    """Whether the first number of what is announced is denied or bounded: `less than 42`."""
+    """Return whether the first number of what is announced is denied or bounded: `less than 42`."""
     number = _NUMBER.search(clause)
     if number is None:
         return False
@@ -223,7 +223,7 @@ _ANOTHER_DENIED = re.compile(
 
 
 def denies(sentence: str) -> bool:
-    """Whether a sentence in another language says what the answer is not."""
+    """Return whether a sentence in another language says what the answer is not."""
     if _is_english(sentence):
         return False
     lower = sentence.lower()
@@ -232,7 +232,7 @@ def denies(sentence: str) -> bool:
 
 
 def is_inexact(sentence: str) -> bool:
-    """Whether a sentence in another language bounds a number instead of giving it."""
+    """Return whether a sentence in another language bounds a number instead of giving it."""
     return not _is_english(sentence) and bool(_INEXACT.search(sentence.lower()))
 
 
@@ -247,7 +247,7 @@ def stated_abroad(sentence: str) -> str | None:
 
 
 def _is_english(text: str) -> bool:
-    """Whether a text is beyond doubt in English, so that no other language is looked for."""
+    """Return whether a text is beyond doubt in English, so that no other language is looked for."""
     is_marked = " the " in text or any(map(text.__contains__, _ENGLISH))
     return is_marked and not _has_foreign_letters(text)
 
@@ -256,12 +256,14 @@ _ENGLISH = ("The ", "Therefore", " are ", " and ", " has ", " she ", " with ")
 
 
 def _has_foreign_letters(text: str) -> bool:
-    """Whether a text has letters beyond ASCII that are not Greek, which is for formulas."""
+    """Return whether a text has letters beyond ASCII that are not Greek, which is for formulas."""
     return not text.isascii() and _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
 
 
 def _needs_all_keywords(text: str) -> bool:
-    """Whether a text may hold others than the ASCII keywords; English with `≤` or `π` does not."""
+    """Return whether a text may hold others than the ASCII keywords; English with `≤` or `π` does
+    not.
+    """
     return not text.isascii() and ("olution" in text or _has_foreign_letters(text))
 
 
@@ -291,7 +293,9 @@ def _announcements(text: str) -> Iterator[re.Match[str]]:
 
 
 def _begins(text: str, start: int) -> bool:
-    """Whether a phrase may begin there: at a word's first letter, where words have spaces."""
+    """Return whether a phrase may begin there: at a word's first letter, where words have
+    spaces.
+    """
     before = text[start - 1 : start]
     return not before.isalpha() or before >= "\u0e00" or text[start] >= "\u0e00"
 

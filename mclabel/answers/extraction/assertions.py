@@ -207,7 +207,7 @@ _NO_NAMES = frozenset(
 
 
 def _given(right: str) -> str | None:
-    """What the last equals sign gives, unless another number is asserted behind it."""
+    """Return what the last equals sign gives, unless another number is asserted behind it."""
     right = _DIVISION.sub(" per ", right)
     if _RECKONED.search(_QUOTIENT.sub(" ", right)):
         return None
@@ -259,7 +259,9 @@ def _of_main_clause(sentence: Sentence) -> list[int]:
 
 
 def _role(sentence: Sentence, i: int) -> str:
-    """What a number is in its sentence: of the `verb`, the `subject`, `belongs`, or `other`."""
+    """Return what a number is in its sentence: of the `verb`, the `subject`, `belongs`, or
+    `other`.
+    """
     if i in sentence.unclear:
         return "other"
     if sentence.word(i + 1) in _RELATIVE and len(sentence.numbers) > 1:
@@ -288,7 +290,7 @@ def _role(sentence: Sentence, i: int) -> str:
 
 
 def _goes_on(sentence: Sentence, told: int) -> bool:
-    """Whether a clause with another number follows, or any after a number in words."""
+    """Return whether a clause with another number follows, or any after a number in words."""
     later = range(told + 1, len(sentence.words))
     if not sentence.tokens[told][-1:].isalpha():
         last = sentence.numbers[-1]
@@ -302,13 +304,13 @@ def _goes_on(sentence: Sentence, told: int) -> bool:
 
 
 def _is_joint(sentence: Sentence, j: int) -> bool:
-    """Whether a word is the "of" in "a total of 5" or the "with" in "is left with 5"."""
+    """Return whether a word is the "of" in "a total of 5" or the "with" in "is left with 5"."""
     word, before = sentence.word(j), sentence.word(j - 1)
     return (word == "of" and before in _SUMMED) or (word == "with" and before in _WITH)
 
 
 def _needs(sentence: Sentence, j: int) -> bool:
-    """Whether an infinitive says what is to be done, and not what for: `needs to pay 5`."""
+    """Return whether an infinitive says what is to be done, and not what for: `needs to pay 5`."""
     return sentence.word(j) in _BEFORE_INFINITIVE
 
 
@@ -392,7 +394,7 @@ class Sentence:
         return self.words[i] if 0 <= i < len(self.words) else ""
 
     def is_denied(self, i: int) -> bool:
-        """Whether a word right before a number denies it."""
+        """Return whether a word right before a number denies it."""
         return any(
             word in _DENYING or word.endswith(("n't", "n’t"))
             for word in self.words[max(0, i - _MAX_DENYING) : i]
@@ -414,7 +416,7 @@ def _end_of_number(tokens: list[str], at: int) -> int:
 
 
 def _is_clear_number(tokens: list[str], at: int, end: int) -> bool:
-    """Whether a number in words can mean nothing else, such as a share or an ordinal."""
+    """Return whether a number in words can mean nothing else, such as a share or an ordinal."""
     words = _words_from(tokens, at)
     value, count = number_at(words, 0) or (Fraction(0), 0)
     follows = tokens[end] if end < len(tokens) else ""

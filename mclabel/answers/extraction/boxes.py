@@ -112,7 +112,7 @@ def find_boxes(text: str) -> list[Box] | None:
 
 
 def _is_retracted(text: str, end: int) -> bool:
-    """Whether the words behind the end of a box say that it is not the answer."""
+    """Return whether the words behind the end of a box say that it is not the answer."""
     if len(text) - end > _MIN_RETRACTION and _RETRACTED_AFTER.match(text, end):
         return True
     return not text.isascii() and is_denied_behind(text, end)
@@ -125,7 +125,7 @@ _MIN_RETRACTION = 8
 
 
 def _without_braces(text: str, match: re.Match[str]) -> Box | None:
-    """What stands behind the name of a box that opens no brace; None if it is no value."""
+    """Return what stands behind the name of a box that opens no brace; None if it is no value."""
     bare = _WITHOUT_BRACES.match(text, match.end())
     if bare is None:
         return None
@@ -133,7 +133,7 @@ def _without_braces(text: str, match: re.Match[str]) -> Box | None:
 
 
 def _open_box(text: str, match: re.Match[str]) -> Box | None:
-    """What stands in a box that was never closed, if the text ends with it."""
+    """Return what stands in a box that was never closed, if the text ends with it."""
     opened = _NOT_CLOSED.match(text, match.end())
     if opened is None or len(text) - opened.end(1) > _MAX_AFTER_OPEN:
         return None
@@ -179,7 +179,7 @@ _TAKES_BACK = re.compile(
 
 
 def _joint(gap: str) -> str | None:
-    """What joins two boxes in a list; None if they do not stand in one."""
+    """Return what joins two boxes in a list; None if they do not stand in one."""
     if len(gap) > _MAX_GAP:
         return None
     said = " ".join(_SPACING.sub(" ", gap).split())
@@ -252,7 +252,7 @@ _MAX_NAME = len("\\frame")
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Where the brace at `start` is closed; escaped braces count among themselves."""
+    """Return where the brace at `start` is closed; escaped braces count among themselves."""
     flat = _FLAT_GROUP.match(text, start)  # most boxes hold no further braces
     if flat is not None:
         return flat.end() - 1

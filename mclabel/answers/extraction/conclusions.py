@@ -266,7 +266,9 @@ _CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus
 
 
 def is_denied(text: str, start: int) -> bool:
-    """Whether what begins at `start` is said not to be the answer: `is not 5`, `can't be 5`."""
+    """Return whether what begins at `start` is said not to be the answer: `is not 5`, `can't be
+    5`.
+    """
     before = text[max(0, start - 60) : start].lower().replace("’", "'")
     sentence = before[max(before.rfind(mark) for mark in (". ", "\n", "; ", "? ")) + 1 :]
     words = sentence.replace("$", " ").replace("*", " ").replace("(", " ").split()

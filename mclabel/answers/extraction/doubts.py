@@ -182,7 +182,9 @@ _DENIED_BEHIND = re.compile(
 
 
 def taken_back(rest: str) -> int | None:
-    """Where a text takes back the answer that it stated right before; None if it does not."""
+    """Return where a text takes back the answer that it stated right before; None if it does
+    not.
+    """
     rest = rest[:_MAX_DOUBT]
     if not may_doubt(rest):
         return None
@@ -191,13 +193,13 @@ def taken_back(rest: str) -> int | None:
 
 
 def called_false(rest: str) -> bool:
-    """Whether what begins with an answer calls it false at once: `42, which is wrong`."""
+    """Return whether what begins with an answer calls it false at once: `42, which is wrong`."""
     rest = rest[:_MAX_DOUBT]
     return may_doubt(rest) and _CALLED_FALSE.match(rest) is not None
 
 
 def may_doubt(rest: str) -> bool:
-    """Whether what follows an answer has a word without which nothing is taken back."""
+    """Return whether what follows an answer has a word without which nothing is taken back."""
     if len(rest) < _MIN_DOUBT and "?" not in rest:
         return False
     lower = rest.lower()
@@ -205,7 +207,7 @@ def may_doubt(rest: str) -> bool:
 
 
 def refuses(text: str, words: frozenset[str]) -> bool:
-    """Whether the end of a text says that it gives no answer.
+    """Return whether the end of a text says that it gives no answer.
 
     Args:
         text: the text of a completion.
@@ -218,7 +220,7 @@ def refuses(text: str, words: frozenset[str]) -> bool:
 
 
 def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
-    """Whether a text takes back what it said last in digits.
+    """Return whether a text takes back what it said last in digits.
 
     Args:
         text: the text of a completion.
@@ -237,7 +239,7 @@ _DIGIT = re.compile("[0-9]")
 
 
 def breaks_off(text: str) -> bool:
-    """Whether a text ends in the middle of a sentence: `each of her friends gets`."""
+    """Return whether a text ends in the middle of a sentence: `each of her friends gets`."""
     last_words = text[-40:].rsplit(None, 1)
     if not last_words:
         return False
@@ -301,7 +303,9 @@ def _without_numbers_of(names: frozenset[str], text: str) -> str:
 
 
 def is_denied_before(before: str) -> bool:
-    """Whether the words before a number deny or bound it, in other languages than English."""
+    """Return whether the words before a number deny or bound it, in other languages than
+    English.
+    """
     return before[-2:] in _ENDS and before.endswith(DENIED_BEFORE)
 
 
@@ -309,6 +313,8 @@ _ENDS = frozenset(words[-2:] for words in DENIED_BEFORE)
 
 
 def is_denied_behind(text: str, end: int) -> bool:
-    """Whether what ends at a place is denied or bounded behind it, as in Japanese or Hindi."""
+    """Return whether what ends at a place is denied or bounded behind it, as in Japanese or
+    Hindi.
+    """
     after = text[end : end + 24].lstrip(" $\\)]*")
     return not after.isascii() and after.startswith(_DENIED_AFTER)

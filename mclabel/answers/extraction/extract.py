@@ -177,7 +177,9 @@ def reference_answer(text: str) -> str:
 
 
 def inside_box(text: str) -> str | None:
-    r"""What the last balanced `\boxed{}` holds, with those right beside it; None without one."""
+    r"""Return what the last balanced `\boxed{}` holds, with those right beside it; None without
+    one.
+    """
     found = find_boxes(text)
     return join_boxes(text, found) if found else None
 
@@ -240,7 +242,9 @@ _OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
 
 
 def _tells_otherwise(sentence: str) -> bool:
-    """Whether the last sentence tells a number in words, so that the last in digits is no guess."""
+    """Return whether the last sentence tells a number in words, so that the last in digits is no
+    guess.
+    """
     if tells_fraction(sentence):  # one sixth of 12
         return True
     return not any(c.isdigit() for c in sentence) and tells_number(sentence, places=False)
@@ -335,7 +339,7 @@ _DECIMAL = re.compile(r"\d\.\d|≈|approx|about|roughly")
 
 
 def _tagged(text: str) -> tuple[int, str] | None:
-    """Where the last `<answer>` ends, and what it gives."""
+    """Return where the last `<answer>` ends, and what it gives."""
     opening = text.rfind(_TAG)
     if opening < 0:
         return None
@@ -354,7 +358,7 @@ _HEADING = re.compile(
 
 
 def _hash_answer(text: str) -> tuple[int, str] | None:
-    """What the last `#### x` gives, unless that is a heading."""
+    """Return what the last `#### x` gives, unless that is a heading."""
     found = None
     for match in _HASHES.finditer(text):
         if not _HEADING.match(match[1]):
@@ -368,7 +372,7 @@ def _hash_answer(text: str) -> tuple[int, str] | None:
 
 
 def _inline_hash_answer(text: str) -> tuple[int, str] | None:
-    """What `… #### x` gives in the middle of a line, where the text ends with it."""
+    """Return what `… #### x` gives in the middle of a line, where the text ends with it."""
     place = text.rfind("####")
     line = text[place + 4 :].partition("\n")[0].strip()
     if not line or len(line) > _MAX_HASH_LINE or _HEADING.match(line):

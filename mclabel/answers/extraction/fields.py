@@ -29,7 +29,9 @@ _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
 def closing_object(text: str) -> tuple[int, str | None] | None:
-    """Where the object that ends a text begins, and the answer that it holds; None without one."""
+    """Return where the object that ends a text begins, and the answer that it holds; None without
+    one.
+    """
     bare = text.rstrip("` \n\t")
     low = max(0, len(bare) - _MAX_OBJECT)
     if not bare.endswith("}") or (bare.find('"', low) < 0 and bare.find("'", low) < 0):
@@ -45,7 +47,9 @@ def closing_object(text: str) -> tuple[int, str | None] | None:
 
 
 def _announced(bare: str, low: int) -> int:
-    """Where an object opens that its line announces: `in JSON: {"answer": 42}`; -1 if none does."""
+    """Return where an object opens that its line announces: `in JSON: {"answer": 42}`; -1 if none
+    does.
+    """
     place = len(bare)
     for _ in range(_MAX_OPENINGS):
         place = bare.rfind("{", low, place)

@@ -58,7 +58,9 @@ _WINDOW = 4000
 
 
 def after_phrase(text: str) -> str | None:
-    """What follows the last "the answer is"; empty if that is taken back or only supposed."""
+    """Return what follows the last "the answer is"; empty if that is taken back or only
+    supposed.
+    """
     text = text[-_WINDOW:]
     lower = text.lower()
     lower = lower if len(lower) == len(text) else text
@@ -199,7 +201,7 @@ def prose_of(text: str) -> str:
 
 
 def _holds_number(after: str) -> bool:
-    """Whether a cardinal number follows."""
+    """Return whether a cardinal number follows."""
     return any(not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after))
 
 
@@ -265,7 +267,9 @@ _NO_EQUALITY = ("<", ">", "≤", "≥", "≠", "!=", "\\le", "\\ge", "\\ne", "\\
 
 
 def _right_side(formula: str) -> str:
-    """What a chain of equalities arrives at; an inequality or a plain formula as it stands."""
+    """Return what a chain of equalities arrives at; an inequality or a plain formula as it
+    stands.
+    """
     formula = formula.strip().rstrip(".,")
     if "\\begin" in formula:
         _, ends, right = formula.rpartition("\\end")
@@ -340,7 +344,7 @@ _COPULA = re.compile(
 
 
 def predicate(sentence: str) -> str | None:
-    """What a sentence says something is: `the largest $n$ is 34`; None if it says more."""
+    """Return what a sentence says something is: `the largest $n$ is 34`; None if it says more."""
     if len(sentence) > 300 or not any(word in sentence for word in _COPULAS):
         return None
     spans = [match.span() for match in _MATH.finditer(sentence)]

@@ -97,7 +97,7 @@ class _Reader(Tokens):
         return total
 
     def _separate(self) -> bool:
-        """Whether a number is a factor of its own: `3!7!`, `2^6 3^5`."""
+        """Return whether a number is a factor of its own: `3!7!`, `2^6 3^5`."""
         before = self.tokens[self.at - 1]
         if before == "!":
             return True
@@ -138,7 +138,9 @@ class _Reader(Tokens):
         return value
 
     def exponent(self) -> Value:
-        """What follows ^: a group, or one signed factor with its own powers, from the right."""
+        """Return what follows ^: a group, or one signed factor with its own powers, from the
+        right.
+        """
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise NotClosed("nested too deep")

@@ -54,7 +54,7 @@ _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 
 def read_group(text: str, part: Reader) -> Form | None:
-    """What brackets hold, or commas, "and" and "or" separate; None if nothing does."""
+    """Return what brackets hold, or commas, "and" and "or" separate; None if nothing does."""
     if text[-1] == ")":
         counted = _counted_choices(text)
         if counted is not None:
@@ -194,7 +194,7 @@ _PLAIN_GRIDS = ("array", "matrix", "smallmatrix")
 
 
 def _is_piece(row: list[str]) -> bool:
-    """Whether a row of cases is a value and where it holds."""
+    """Return whether a row of cases is a value and where it holds."""
     if len(row) != 2 or not row[0].strip(" ,;"):
         return False
     condition = row[1].strip(" ,.;").lower()

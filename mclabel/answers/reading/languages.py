@@ -270,7 +270,7 @@ def in_english(text: str) -> str:
 
 
 def is_set_phrase(text: str) -> bool:
-    """Whether a text is an answer in words of another language, such as `sin solución`."""
+    """Return whether a text is an answer in words of another language, such as `sin solución`."""
     return _bare(text) in _PHRASES
 
 

@@ -77,12 +77,12 @@ def split_words(text: str) -> list[str]:
 
 
 def is_number_word(word: str) -> bool:
-    """Whether one word in lower case is a number: `twelve`, `twenty-one`."""
+    """Return whether one word in lower case is a number: `twelve`, `twenty-one`."""
     return all(part in NUMBER_WORDS for part in word.split("-"))
 
 
 def tells_number(text: str, *, places: bool = True) -> bool:
-    """Whether any of the words of a text may tell a number: `twelve`, `third`, `dozens`.
+    """Return whether any of the words of a text may tell a number: `twelve`, `third`, `dozens`.
 
     Args:
         text: in any case.
@@ -95,14 +95,16 @@ def tells_number(text: str, *, places: bool = True) -> bool:
 
 
 def tells_fraction(text: str) -> bool:
-    """Whether a text tells a number in words that is not whole: `half`, `one sixth`."""
+    """Return whether a text tells a number in words that is not whole: `half`, `one sixth`."""
     words = _LETTERS.findall(text.lower())
     found = (number_at(words, at) for at, word in enumerate(words) if word in BEGINNINGS)
     return any(one is not None and one[0].denominator > 1 for one in found)
 
 
 def is_clear(words: Sequence[str], end: int) -> bool:
-    """Whether a number ends where it was read to its end: `twenty` of `twenty fifth` does not."""
+    """Return whether a number ends where it was read to its end: `twenty` of `twenty fifth` does
+    not.
+    """
     follows = words[end] if end < len(words) else ""
     return follows not in _TELLING or follows in ("single", "pair", "double", "first")
 

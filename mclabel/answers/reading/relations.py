@@ -130,7 +130,7 @@ def read_relation(text: str, part: Reader) -> Form | None:
 
 
 def _outside(text: str, part: Reader) -> Form | None:
-    """What is not in a set: the other reals, or, of another set, a claim about its name."""
+    """Return what is not in a set: the other reals, or, of another set, a claim about its name."""
     member, _, rest = (side.strip() for side in text.partition("∉"))
     if not member or not rest or "∈" in rest or "∉" in rest:
         return None
@@ -231,7 +231,7 @@ def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
 
 
 def _bounded(inside: Value, sign: str, bound: Value) -> Reals | Relation:
-    """What |x - a| < r or |x - a| > r says of x."""
+    """Return what |x - a| < r or |x - a| > r says of x."""
     beyond = sign in (">", "≥")
     one = solve_relation(inside, sign, bound)
     other = solve_relation(inside, _FLIPPED[sign], algebra.negate(bound))

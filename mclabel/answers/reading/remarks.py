@@ -101,7 +101,9 @@ _VALUES = (Number, Closed, Quantity, Equation)
 
 
 def _is_naming(text: str) -> bool:
-    """Whether words only say that a value is what was asked for: `the smallest such integer`."""
+    """Return whether words only say that a value is what was asked for: `the smallest such
+    integer`.
+    """
     words = text.lower().split()
     return 0 < len(words) <= 8 and all(
         word in _NAMING or _SUPERLATIVE.fullmatch(word) for word in words
@@ -159,7 +161,9 @@ def _bracketed(text: str, part: Reader) -> Form | None:
 
 
 def _last_bracket(text: str) -> int:
-    """Where the bracket opens that the end of a text closes, with a space before it; 0 if none."""
+    """Return where the bracket opens that the end of a text closes, with a space before it; 0 if
+    none.
+    """
     if text[-1] != ")":
         return 0
     depth = 0
@@ -176,7 +180,7 @@ def _is_unit(remark: str) -> bool:
 
 
 def _says_again(form: Form, stated: Form) -> bool:
-    """Whether digits in a bracket without a mark are a remark and no factor.
+    """Return whether digits in a bracket without a mark are a remark and no factor.
 
     One of the two has a unit, or they are one number in two spellings.
     """
@@ -190,7 +194,7 @@ def _says_again(form: Form, stated: Form) -> bool:
 
 
 def _rounds(exact: Literal, stated: Literal) -> bool:
-    """Whether a number is another one at the precision that has two decimals or more."""
+    """Return whether a number is another one at the precision that has two decimals or more."""
     unit = stated.unit_in_last_place if stated.num_decimals > 1 else None
     return abs(exact.value - stated.value) * 2 <= (unit or 0)
 

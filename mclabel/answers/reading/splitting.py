@@ -84,7 +84,7 @@ def enclosed(text: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, str, str
 
 
 def is_balanced(text: str) -> bool:
-    """Whether every bracket is closed."""
+    """Return whether every bracket is closed."""
     depths = _depths(text)
     return depths is not None and (not depths or depths[-1][1] == 0)
 

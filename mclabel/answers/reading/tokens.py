@@ -38,7 +38,7 @@ class Tokens:
     def __init__(self, text: str) -> None:
         self.tokens: list[str] = []
         self.spaced: list[bool] = []
-        """Whether white space stands before the token."""
+        """True if white space stands before the token."""
         for match in _TOKEN.finditer(text):
             digits, command, letters, sign = match.groups()
             space = text[max(0, match.start() - 1)].isspace()
@@ -125,7 +125,7 @@ class Tokens:
         return self.tokens[start : self.at - 1]
 
     def letters_of_group(self) -> str:
-        """What an accent stands on: a group of letters, or the letters up to a space."""
+        """Return what an accent stands on: a group of letters, or the letters up to a space."""
         if self.peek() == "{":
             letters = self.group()
         else:

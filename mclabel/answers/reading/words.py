@@ -81,7 +81,7 @@ def plain_words(text: str) -> tuple[str, ...]:
 
 
 def is_wordy(text: str) -> bool:
-    """Whether a normalised text is words rather than a formula."""
+    """Return whether a normalised text is words rather than a formula."""
     if not _WORDY.fullmatch(text) or _CALL.search(text):
         return False
     words = _WORD.findall(text)
@@ -103,12 +103,12 @@ _SHORT = frozenset(
 
 
 def is_open(words: tuple[str, ...]) -> bool:
-    """Whether words that hold a number do not say that it is not meant: `not 7`."""
+    """Return whether words that hold a number do not say that it is not meant: `not 7`."""
     return _CONTRARY.isdisjoint(words)
 
 
 def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
-    """Whether two word answers agree; None where one says more than the other."""
+    """Return whether two word answers agree; None where one says more than the other."""
     if answer[:1] == gold[:1] == (DATE,):
         return same_dates(answer, gold)
     if len(answer) == len(gold) == 1:

@@ -95,7 +95,9 @@ def divide(a: Value, b: Value) -> Value:
 
 
 def same_form(a: Value, b: Value) -> bool:
-    """Whether both have one canonical form: then they are equal wherever both are defined."""
+    """Return whether both have one canonical form: then they are equal wherever both are
+    defined.
+    """
     if a.den is b.den or a.den == b.den:
         left, right = a.num, b.num
     else:
@@ -104,7 +106,7 @@ def same_form(a: Value, b: Value) -> bool:
 
 
 def is_canonical(a: Value) -> bool:
-    """Whether a value of another form is another value."""
+    """Return whether a value of another form is another value."""
     return all(_plain_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
 
 
@@ -177,7 +179,7 @@ _MAX_POWER = 12
 
 
 def vanishes(terms: Polynomial) -> bool:
-    """Whether a sum of monomials is zero, as it stands or by sin² + cos² = 1.
+    """Return whether a sum of monomials is zero, as it stands or by sin² + cos² = 1.
 
     False where it is not seen to be: of high powers, or of too many terms.
     """

@@ -72,7 +72,9 @@ def read_literal(text: str) -> Literal | None:
 
 
 def rounds_to(value: Fraction, gold: Literal) -> bool:
-    """Whether `value` at the precision of a decimal gold is that gold; a tie rounds either way."""
+    """Return whether `value` at the precision of a decimal gold is that gold; a tie rounds either
+    way.
+    """
     unit = gold.unit_in_last_place
     return unit is not None and abs(value - gold.value) * 2 <= unit
 

@@ -68,7 +68,7 @@ def all_but(point: Value) -> Reals:
 
 
 def same_set(a: Reals, b: Reals) -> bool | None:
-    """Whether two sets are equal; None where two ends could not be told apart."""
+    """Return whether two sets are equal; None where two ends could not be told apart."""
     if len(a.pieces) != len(b.pieces):
         return False
     unsure = False

@@ -49,7 +49,7 @@ _FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
 
 
 def clearly_differ(a: Value, b: Value) -> bool:
-    """Whether the two take clearly different values at one of a few points.
+    """Return whether the two take clearly different values at one of a few points.
 
     Only where both are defined over the real numbers: beyond, a root or a logarithm has several
     values, of which -ln x and ln(1/x) may show different ones.
@@ -88,7 +88,9 @@ def _coordinate(name: str, size: float, place: int, shift: int) -> float:
 
 
 def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
-    """Whether the values at a point differ, whatever the base of a bare log; None if undefined."""
+    """Return whether the values at a point differ, whatever the base of a bare log; None if
+    undefined.
+    """
     for base in (math.e, 10.0):
         point[_LOG_BASE] = base
         left, right = approximate(a, point), approximate(b, point)
@@ -109,13 +111,15 @@ def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex |
 
 
 def size_of_difference(a: Value, b: Value) -> float | None:
-    """How far two closed forms without symbols are apart, or None where they have no value."""
+    """Return how far two closed forms without symbols are apart, or None where they have no
+    value.
+    """
     left, right = approximate(a), approximate(b)
     return None if left is None or right is None else abs(left - right)
 
 
 def overflows(a: Value) -> bool:
-    """Whether a closed form without symbols is too large for a float, or has such a part."""
+    """Return whether a closed form without symbols is too large for a float, or has such a part."""
     if symbols(a):
         return False
     try:

@@ -129,7 +129,7 @@ class Unit:
 
     @property
     def is_counted(self) -> bool:
-        """Whether this is a noun: things, or a unit that the table does not have."""
+        """Return whether this is a noun: things, or a unit that the table does not have."""
         return any(name.startswith("noun ") for name, _ in self.dimension)
 
 
@@ -299,7 +299,7 @@ def _named(word: str) -> Unit | None:
 
 
 def _stands_beside(word: str, behind: list[str]) -> bool:
-    """Whether a unit may follow another without a sign: `kg m`, `K MPa^{-1}`."""
+    """Return whether a unit may follow another without a sign: `kg m`, `K MPa^{-1}`."""
     return word in _SI_WORDS or (bool(behind) and behind[0].startswith(("^{-", "^-")))
 
 
@@ -356,7 +356,7 @@ def _noun(words: list[str]) -> Unit | None:
 
 
 def _may_be_noun(word: str) -> bool:
-    """Whether a word may name things; `18多` and `18以上` are other numbers than 18."""
+    """Return whether a word may name things; `18多` and `18以上` are other numbers than 18."""
     if not word.isascii():
         return word.isalpha() and not _OTHER_NUMBER.search(word)
     return (word.isalpha() and len(word) > 2) or word in ("of", "in")

@@ -60,12 +60,14 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
 
 
 def decide(answer: str, gold: str, *, units_optional: bool) -> bool | None:
-    """Whether a normalised answer means what a normalised gold means; None if undecided."""
+    """Return whether a normalised answer means what a normalised gold means; None if undecided."""
     return Comparison(units_optional, prove).same(read_form(answer), read_form(gold))
 
 
 def parses(gold: str) -> bool:
-    """Whether every part of a normalised gold that needs the LaTeX parser gets through it."""
+    """Return whether every part of a normalised gold that needs the LaTeX parser gets through
+    it.
+    """
     form = read_form(gold)
     return not isinstance(form, Opaque) or (
         refusal(form) is None and _parsed(form.text) is not None
@@ -73,7 +75,7 @@ def parses(gold: str) -> bool:
 
 
 def prove(answer: Form, gold: Form) -> bool | None:
-    """Whether two formulas or sets are equal."""
+    """Return whether two formulas or sets are equal."""
     if refusal(answer) is not None or refusal(gold) is not None:
         return None
     left, right = _expression(answer), _expression(gold)
@@ -132,7 +134,7 @@ def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
-    """Whether they differ at a point at which every root and logarithm has one value."""
+    """Return whether they differ at a point at which every root and logarithm has one value."""
     names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
     branched = [*_branched(left), *_branched(right)] if names else []
     compared = 0
@@ -156,7 +158,9 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
 
 
 def _branched(side: sympy.Expr) -> list[sympy.Expr]:
-    """What stands in symbols under roots and logarithms: where negative, they have many values."""
+    """Return what stands in symbols under roots and logarithms: where negative, they have many
+    values.
+    """
     inner = [one.args[0] for one in side.atoms(sympy.log)]
     inner += [one.base for one in side.atoms(sympy.Pow) if not one.exp.is_integer]
     return [one for one in inner if not one.is_positive]
@@ -208,7 +212,7 @@ def _expression(form: Form) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """What the LaTeX parser makes of a text; None if it makes nothing of it."""
+    """Return what the LaTeX parser makes of a text; None if it makes nothing of it."""
     try:
         result = _Parser(config=_CONFIG).parse(text.translate(_TO_LATEX))
     except MemoryError:

@@ -113,7 +113,9 @@ def refuse_text(text: str) -> str | None:
 
 
 def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
-    """Whether sympy would search in vain: several functions at once, or a variable's power x^x."""
+    """Return whether sympy would search in vain: several functions at once, or a variable's power
+    x^x.
+    """
     functions = text.count("e^") + sum(name in _FUNCTIONS for name in commands)
     return functions > MAX_INTEGRATED or bool(_VARIABLE_POWER.search(text))
 
@@ -144,7 +146,7 @@ def _refuse_value(value: Value) -> str | None:
 
 
 def _is_above(key: Any, limit: int) -> bool:
-    """Whether an argument is a number larger than that; one with symbols is none."""
+    """Return whether an argument is a number larger than that; one with symbols is none."""
     num, den = (dict(part) for part in key)
     value = Value(num, UNIT if den == UNIT else den)
     if symbols(value):

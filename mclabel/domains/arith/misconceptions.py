@@ -130,7 +130,7 @@ def misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misrea
 def draw_misreading(
     node: Node, numbers: Sequence[int], rng: random.Random, strength: float
 ) -> Misreading | None:
-    """How a node's event is misread, at its own rate; None if it is read rightly."""
+    """Return how a node's event is misread, at its own rate; None if it is read rightly."""
     rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
     return misreading(node, numbers, rng) if rng.random() < rate * strength else None
 
@@ -138,7 +138,7 @@ def draw_misreading(
 def read_node(
     program: Program, index: int, values: Mapping[int, int], wrongly: Misreading | None
 ) -> tuple[int, str | None] | None:
-    """What a node comes to under a reading.
+    """Return what a node comes to under a reading.
 
     Args:
         program: of the problem.
@@ -308,7 +308,7 @@ class _Writer:
         return True
 
     def _miscorrects(self, index: int) -> bool:
-        """Whether a sound step is now read wrongly, and noticed to be later or not."""
+        """Return whether a sound step is now read wrongly, and noticed to be later or not."""
         node = self._program.nodes[index]
         wrongly = misreading(node, self._numbers, self._rng)
         if wrongly.kind == "skip" or self._rng.random() >= MISCORRECTED * self._strength:

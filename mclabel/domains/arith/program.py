@@ -186,7 +186,7 @@ class Story:
         return 0 if self.focus.node is None else len(ancestors(self.nodes, self.focus.node))
 
     def program(self) -> Program:
-        """What was told, as the hidden truth of a problem."""
+        """Return what was told, as the hidden truth of a problem."""
         assert self.focus.node is not None
         return Program(nodes=tuple(self.nodes), target=self.focus.node)
 

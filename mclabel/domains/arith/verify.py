@@ -87,7 +87,7 @@ class Statement:
     value: int
 
     def is_of(self, node: Node) -> bool:
-        """Whether words, operation and operands are those of a node."""
+        """Return whether words, operation and operands are those of a node."""
         return (
             self.claim == node.claim
             and self.op == node.op
@@ -99,7 +99,7 @@ class Statement:
 
 
 def read_statement(step: str) -> Statement | None:
-    """What a step states; None if it has not exactly one equation."""
+    """Return what a step states; None if it has not exactly one equation."""
     equations = list(_EQUATION.finditer(step))
     if len(equations) != 1:
         return None
@@ -141,7 +141,9 @@ def _verify(program: Program, step: str, stated: set[int]) -> StepTruth:
 
 
 def carries_truth(meta: Mapping[str, str]) -> bool:
-    """Whether a problem is of this domain. Others may have a field `program` of their own."""
+    """Return whether a problem is of this domain. Others may have a field `program` of their
+    own.
+    """
     return "program" in meta and _program(meta["program"]) is not None
 
 
@@ -210,7 +212,7 @@ class _Quantity:
     value: int | None = None
     """As last stated; None if it was not, or is void."""
     is_true: bool = False
-    """Whether it was stated as the program has it; what it rests on may still not hold."""
+    """True if it was stated as the program has it; what it rests on may still not hold."""
 
 
 class _Reader:
@@ -232,7 +234,7 @@ class _Reader:
 
     @property
     def stands_wrong(self) -> bool:
-        """Whether anything that the answer needs stands wrong, or a line that is no step."""
+        """Return whether anything that the answer needs stands wrong, or a line that is no step."""
         return self._loose or any(
             self._stated[i].value is not None and not self._holds[i] for i in self._needed
         )

@@ -51,7 +51,7 @@ class Event:
     operands: tuple[State, ...] = ()
     """States of the operands of that operation."""
     is_copy: bool = False
-    """Whether what was assigned is a variable or a number as it stands."""
+    """True if what was assigned is a variable or a number as it stands."""
 
 
 @dataclass
@@ -252,7 +252,7 @@ class Machine:
 
 
 def run(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
-    """What `solve` returns on each of the inputs; None if the text does not return there."""
+    """Return what `solve` returns on each of the inputs; None if the text does not return there."""
     try:
         events = list(Machine(inputs).feed(text))
     except MalformedError:

@@ -130,7 +130,7 @@ def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
 
 
 def _tell_apart(function: Function, inputs: Sequence[Inputs]) -> bool:
-    """Whether parameters and quantities all differ from each other, and none is constant."""
+    """Return whether parameters and quantities all differ from each other, and none is constant."""
     rows = [(*one, *_values(function, one)) for one in inputs]
     columns = list(zip(*rows, strict=True))
     return len(set(columns)) == len(columns) and all(len(set(c)) > 1 for c in columns)
@@ -221,7 +221,7 @@ class Function:
 
     @classmethod
     def from_json(cls, text: str) -> Function:
-        """What `to_json` wrote."""
+        """Return what `to_json` wrote."""
         raw = json.loads(text)
         return cls(
             nodes=tuple(FunctionNode(**node) for node in raw["nodes"]),

@@ -211,7 +211,9 @@ class Judge:
 
 
 def carries_truth(meta: Mapping[str, str]) -> bool:
-    """Whether a problem is of this domain. Others may have a field `function` of their own."""
+    """Return whether a problem is of this domain. Others may have a field `function` of their
+    own.
+    """
     return "function" in meta and _judge(meta["function"]) is not None
 
 

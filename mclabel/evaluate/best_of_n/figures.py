@@ -94,7 +94,7 @@ class BestOfN:
 
 
 def is_reference(method: str, references: Collection[str]) -> bool:
-    """Whether the scorer of a method is named there."""
+    """Return whether the scorer of a method is named there."""
     return scorer_of(method).removeprefix("likelihood:") in references
 
 
@@ -237,7 +237,7 @@ def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64])
 def over_optimisation_of(
     by_size: Mapping[int, NDArray[np.float64]], weights: NDArray[np.float64]
 ) -> OverOptimisation:
-    """Where more samples stop to help.
+    """Return where more samples stop to help.
 
     Args:
         by_size: accuracy by N [problems].

@@ -112,7 +112,7 @@ def group_grid(result: BestOfN) -> Grid:
 
 
 def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
-    """Where more samples make a scorer's choice worse, and how often it is fooled."""
+    """Return where more samples make a scorer's choice worse, and how often it is fooled."""
     fallen = [name for name, one in result.over_optimisation.items() if one.fall.high < 0]
     return Grid(
         title="Does more choice help?",

@@ -87,7 +87,7 @@ def check_width(width: float | None) -> None:
 
 
 def more_words(report: LabelReport, width: float) -> str:
-    """How many more solutions with a truth would narrow the interval to a width.
+    """Return how many more solutions with a truth would narrow the interval to a width.
 
     Of the share of first errors that are labelled right, over all solutions. An interval narrows
     with the square root of their number, so n * (width now / width)^2 are needed.
@@ -158,7 +158,9 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
 
 
 def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
-    """What people said; a solution that was not drawn is unknown, though another reads the same."""
+    """Return what people said; a solution that was not drawn is unknown, though another reads the
+    same.
+    """
     annotated = Annotated.read(folder)
     digests = {item.id: item.digest for item in annotated.items}
     changed = [r for r in rows if text_digest(r) != digests.get(r.solution.id, text_digest(r))]
@@ -187,7 +189,9 @@ def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
 def _usable(
     read: Callable[[str, RowRejects], list[JudgedSolution]], source: str
 ) -> list[JudgedSolution]:
-    """What a file of people's labels holds; rows that cannot be used are left out, and said."""
+    """Return what a file of people's labels holds; rows that cannot be used are left out, and
+    said.
+    """
     left_out = RowRejects(source)
     found = read(source, left_out)
     if left_out.found:

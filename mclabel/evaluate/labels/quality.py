@@ -95,7 +95,7 @@ def exact_first_error(row: LabeledSolution) -> int | None:
 
 
 def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
-    """Whether the truth of these solutions can be computed."""
+    """Return whether the truth of these solutions can be computed."""
     return bool(rows) and all(carries_truth(row.problem.meta) for row in rows)
 
 
@@ -103,7 +103,7 @@ Described = Literal["pool", "selection"]
 
 
 def described(rows: Iterable[LabeledSolution]) -> Described | None:
-    """What `label_quality` of solutions from `mclabel select` describes; None of others.
+    """Return what `label_quality` of solutions from `mclabel select` describes; None of others.
 
     The whole `pool` if some were drawn at random, which stand for all that no rule chose. Else the
     `selection` alone: a rule chose all of them, and nothing is known of the rest.
@@ -338,7 +338,7 @@ def values_by_position(
 
 
 def monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Monotonicity:
-    """How often hard labels rise along a solution.
+    """Return how often hard labels rise along a solution.
 
     Args:
         rows: labelled solutions; steps without a verdict are passed over.

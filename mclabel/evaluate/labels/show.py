@@ -86,7 +86,9 @@ def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> 
 
 
 def calibration_plot(group: GroupReport) -> Plot | None:
-    """Whether the predictions of a group hold, with 95% intervals over problems; None without."""
+    """Return whether the predictions of a group hold, with 95% intervals over problems; None
+    without.
+    """
     if not group.calibration:
         return None
     curves = {
@@ -171,7 +173,7 @@ def quality_words(quality: LabelQuality) -> str:
 
 
 def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
-    """What a run holds and what it cost."""
+    """Return what a run holds and what it cost."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(style="dim")
     table.add_column(justify="right")

@@ -293,7 +293,9 @@ RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later
 
 
 def consensus_grids(report: ConsensusReport) -> list[Grid]:
-    """What sources are worth, alone and together; a table without rows has nothing to show."""
+    """Return what sources are worth, alone and together; a table without rows has nothing to
+    show.
+    """
     return [_labels(report), _flags(report), _rates(report)]
 
 

@@ -42,7 +42,7 @@ class Truth:
         return self.first_errors[row.solution.id]
 
     def weight(self, row: LabeledSolution) -> float:
-        """How many solutions of the run this one stands for."""
+        """Return how many solutions of the run this one stands for."""
         return self.weights.get(row.solution.id, 1.0)
 
 
@@ -148,7 +148,7 @@ def row_key(row: LabeledSolution) -> tuple[str, str]:
 
 
 def same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool:
-    """Whether a labelled solution reads as another one, as far as a tokenizer lets texts be.
+    """Return whether a labelled solution reads as another one, as far as a tokenizer lets texts be.
 
     Some tokenizers do not give back every character, such as marks and wide letters.
     """
@@ -170,7 +170,7 @@ def given_alone(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
 
 
 def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]) -> int | None:
-    """Where a step of a given solution lies in the labelled one, whose steps may end later.
+    """Return where a step of a given solution lies in the labelled one, whose steps may end later.
 
     Args:
         index: of a given step; None stays None.
@@ -183,7 +183,7 @@ def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]
 
 
 def to_given(index: int | None, labelled: Sequence[str], given: Sequence[str]) -> int | None:
-    """Where a step of a labelled solution lies in the given one; see `to_labelled`."""
+    """Return where a step of a labelled solution lies in the given one; see `to_labelled`."""
     if index is None or (own := _ends(labelled)) == (ends := _ends(given)):
         return index
     return min(bisect_right(ends, own[index - 1] if index else 0), len(ends) - 1)

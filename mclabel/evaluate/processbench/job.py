@@ -207,7 +207,7 @@ def processbench_of_labels(
 
 
 def _fits(row: LabeledSolution, one: JudgedSolution) -> bool:
-    """Whether a solution that has the id of a judged one can be taken for it."""
+    """Return whether a solution that has the id of a judged one can be taken for it."""
     return len(row.steps) == len(one.steps) and same_words(row, one.problem, one.steps)
 
 

@@ -109,12 +109,12 @@ class _SplitJudge:
 
     @property
     def names_steps(self) -> bool:
-        """Whether its opinions name the first error itself."""
+        """Return whether its opinions name the first error itself."""
         return self.run.claim != "at_or_before"
 
     @property
     def named(self) -> MeasuredJudge:
-        """What the figures say of it."""
+        """Return what the figures say of it."""
         return MeasuredJudge(name=self.run.judge, claim=self.run.claim)
 
     def provenance(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class _SplitJudge:
         return {"location": self.run.location, "run": self.identity, "judge": self.run.judge}
 
     def opinion(self, row: JudgedSolution) -> Opinion | LeftOut:
-        """What it says of a solution, or why it says nothing."""
+        """Return what it says of a solution, or why it says nothing."""
         name = self.solutions.get(row.id)
         if name is None:
             detail = "not judged: in the run's rejects.jsonl, or the job has not ended"

@@ -55,7 +55,7 @@ class SearchRun:
     models: ModelSizes | None
     """Sizes of its models; None where they are not known."""
     is_oracle: bool = False
-    """Whether the truth was its scorer."""
+    """True if the truth was its scorer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,7 @@ def compare_searches(
 
 
 def row_name(name: str, *, is_oracle: bool) -> str:
-    """What a search is called in tables."""
+    """Return what a search is called in tables."""
     return f"{name}, exact" if is_oracle else name
 
 

@@ -50,7 +50,7 @@ class ReferenceSize:
     """Of each choice, by problem [problems]."""
 
     def cost_of(self, choice: str) -> float:
-        """What a choice costs a problem."""
+        """Return what a choice costs a problem."""
         return self.cost if choice in SCORED else self.cost_unscored
 
 

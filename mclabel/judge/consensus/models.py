@@ -54,7 +54,7 @@ class Said:
     """As others can hear it, never -1: whether it names the first error here, has named one before
     or has not yet; or its level, `count - 1` for none."""
     names: bool
-    """Whether it names a step, rather than giving levels."""
+    """True if it names a step, rather than giving levels."""
     is_known: NDArray[np.bool_]
     """[solution]: whether it says anything."""
 
@@ -99,7 +99,7 @@ class JudgeModel(Protocol):
 
     @abstractmethod
     def said(self) -> Said:
-        """What the judge says, step by step."""
+        """Return what the judge says, step by step."""
         ...
 
 

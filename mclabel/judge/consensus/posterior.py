@@ -366,7 +366,9 @@ class _Pairs:
 def _own_words(
     pairs: _Pairs, shown: Shown, labels: Ints | None
 ) -> tuple[Said, list[tuple[float, str, str]]]:
-    """What judges may repeat of the run, its labels or what is likeliest, and who does how much."""
+    """Return what judges may repeat of the run, its labels or what is likeliest, and who does how
+    much.
+    """
     likeliest = shown.chances.argmax(1).astype(np.int64)
     candidates = [Said.of_named(likeliest, shown.num_steps)]
     if labels is not None:
@@ -391,7 +393,7 @@ def _group(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
 
 
 def _together(sources: Sequence[Said]) -> Steps:
-    """What several sources say at each step.
+    """Return what several sources say at each step.
 
     Of those that name a step: how many name this one, and whether none, some or all have named one
     before. Of scorers: the level by the last one, of which the others are nearly copies.

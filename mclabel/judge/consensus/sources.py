@@ -118,7 +118,7 @@ def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[So
 
 
 def opinions_on(row: LabeledSolution, sources: Sequence[Source]) -> tuple[SourceOpinion, ...]:
-    """What the run's labels and each judge say of a solution, the labels first."""
+    """Return what the run's labels and each judge say of a solution, the labels first."""
     own = SourceOpinion(
         source=ROLLOUTS, claim="where", is_known=row.is_decided, first_error=row.first_error
     )
@@ -139,7 +139,7 @@ def _of(source: Source, opinion: Opinion | None) -> SourceOpinion:
 def judge_model(
     source: Source, solutions: Sequence[str], num_steps: NDArray[np.int64]
 ) -> JudgeModel:
-    """How a judge's opinions on solutions depend on their first errors, before it is known.
+    """Return how a judge's opinions on solutions depend on their first errors, before it is known.
 
     Args:
         source: the judge.
@@ -267,7 +267,7 @@ class RunEvidence:
         self._problems.append(_Problem(answer_class=kind, solutions=names, evidence=evidence))
 
     def chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
-        """What the evidence shows.
+        """Return what the evidence shows.
 
         Returns:
             Ids of the solutions; their numbers of steps [solution]; chances of each first error

@@ -59,7 +59,7 @@ class Box:
     content: str
     """Cleaned by `plain`."""
     is_negated: bool
-    r"""Whether a minus sign stands right before it, as in $-\boxed{1}$."""
+    r"""True if a minus sign stands right before it, as in $-\boxed{1}$."""
 
 
 def split_thoughts(text: str) -> tuple[str, str, bool]:
@@ -112,13 +112,13 @@ def boxes(text: str) -> list[Box]:
 
 
 def _is_negated(text: str, start: int) -> bool:
-    """Whether a minus sign stands right before a box, and is no hyphen and no bullet."""
+    """Return whether a minus sign stands right before a box, and is no hyphen and no bullet."""
     before = text[max(0, start - 4) : start].replace("\u2212", "-")
     return before.endswith("-") and not before[:-1].endswith("-") and not before[-2:-1].isalnum()
 
 
 def plain(content: str) -> str:
-    """What a box or a conclusion says, without dress: lower case, ASCII digits, no LaTeX."""
+    """Return what a box or a conclusion says, without dress: lower case, ASCII digits, no LaTeX."""
     text = unicodedata.normalize("NFKC", content[:MAX_CONTENT]).translate(_MINUS)
     text = _SPACING.sub(" ", _WRAPPERS.sub("", text))
     text = text.replace("\\_", "_").replace("{", "").replace("}", "").replace("\\", "")
@@ -127,12 +127,12 @@ def plain(content: str) -> str:
 
 
 def says_correct(content: str) -> bool | None:
-    """Whether a plain content says correct (True) or incorrect (False); None if neither."""
+    """Return whether a plain content says correct (True) or incorrect (False); None if neither."""
     if content in _CORRECT:
         return True
     return False if content in _INCORRECT else None
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text that holds no verdict begins as a refusal does."""
+    """Return whether a text that holds no verdict begins as a refusal does."""
     return bool(_REFUSAL.search(text[:_MAX_REFUSAL].replace("\u2019", "'")))

@@ -59,7 +59,7 @@ class CriticSettings(Settings):
     parser: Annotated[str, OneOf(tuple(FIRST_INDEX))] | None = None
     """Built-in prompt whose answer format your own template uses."""
     use_reference: bool = False
-    """Whether the critic sees the problem's reference solution or answer."""
+    """True if the critic sees the problem's reference solution or answer."""
     least_votes: int = Field(3, ge=1, le=MAX_VOTES)
     """Minimum number of readable answers; if they agree, no more are sampled."""
     most_votes: Annotated[
@@ -297,7 +297,7 @@ def _failed(prompt: str, number: int, max_tokens: int, why: str) -> Answer:
 
 
 def _opinion(result: Result, seen: list[Vote], answers: list[Answer], num_steps: int) -> Opinion:
-    """What the votes say together."""
+    """Return what the votes say together."""
     lead = result.counts.get(result.first_error, 0) if result.is_decided else 0
     reasons = [vote.reason for vote in seen if not vote.is_known]
     counts = [answer.num_tokens for answer in answers]

@@ -55,11 +55,11 @@ class Vote:
     first_error: int | None
     """Index of the first wrong step from 0. None: no error if the vote is known, else nothing."""
     is_known: bool
-    """Whether the answer gives a verdict."""
+    """True if the answer gives a verdict."""
     reason: str = ""
     """Why a vote is unknown; empty if it is known."""
     is_final: bool = False
-    """Whether an unknown vote stays unknown: its answer failed, which more tokens do not mend."""
+    """True if an unknown vote stays unknown: its answer failed, which more tokens do not mend."""
 
 
 def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vote:
@@ -202,7 +202,7 @@ def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
 
 
 def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
-    """What the conclusion that opens at `start` says, or what is wrong with it.
+    """Return what the conclusion that opens at `start` says, or what is wrong with it.
 
     An empty one is neither: it is a closing tag that lacks its slash.
     """
@@ -254,7 +254,7 @@ class Result:
     num_unknown: int
     """Votes that stayed unknown when they were asked for once more."""
     is_decided: bool
-    """Whether the voting has ended with one location ahead, of `least` known votes or more."""
+    """True if the voting has ended with one location ahead, of `least` known votes or more."""
     first_error: int | None
     """Where most votes see the first error. None: no error if decided, else nothing."""
 
@@ -289,7 +289,9 @@ class Votes:
 
     @property
     def retry(self) -> bool:
-        """Whether this round asks once more for unknown votes, with twice the token budget."""
+        """Return whether this round asks once more for unknown votes, with twice the token
+        budget.
+        """
         return self._is_retry
 
     def wanted(self) -> int:
@@ -315,7 +317,7 @@ class Votes:
             self._begin_round()
 
     def result(self) -> Result:
-        """What the votes of all rounds so far say."""
+        """Return what the votes of all rounds so far say."""
         leader, lead = self._leader()
         is_decided = self._due == 0 and lead > 0 and self._num_known >= self._least
         return Result(
@@ -339,7 +341,7 @@ class Votes:
             self._num_asked += self._due
 
     def _is_certain(self) -> bool:
-        """Whether no vote to come is needed, or could change who leads."""
+        """Return whether no vote to come is needed, or could change who leads."""
         if self._num_known < self._least:
             return False
         return len(self._counts) == 1 or self._leader()[1] > self._num_left()

@@ -104,7 +104,7 @@ def own_template(text: str, parser: str) -> Template:
 
 
 def missing_placeholders(text: str) -> str | None:
-    """What a template's text lacks, as a message; None if it lacks nothing."""
+    """Return what a template's text lacks, as a message; None if it lacks nothing."""
     missing = [one for one in ("{problem}", "{steps}") if one not in text]
     if not missing:
         return None

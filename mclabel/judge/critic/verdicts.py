@@ -77,7 +77,7 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
 
 
 def judges_whole(text: str) -> bool:
-    """Whether a text answers "Is the solution correct?"."""
+    """Return whether a text answers "Is the solution correct?"."""
     return _WHOLE.search(text) is not None
 
 
@@ -88,7 +88,7 @@ def _agreed(verdicts: set[bool]) -> bool | None:
 def _fault(
     verdicts: tuple[bool | None, ...], said: dict[int, set[bool]], whole: list[bool]
 ) -> tuple[Fault | None, str]:
-    """What is wrong with verdicts, and where."""
+    """Return what is wrong with verdicts, and where."""
     if _NOWHERE in said:
         return Fault.BEFORE_FIRST, "verdict before the first step"
     for number, says in said.items():
@@ -217,7 +217,7 @@ class _Heading:
     start: int
     numbers: range
     is_clear: bool
-    """Whether it cannot be the beginning of a sentence."""
+    """True if it cannot be the beginning of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -227,11 +227,11 @@ class _Mark:
     numbers: range | None
     """Of the steps that its sentence names; None if it names none."""
     is_asked: bool = False
-    """Whether it answers the question if the step is correct."""
+    """True if it answers the question if the step is correct."""
     is_final: bool = False
-    """Whether it may repeat the verdict on the last step."""
+    """True if it may repeat the verdict on the last step."""
     is_on_whole: bool = False
-    """Whether it is on the whole solution."""
+    """True if it is on the whole solution."""
 
 
 def _headings(text: str) -> Iterator[_Heading]:
@@ -284,7 +284,7 @@ def _marks(text: str) -> list[_Mark]:
 
 
 def _says(content: str) -> bool | None:
-    """What the plain content of a box says of a step."""
+    """Return what the plain content of a box says of a step."""
     word = _REASON.split(_ABOUT.sub("", content), maxsplit=1)[0].strip()
     if word in _YES or word in _NO:
         return word in _YES

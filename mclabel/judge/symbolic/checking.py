@@ -82,7 +82,7 @@ def results_of(signs: Sequence[Sign], relations: Sequence[int]) -> Iterator[Resu
 
 
 def is_restated(first: Result, second: Result, between: Sequence[Sign]) -> bool:
-    """Whether the second result says what the first one comes to."""
+    """Return whether the second result says what the first one comes to."""
     return (
         first.name == second.name
         and not first.is_continued
@@ -210,7 +210,7 @@ def _false_alternatives(step: _Step) -> list[Flag]:
 
 
 def _or_before(text: str, start: int) -> int | None:
-    """Where the alternative before an equality ends, None if there is none."""
+    """Return where the alternative before an equality ends, None if there is none."""
     at = max(0, start - _DENIED_JUST_BEFORE)
     found = _ENDS_WITH_OR.search(text, at, start)
     return None if found is None else len(text[: found.start()].rstrip(_SEPARATORS))
@@ -297,7 +297,9 @@ def _claims_of(step: _Step) -> list[_Claims]:
 def _neighbours(
     step: _Step, before: _Step | None, found: Callable[[_Step], Sequence[_Found]]
 ) -> Iterator[tuple[_Found, _Found, Sequence[Sign]]]:
-    """What was found in a step with what was found before it, and the signs between the two."""
+    """Return what was found in a step with what was found before it, and the signs between the
+    two.
+    """
     here: Sequence[_Found] = found(step)
     if before is not None and here:
         for last in found(before)[-1:]:
@@ -317,12 +319,12 @@ def _why_false(step: _Step, left: Side, right: Side, *, about: bool) -> str | No
 
 
 def _has_cases(signs: Sequence[Sign]) -> bool:
-    """Whether equations are alternatives: `x - 8 = 12 or x - 8 = -12`."""
+    """Return whether equations are alternatives: `x - 8 = 12 or x - 8 = -12`."""
     return any(sign.kind is Kind.WORD and sign.text.lower() in _CASES for sign in signs)
 
 
 def _is_remainder(step: _Step, difference: Fraction | None) -> bool:
-    """Whether a step calculates remainders and the sides may leave the same one."""
+    """Return whether a step calculates remainders and the sides may leave the same one."""
     if REMAINDERS.search(step.text) is None:
         return False
     if difference is None or difference.denominator != 1:
@@ -332,7 +334,7 @@ def _is_remainder(step: _Step, difference: Fraction | None) -> bool:
 
 
 def _is_denied(step: _Step, start: int, end: int) -> bool:
-    """Whether the words around an equality test it or say that it is false.
+    """Return whether the words around an equality test it or say that it is false.
 
     The words behind it may be those of the next step.
     """
@@ -361,7 +363,7 @@ _MAX_LENGTH = 80
 
 
 def divided_with_remainder(left: Side, right: Side, behind: str) -> str | None:
-    """Whether an equality is a division with a remainder, and why it is false.
+    """Return whether an equality is a division with a remainder, and why it is false.
 
     Args:
         left: of the equality.

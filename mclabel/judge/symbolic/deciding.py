@@ -52,7 +52,7 @@ class Outcome:
 
 
 def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | None:
-    """Whether the sides are equal; None where that is not certain.
+    """Return whether the sides are equal; None where that is not certain.
 
     Args:
         left: with at least one operation; a bare number is a unit's or a name's (`30 minutes =
@@ -95,7 +95,9 @@ def value_of(text: str) -> Value | None:
 
 
 def _holds_otherwise(left: Side, right: Side) -> bool:
-    """Whether the sides are equal, or may be rounded, where mixed numbers are read otherwise."""
+    """Return whether the sides are equal, or may be rounded, where mixed numbers are read
+    otherwise.
+    """
     for a, b in product((left.text, left.mixed), (right.text, right.mixed)):
         x, y = (value_of(text) if text else None for text in (a, b))
         if x is None or y is None:
@@ -137,7 +139,7 @@ def _decide_irrational(
 def _rounding(
     left: Side, right: Side, x: Fraction, y: Fraction, *, about: bool, rounds: bool
 ) -> Fraction:
-    """How far apart the values may be for reasons of rounding.
+    """Return how far apart the values may be for reasons of rounding.
 
     A number may be cut off instead of rounded, hence a whole unit of its last place. Decimals with
     two places or more may be rounded themselves, and pass their relative error on.
@@ -176,7 +178,7 @@ def _trailing_zeros(literal: str) -> int:
 
 
 def _may_be_meant(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
-    """Whether a difference has a reason that is no slip of calculation.
+    """Return whether a difference has a reason that is no slip of calculation.
 
     A percentage without its sign; a conversion of units; one more operation on the way to the
     result (`5 + 3 = 8 + 2 = 10`); a percentage of what stands before it (`50 + 10%`).
@@ -201,7 +203,9 @@ def _may_be_meant(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
 
 
 def _runs_on(right: Side, x: Fraction) -> bool:
-    """Whether the right side begins or ends with the left side's value and goes on from there."""
+    """Return whether the right side begins or ends with the left side's value and goes on from
+    there.
+    """
     if right.literal is not None or not right.operations:
         return False
     ends = (_FIRST_NUMBER.match(right.text), _LAST_NUMBER.search(right.text))

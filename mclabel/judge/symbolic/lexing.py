@@ -136,12 +136,14 @@ def signs_of(text: str) -> list[Sign]:
 
 
 def _opens(delimiter: str, math: bool) -> bool:
-    """Whether a formula is open behind a delimiter; a `$` may be a dollar and changes nothing."""
+    """Return whether a formula is open behind a delimiter; a `$` may be a dollar and changes
+    nothing.
+    """
     return math if delimiter == "$" else delimiter in _MATH_OPENS
 
 
 def _sign(match: re.Match[str], group: str, math: bool, before: list[Sign]) -> Sign | None:
-    """What was found; None where it means nothing."""
+    """Return what was found; None where it means nothing."""
     text = match[0]
     start, end = match.span()
     match group:
@@ -223,7 +225,9 @@ def _word(text: str, start: int, end: int, math: bool) -> Sign:
 
 
 def _is_bullet(match: re.Match[str], math: bool, before: list[Sign]) -> bool:
-    """Whether a sign opens an item of a list: it begins a line of text, with a space behind."""
+    """Return whether a sign opens an item of a list: it begins a line of text, with a space
+    behind.
+    """
     if math or not match.string[match.end() : match.end() + 1].isspace():
         return False
     return not before or before[-1].text == "\n"

@@ -122,7 +122,9 @@ class Machine:
         raise Unread
 
     def _is_called(self) -> bool:
-        """Whether a letter is a function's or has an index: a bracket or a sign is glued to it."""
+        """Return whether a letter is a function's or has an index: a bracket or a sign is glued to
+        it.
+        """
         if self.at + 1 >= len(self.signs):
             return False
         follows = self.signs[self.at + 1]
@@ -239,7 +241,7 @@ class Machine:
         return self._take(sign.text, behind=False)
 
     def _may_exclaim(self) -> bool:
-        """Whether an exclamation mark may end a sentence instead of meaning a factorial."""
+        """Return whether an exclamation mark may end a sentence instead of meaning a factorial."""
         if self.at + 1 >= len(self.signs):
             return True
         follows = self.signs[self.at + 1].kind
@@ -337,7 +339,9 @@ class Machine:
         return False
 
     def _opens_with_minus(self, at: int) -> bool:
-        """Whether the delimiter before a minus opens a formula: `for $x$ yields $-x + 6$`."""
+        """Return whether the delimiter before a minus opens a formula: `for $x$ yields $-x +
+        6$`.
+        """
         if self.signs[at].text != "-":
             return False
         if self.signs[at - 1].text in ("\\(", "\\["):
@@ -370,13 +374,15 @@ class Machine:
         return False
 
     def _is_times(self, at: int) -> bool:
-        """Whether an x between two numbers is there, as in `42 bales x 75 pounds`."""
+        """Return whether an x between two numbers is there, as in `42 bales x 75 pounds`."""
         if at + 1 >= len(self.signs) or self.letters or self.signs[at].text not in ("x", "X"):
             return False
         return self.signs[at + 1].kind in (Kind.NUMBER, Kind.DELIMITER)
 
     def _counts_on(self, at: int) -> bool:
-        """Whether a word goes on with the number: `3 and 1/2`, `3 and a half`, `1/2 of it`."""
+        """Return whether a word goes on with the number: `3 and 1/2`, `3 and a half`, `1/2 of
+        it`.
+        """
         if self.signs[at].text == "of":
             return self.side.operations > 0 or self.side.has_percent
         return is_number_near(self.signs, at)

@@ -66,7 +66,7 @@ class Equation:
 
     @property
     def names(self) -> bool:
-        """Whether its left side is the bare letter."""
+        """Return whether its left side is the bare letter."""
         return self.left.text == self.letter
 
 
@@ -115,7 +115,7 @@ def follows(first: Equation, second: Equation) -> str | None:
 
 
 def stand_together(between: Sequence[Sign], letter: str) -> bool:
-    """Whether nothing but words of solving stands between two equations."""
+    """Return whether nothing but words of solving stands between two equations."""
     if len(between) > _MAX_BETWEEN:
         return False
     kinds = {sign.kind for sign in between}
@@ -133,7 +133,7 @@ def stand_together(between: Sequence[Sign], letter: str) -> bool:
 
 
 def _is_list(between: Sequence[Sign]) -> bool:
-    """Whether a comma inside of a formula stands between two equations: `x = 3, x = 7`."""
+    """Return whether a comma inside of a formula stands between two equations: `x = 3, x = 7`."""
     return any(
         sign.text in (",", ";")
         and (at + 1 == len(between) or between[at + 1].kind not in (Kind.DELIMITER, Kind.STOP))
@@ -154,7 +154,7 @@ def _may_be_compared(first: Equation, second: Equation) -> bool:
 
 
 def are_branches(first: str, second: str) -> bool:
-    """Whether two results are made of the same numbers, as those of `a + b` and `a - b`."""
+    """Return whether two results are made of the same numbers, as those of `a + b` and `a - b`."""
     return sorted(_NUMBER.findall(first)) == sorted(_NUMBER.findall(second))
 
 
@@ -196,7 +196,7 @@ def _resultant(first: Quadratic, second: Quadratic) -> Fraction:
 
 
 def _is_rounded(first: Equation, second: Equation, root: Fraction) -> bool:
-    """Whether the root may be a rounded one of the first equation."""
+    """Return whether the root may be a rounded one of the first equation."""
     a, b, c = (float(n) for n in first.coefficients)
     if a:
         inside = b * b - 4 * a * c
@@ -242,7 +242,7 @@ def right_side(signs: Sequence[Sign], at: int, *, letters: bool = False) -> Side
 
 
 def _is_broken(signs: Sequence[Sign], at: int) -> bool:
-    r"""Whether a side goes on in the next line of a display: `2 \cdot 2 \\ \cdot 2`."""
+    r"""Return whether a side goes on in the next line of a display: `2 \cdot 2 \\ \cdot 2`."""
     if at + 1 >= len(signs) or signs[at].text != "\\\\":
         return False
     following = signs[at + 1]
@@ -279,7 +279,7 @@ def _may_start(signs: Sequence[Sign], at: int, first: int) -> bool:
 
 
 def _clean_before(signs: Sequence[Sign], start: int, first: int) -> bool:
-    """Whether nothing before a left side belongs to its formula."""
+    """Return whether nothing before a left side belongs to its formula."""
     at = start - 1
     while at >= first and signs[at].kind is Kind.DELIMITER:
         at -= 1
@@ -314,7 +314,9 @@ def _clean_before(signs: Sequence[Sign], start: int, first: int) -> bool:
 
 
 def _goes_on(signs: Sequence[Sign], at: int, first: int) -> bool:
-    """Whether an operator stands before the words before a side: `25 boys + his 1 teacher`."""
+    """Return whether an operator stands before the words before a side: `25 boys + his 1
+    teacher`.
+    """
     while at >= first and signs[at].kind in (Kind.WORD, Kind.DELIMITER):
         at -= 1
     return at >= first and signs[at].kind in (Kind.OPERATOR, Kind.COMMAND)

@@ -106,7 +106,7 @@ _IN_ONE_SENTENCE = [
 
 
 def has_other_operations(problem: str) -> bool:
-    """Whether a problem gives signs another meaning."""
+    """Return whether a problem gives signs another meaning."""
     if _OTHER_SIGNS.search(problem):
         return True
     return any(
@@ -146,7 +146,7 @@ def names_behind(signs: Sequence[Sign], start: int, goal: int) -> tuple[set[str]
 
 
 def is_number_near(signs: Sequence[Sign], at: int) -> bool:
-    """Whether a number or a word for one stands at most two signs behind a place."""
+    """Return whether a number or a word for one stands at most two signs behind a place."""
     return any(
         sign.kind is Kind.NUMBER or sign.text.lower() in ("half", "third", "quarter")
         for sign in signs[at + 1 : at + 3]

@@ -51,7 +51,7 @@ class EstimatorSettings(ComponentSettings):
     component_kind: ClassVar[str] = "estimators"
 
     truncated: TruncatedPolicy = "wrong"
-    """Whether a truncated rollout counts as wrong, or not at all, which biases values upwards."""
+    """True if a truncated rollout counts as wrong, or not at all, which biases values upwards."""
 
     @property
     def summary(self) -> str:
@@ -97,7 +97,7 @@ class Judgement:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the labels say where the first error is, or that there is none."""
+        """Return whether the labels say where the first error is, or that there is none."""
         return self.first_error is not None or all(self.hard[:-1])
 
 
@@ -154,7 +154,7 @@ class RunLearner(Protocol):
 
     @property
     def is_due(self) -> bool:
-        """Whether enough evidence has been recorded to call `fit`."""
+        """Return whether enough evidence has been recorded to call `fit`."""
         return False
 
     @abstractmethod
@@ -189,12 +189,12 @@ class Estimator(Protocol):
     follow: ClassVar[Follow] = "nothing"
     """Which of the prefixes that a rollout passes through are reported to the estimator."""
     replayable: ClassVar[bool] = True
-    """Whether recorded rollouts can be replayed to it with different verdicts, as `regrade`
+    """True if recorded rollouts can be replayed to it with different verdicts, as `regrade`
     does."""
     takes_all: ClassVar[bool] = False
-    """Whether it is also given rollouts on record that it does not ask for, as evidence."""
+    """True if it is also given rollouts on record that it does not ask for, as evidence."""
     joint: ClassVar[bool] = False
-    """Whether one instance serves all completers of a problem. Otherwise each completer has an
+    """True if one instance serves all completers of a problem. Otherwise each completer has an
     instance of its own, which knows of no other, and their judgements are combined."""
 
     def __init__(self, settings: Any, problem: ProblemPaths) -> None:
@@ -245,7 +245,7 @@ class Estimator(Protocol):
 
     @property
     def is_due(self) -> bool:
-        """Whether the next `wanted` takes long enough to be worth `decide_together`."""
+        """Return whether the next `wanted` takes long enough to be worth `decide_together`."""
         return False
 
     @classmethod

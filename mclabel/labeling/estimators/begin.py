@@ -59,11 +59,11 @@ class CheckedEstimator:
 
     @property
     def is_due(self) -> bool:
-        """Whether its next decision is worth making with those of other problems."""
+        """Return whether its next decision is worth making with those of other problems."""
         return self._around.call("is_due", lambda: self.estimator.is_due)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
-        """What to start one more rollout of; see `Estimator.wanted`.
+        """Return what to start one more rollout of; see `Estimator.wanted`.
 
         Args:
             num_prefixes: that the problem has by now.
@@ -156,16 +156,16 @@ class EachCompleter:
 
     @property
     def takes_all(self) -> bool:
-        """Whether they take rollouts that they did not ask for."""
+        """Return whether they take rollouts that they did not ask for."""
         return self._parts[0].takes_all
 
     @property
     def is_due(self) -> bool:
-        """Whether a decision of one of them is worth making with those of other problems."""
+        """Return whether a decision of one of them is worth making with those of other problems."""
         return any(part.is_due for part in self._parts)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
-        """What each of them wants of its completer; see `CheckedEstimator.wanted`."""
+        """Return what each of them wants of its completer; see `CheckedEstimator.wanted`."""
         return [
             Probe(probe.prefix, number)
             for number, part in enumerate(self._parts)

@@ -62,7 +62,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     @abstractmethod
     def read(self, content: str) -> K:
-        """What `to_json` of the knowledge wrote."""
+        """Return what `to_json` of the knowledge wrote."""
 
     @abstractmethod
     def size(self, evidence: E) -> int:
@@ -70,11 +70,11 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     @abstractmethod
     def fitted(self, evidence: Mapping[str, Sequence[E]]) -> K:
-        """What is learned from the evidence on problems, by answer class."""
+        """Return what is learned from the evidence on problems, by answer class."""
 
     @property
     def knowledge(self) -> K:
-        """What the next problem starts from."""
+        """Return what the next problem starts from."""
         return self._knowledge
 
     def record(
@@ -88,7 +88,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     @property
     def is_due(self) -> bool:
-        """Whether there is enough evidence for another fit."""
+        """Return whether there is enough evidence for another fit."""
         first = self._pilot if self._knowledge.num_solutions == 0 else 2 * self._pilot
         return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
 

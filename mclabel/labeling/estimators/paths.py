@@ -32,7 +32,7 @@ class SolutionPath:
     outcome: Outcome
     """How the solution itself ended."""
     sampled: bool = True
-    """Whether the policy sampled the solution under the rollouts' sampling parameters, and it was
+    """True if the policy sampled the solution under the rollouts' sampling parameters, and it was
     not chosen by its outcome: then the outcome is a free rollout of each of its prefixes."""
     step_tokens: tuple[int, ...] = ()
     """Number of tokens of each step; empty where they are unknown."""
@@ -59,7 +59,7 @@ class Completer:
 
     @property
     def is_author(self) -> bool:
-        """Whether it is the model that wrote the solutions."""
+        """Return whether it is the model that wrote the solutions."""
         return self.name == AUTHOR
 
 
@@ -105,10 +105,10 @@ class RecordedRollout:
     completer: int = 0
     """Index of the completer that sampled it."""
     repairs: bool = False
-    """Whether it goes back on a step of the prefix that it continues, so that where it ends right,
+    """True if it goes back on a step of the prefix that it continues, so that where it ends right,
     it shows nothing of the prefix."""
     asked: bool = True
-    """Whether the estimator asked for it; else it was on record before."""
+    """True if the estimator asked for it; else it was on record before."""
 
 
 def strongest(completers: Sequence[Completer]) -> int:

@@ -134,7 +134,7 @@ class StepBatch:
         return StepBatch(**there)
 
     def run(self, network: Callable[..., T], output: Callable[[T], Tensor]) -> Tensor:
-        """What a network gives for every token [batch, seq, width].
+        """Return what a network gives for every token [batch, seq, width].
 
         Args:
             network: a transformer, called by keyword arguments.
@@ -182,7 +182,8 @@ def map_solutions(
     threads: int | None,
     on_progress: Callable[[int, int], None],
 ) -> list[T]:
-    """What `compute` gives for each solution, without gradients; equal ones are computed once.
+    """Return what `compute` gives for each solution, without gradients; equal ones are computed
+    once.
 
     Args:
         encoded: in any order.
@@ -231,7 +232,7 @@ def num_workers(network: PreTrainedModel, threads: int | None) -> int:
 
 
 def takes_masks(network: PreTrainedModel) -> bool:
-    """Whether a mask of any shape reaches the attention of all layers."""
+    """Return whether a mask of any shape reaches the attention of all layers."""
     config = network.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     windowed = getattr(config, "sliding_window", None) and getattr(

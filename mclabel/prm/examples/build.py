@@ -46,7 +46,7 @@ class ExampleSettings(Settings):
     """Runs of `mclabel label`, or files with a column `problem`, whose problems are left out."""
 
     strict: Annotated[bool, OPERATIONAL] = False
-    """Whether to stop at the first unusable solution or row, instead of leaving it out."""
+    """True if to stop at the first unusable solution or row, instead of leaving it out."""
 
 
 @dataclass(kw_only=True)
@@ -152,7 +152,7 @@ def _nothing_left(found: Examples, target: str) -> str:
 
 
 def is_held_out(problem_text: str, share: float) -> bool:
-    """Whether a problem is kept for validation; equal texts always go together."""
+    """Return whether a problem is kept for validation; equal texts always go together."""
     normalized = " ".join(problem_text.split()).casefold()
     digest = hashlib.sha256(b"validation:" + normalized.encode()).digest()
     return int.from_bytes(digest[:4]) < share * 2**32

@@ -36,7 +36,7 @@ class TextSettings(Settings):
     """Token after every step, at which head=token scores it; null takes one that the tokenizer
     reserves."""
     add_step_token: bool = False
-    """Whether to add a missing `step_token` to the vocabulary."""
+    """True if to add a missing `step_token` to the vocabulary."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum tokens of prompt and solution; null takes the base's limit."""
 
@@ -46,7 +46,7 @@ class TextSettings(Settings):
 
 
 def template_fault(template: str | None) -> str | None:
-    """What is wrong with the template of a prompt; None if nothing is."""
+    """Return what is wrong with the template of a prompt; None if nothing is."""
     if template is None or "{problem}" in template:
         return None
     return "template must contain {problem}, which is replaced by the problem's text"
@@ -145,7 +145,7 @@ class StepEncoder:
         return self._join(problem, ids, steps, place, cut=cut)
 
     def decodes(self, ids: Sequence[int], text: str) -> bool:
-        """Whether ids mean a text to the scorer's tokenizer."""
+        """Return whether ids mean a text to the scorer's tokenizer."""
         return self._text.decode(ids) == text
 
     def _decodes(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
@@ -230,7 +230,7 @@ class Example:
     weights: tuple[float, ...]
     """One per step, >= 0."""
     right: bool | None
-    """Whether the solution"""
+    """True if the solution"""
 
 
 class PackedExamples(Sequence[Example]):

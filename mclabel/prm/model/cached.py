@@ -234,7 +234,7 @@ class _GridLayer(DynamicLayer):
 
 
 def _rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
-    """What continues the same beginning, together."""
+    """Return what continues the same beginning, together."""
     alike: defaultdict[Hashable, Row] = defaultdict(list)
     for one in asked:
         alike[one.beginning].append(one)
@@ -273,6 +273,6 @@ def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, T
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores of attention [rows, 1, new, tokens]."""
+    """Return what is added to the scores of attention [rows, 1, new, tokens]."""
     added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
     return added.masked_fill_(~mask, torch.finfo(dtype).min)[:, None]

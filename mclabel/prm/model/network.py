@@ -62,11 +62,13 @@ class StepModel(nn.Module, ABC):
     @property
     @abstractmethod
     def observed_width(self) -> int:
-        """How many numbers `observe` gives for a step."""
+        """Return how many numbers `observe` gives for a step."""
 
     @abstractmethod
     def observe(self, batch: StepBatch) -> Tensor:
-        """What the body gives for each step [batch, steps, width], all that the head needs."""
+        """Return what the body gives for each step [batch, steps, width], all that the head
+        needs.
+        """
 
     @abstractmethod
     def apply_head(self, observed: Tensor) -> Tensor:
@@ -82,7 +84,7 @@ class StepModel(nn.Module, ABC):
 
     @property
     def has_adapters(self) -> bool:
-        """Whether adapters are trained in place of the body's own weights."""
+        """Return whether adapters are trained in place of the body's own weights."""
         return any(is_adapter(name) for name, _ in self.named_parameters())
 
     def freeze(self, *, body: bool) -> None:
@@ -137,7 +139,7 @@ _MARK = "lora_"
 
 
 def is_adapter(parameter_name: str) -> bool:
-    """Whether a parameter belongs to an adapter."""
+    """Return whether a parameter belongs to an adapter."""
     return _MARK in parameter_name
 
 

@@ -62,12 +62,12 @@ class ModelSettings(Settings):
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest."""
     trust_remote_code: TrustsCode = False
-    """Whether the base's own Python code may run (command line only)."""
+    """True if the base's own Python code may run (command line only)."""
     head: HeadName = "token"
     """`token` is a token classifier; `likelihood` also receives the base's likelihood of each
     step."""
     states: bool | None = None
-    """Whether head=likelihood receives hidden states, too. null: if the base is trained."""
+    """True if head=likelihood receives hidden states, too. null: if the base is trained."""
     lora_rank: int | None = Field(None, ge=1, le=65_536)
     """Rank of LoRA adapters, trained at `backbone_lr` in place of the base."""
     lora_alpha: int = Field(32, gt=0, le=MAX_COUNT)
@@ -76,7 +76,7 @@ class ModelSettings(Settings):
     """Data type of the base's weights. `auto`: bfloat16 for a frozen base on a GPU, else
     float32."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
-    """Whether to recompute activations, which saves memory and takes longer."""
+    """True if to recompute activations, which saves memory and takes longer."""
 
     def weights_dtype(self, device: str, *, trains_weights: bool) -> str:
         """Name of the torch dtype of the base's weights.

@@ -195,7 +195,7 @@ class AdaptedPRM(ABC):
 
     @abstractmethod
     def _classes(self, good: str, bad: str) -> tuple[int, int]:
-        """Where the logits of two classes stand among those of the network."""
+        """Return where the logits of two classes stand among those of the network."""
 
     def _ids(self, text: str) -> list[int]:
         return self._control.encode(text)

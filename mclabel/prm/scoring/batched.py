@@ -224,7 +224,7 @@ class ScoreBatches:
         return batch
 
     def _is_full(self) -> bool:
-        """Whether enough is waiting for a batch."""
+        """Return whether enough is waiting for a batch."""
         if len(self._waiting) >= MAX_SOLUTIONS:
             return True
         return sum(len(encoded.ids) for encoded, _ in self._waiting) >= self._max_tokens

@@ -107,7 +107,7 @@ class ScoredPrefix:
 
 
 def is_incremental(scorer: Scorer) -> TypeGuard[PRM]:
-    """Whether `IncrementalPRM` takes a scorer; others read each solution as a whole.
+    """Return whether `IncrementalPRM` takes a scorer; others read each solution as a whole.
 
     It must be a PRM of our own format in this process, whose layers all attend to every token
     before: windows, recurrent layers and attention other than PyTorch's own do not.
@@ -163,7 +163,9 @@ class IncrementalPRM:
         return root
 
     def shares_tokens(self, ids: Sequence[int], text: str) -> bool:
-        """Whether ids of a policy mean the same text to the PRM, so that `extend` may take them."""
+        """Return whether ids of a policy mean the same text to the PRM, so that `extend` may take
+        them.
+        """
         return self._encoder.decodes(ids, text)
 
     def extend(
@@ -331,7 +333,7 @@ class _Job:
 
 
 def _starts(jobs: Sequence[_Job]) -> list[int]:
-    """Where the new tokens of each begin, among those of all."""
+    """Return where the new tokens of each begin, among those of all."""
     return [0, *accumulate(len(job.ids) for job in jobs)][:-1]
 
 

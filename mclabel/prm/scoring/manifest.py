@@ -163,7 +163,7 @@ def step_encoder(
 def _unfit(
     text: PolicyText, manifest: PrmManifest, fault: str, ends: Collection[int]
 ) -> ConfigError:
-    """What is wrong with the step token, and which ones would do."""
+    """Return what is wrong with the step token, and which ones would do."""
     unused = ", ".join(text.unused_tokens(ends)[:8])
     if text.step_token not in (None, manifest.step_token):
         remedy = (

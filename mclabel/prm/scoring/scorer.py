@@ -70,7 +70,7 @@ class GenerativeSettings(Settings):
     ] = Field(4, ge=1)
     """Maximum number of chains for a solution whose chains disagree."""
     read: Literal["token", "text"] = "token"
-    """Whether a verdict is read as the probability of its token, if known, or always as its
+    """True if a verdict is read as the probability of its token, if known, or always as its
     word."""
     policy: VerifierPolicySettings = VerifierPolicySettings()
     """How the model is run and sampled. The model itself is named by `prm`."""
@@ -145,24 +145,24 @@ class ScorerSettings(Settings):
     url: Annotated[str | None, OPERATIONAL] = None
     """URL of `mclabel serve` with the same PRM."""
     trust_remote_code: Annotated[TrustsCode, OPERATIONAL] = False
-    """Whether the PRM's own Python code may run (command line only)."""
+    """True if the PRM's own Python code may run (command line only)."""
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU in this process computes the scores."""
+        """Return whether a GPU in this process computes the scores."""
         if self.format == GENERATIVE:
             return self.resources().num_gpus > 0
         return self.url is None and resolve_device(self.device) != "cpu"
 
     @property
     def text_split(self) -> str:
-        """Where the steps of a solution given as one text end."""
+        """Return where the steps of a solution given as one text end."""
         if self.format in (OWN_FORMAT, GENERATIVE):
             return OUR_SPLIT
         return str(layout_of(self.format, self.layout).split)
 
     def resources(self, num_cpus: float = 1) -> EngineResources:
-        """What the scorer takes of a cluster: what its engine does, a GPU, or some cores.
+        """Return what the scorer takes of a cluster: what its engine does, a GPU, or some cores.
 
         Args:
             num_cpus: cores of a scorer that computes on a CPU and has no engine.

@@ -176,7 +176,9 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _remedy(folder: Path) -> str:
-    """What to do about a damaged checkpoint: nobody but the user gives up what it has come to."""
+    """Return what to do about a damaged checkpoint: nobody but the user gives up what it has come
+    to.
+    """
     earlier = [
         path
         for path in _checkpoints(folder.parent)

@@ -85,7 +85,7 @@ def _loop(arguments: dict[str, Any]) -> None:
 
 
 def is_first() -> bool:
-    """Whether this is the worker that writes."""
+    """Return whether this is the worker that writes."""
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
@@ -136,7 +136,7 @@ def shard(model: StepModel, device: str, *, bf16: bool) -> None:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether `shard` was called on it."""
+    """Return whether `shard` was called on it."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 

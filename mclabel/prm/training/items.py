@@ -25,7 +25,9 @@ MAX_OBSERVED_BYTES = 2 * 2**30
 def observe(
     model: StepModel, examples: PackedExamples, on_progress: Callable[[int, int, str], None]
 ) -> list[Tensor] | None:
-    """What a frozen body gives for every step, computed once; None if that is too much to keep."""
+    """Return what a frozen body gives for every step, computed once; None if that is too much to
+    keep.
+    """
     model.eval()
     num_steps = sum(len(example.targets) for example in examples)
     if 4 * num_steps * model.observed_width > MAX_OBSERVED_BYTES:

@@ -64,7 +64,7 @@ class TrainerSettings(Settings):
     loss: Annotated[str, Named("losses")] = "cross_entropy"
     """`cross_entropy`, `mse` (of the probability), or `module:function`."""
     balance: bool = False
-    """Whether sound and wrong steps have equal total weight."""
+    """True if sound and wrong steps have equal total weight."""
     epochs: float = Field(3.0, gt=0, le=MAX_COUNT)
     """Number of passes over the training solutions."""
     max_steps: int | None = Field(None, ge=1, le=MAX_TOKENS)
@@ -80,7 +80,7 @@ class TrainerSettings(Settings):
     warmup: float = Field(0.05, ge=0, lt=1)
     """Fraction of warm-up steps; learning rates then fall linearly to 0."""
     bf16: bool | None = None
-    """Whether to compute in bfloat16 mixed precision. null: on a GPU that supports it."""
+    """True if to compute in bfloat16 mixed precision. null: on a GPU that supports it."""
     seed: Seed = 0
     """Random seed."""
     save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1, le=MAX_TOKENS)
@@ -99,5 +99,5 @@ class TrainerSettings(Settings):
         return _ADAPTERS_LR if has_adapters else _WEIGHTS_LR
 
     def mixes_precision(self, device: str) -> bool:
-        """Whether a device computes in mixed precision; a torch device, such as cuda:0."""
+        """Return whether a device computes in mixed precision; a torch device, such as cuda:0."""
         return has_bfloat16(device) if self.bf16 is None else self.bf16

@@ -54,7 +54,7 @@ def _quality(facts: Sequence[dict[str, Any]]) -> Plot:
 
 
 def _errors(runs: Sequence[GatheredRun]) -> Plot:
-    """Where the first errors are, by label and in truth, and what is not decided."""
+    """Return where the first errors are, by label and in truth, and what is not decided."""
     columns = {
         f"{_prefix(run, runs)}{name}": shares
         for run in runs
@@ -74,7 +74,7 @@ def _errors(runs: Sequence[GatheredRun]) -> Plot:
 
 
 def _values(runs: Sequence[GatheredRun]) -> Plot:
-    """How values are distributed; of one run with truth, of sound and of wrong steps."""
+    """Return how values are distributed; of one run with truth, of sound and of wrong steps."""
     parts = {run.run.name: run.steps["value"] for run in runs}
     if len(runs) == 1 and runs[0].has_truth:
         steps = runs[0].steps

@@ -19,7 +19,7 @@ _NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "gro
 
 
 def evaluation_data(run: Run) -> dict[str, Any]:
-    """What `mclabel eval best-of-n` has measured.
+    """Return what `mclabel eval best-of-n` has measured.
 
     Raises:
         ShardError: the evaluation was written by another version.

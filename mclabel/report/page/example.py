@@ -274,7 +274,7 @@ def _kept(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
 
 
 def _marks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
-    """What is said of a node: colours and words."""
+    """Return what is said of a node: colours and words."""
     if node.weight is not None:
         outcome = node.outcome if node.outcome in _OUTCOMES else ""
         words = f"{node.outcome}: {_cut(node.prediction or 'no answer')}, weight {node.weight:.3g}"

@@ -72,7 +72,7 @@ class GatheredRun:
 
     @property
     def has_truth(self) -> bool:
-        """Whether all first errors are known."""
+        """Return whether all first errors are known."""
         return len(self.truths) == len(self.rows)
 
     def _through(
@@ -199,7 +199,7 @@ class GatheredRun:
 
 
 def agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
-    """How far each two runs agree on the solutions that both have decided."""
+    """Return how far each two runs agree on the solutions that both have decided."""
     rows = []
     for one, other in combinations(runs, 2):
         both = one.first_errors.keys() & other.first_errors.keys()
@@ -218,5 +218,5 @@ def agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
 
 
 def _is_open(row: LabeledSolution) -> bool:
-    """Whether no error is labelled and it is not decided that there is none."""
+    """Return whether no error is labelled and it is not decided that there is none."""
     return row.first_error is None and not row.is_decided

@@ -83,7 +83,7 @@ def bounded(content: object) -> object:
 
 
 def left_out(whole: str) -> str:
-    """How much of a text is left out where it is bounded; empty if nothing is."""
+    """Return how much of a text is left out where it is bounded; empty if nothing is."""
     return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
 
 
@@ -124,7 +124,7 @@ def column_kinds(rows: Sequence[Mapping[str, object]]) -> dict[str, str]:
 
 
 def is_figure(cell: object) -> bool:
-    """Whether a cell holds a number, or a text that begins as one."""
+    """Return whether a cell holds a number, or a text that begins as one."""
     if isinstance(cell, str):
         return cell == "" or cell[0] in "0123456789+-.["
     return cell is None or isinstance(cell, int | float | Estimate)

@@ -81,7 +81,7 @@ def configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
 
 
 def _counts(run: Mapping[str, Any]) -> dict[str, object]:
-    """What a run holds, and what its rollouts and its job cost."""
+    """Return what a run holds, and what its rollouts and its job cost."""
     shared, job = run["cost"].tokens_per_solution, run["job"]
     spent = {"time, GPU-hours, faults": "not recorded"}
     if job is not None:

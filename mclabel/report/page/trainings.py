@@ -138,7 +138,7 @@ def _plot(title: str, axis: str, curves: Mapping[str, Curve]) -> Plot:
 
 
 def scorer_data(run: Run) -> dict[str, Any]:
-    """What a training reports of its data and its validation; little before it has ended."""
+    """Return what a training reports of its data and its validation; little before it has ended."""
     report = read_json(run.store, "model/report.json") or {}
     config = flat((read_json(run.store, TRAINING) or {}).get("config", {}))
     validation = report.get("validation") or {}

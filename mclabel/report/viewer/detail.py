@@ -233,7 +233,7 @@ class Details:
         return cut((text or "")[max(0, offset) :]) | {"length": len(text or "")}  # type: ignore[operator]
 
     def _row(self, run: int, solution_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the index knows of a solution, and its row."""
+        """Return what the index knows of a solution, and its row."""
         found = self._index.query(
             f"SELECT id, shard, row, decided, truth, has_truth, key, {', '.join(GROUP_KEYS)} "
             "FROM solutions WHERE run = ? AND solution_id = ?",

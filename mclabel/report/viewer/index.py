@@ -330,7 +330,7 @@ COLUMNS = (
 
 
 def prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
-    """What the index takes of a shard, with the truth where it can be computed."""
+    """Return what the index takes of a shard, with the truth where it can be computed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

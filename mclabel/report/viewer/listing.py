@@ -67,7 +67,9 @@ _LISTED = (
 
 
 def is_number(text: str) -> bool:
-    """Whether a text from a URL is a number that everything here can hold, in digits of ASCII."""
+    """Return whether a text from a URL is a number that everything here can hold, in digits of
+    ASCII.
+    """
     return text.isascii() and text.isdecimal() and len(text) <= 9
 
 
@@ -181,7 +183,9 @@ class Listing:
         }
 
     def place(self, question: Question, solution_id: str) -> dict[str, Any]:
-        """Where a solution stands in the answer: `offset` or None, and who is before and after."""
+        """Return where a solution stands in the answer: `offset` or None, and who is before and
+        after.
+        """
         ids = self.ids(question)
         own = self._index.query(
             "SELECT id FROM solutions WHERE run = ? AND solution_id = ?",
@@ -209,7 +213,7 @@ class Listing:
 
 
 def counts(index: Index, run: int) -> dict[str, Any]:
-    """How many solutions of a run there are of each kind that can be filtered by."""
+    """Return how many solutions of a run there are of each kind that can be filtered by."""
     marks, errors = (_filtered(index, run, kinds) for kinds in (MARKS, ERRORS))
     by: dict[str, dict[str, int]] = {}
     most_first = "n DESC, kind"
@@ -226,7 +230,7 @@ def counts(index: Index, run: int) -> dict[str, Any]:
 
 
 def _filtered(index: Index, run: int, kinds: Mapping[str, str]) -> dict[str, int]:
-    """How many solutions of a run each of some conditions holds for."""
+    """Return how many solutions of a run each of some conditions holds for."""
     sums = ", ".join(f'count(*) FILTER ({sql}) AS "{name}"' for name, sql in kinds.items())
     return index.query(f"SELECT {sums} FROM solutions WHERE run = ?", [run])[0]
 

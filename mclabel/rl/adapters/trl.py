@@ -276,7 +276,7 @@ class Sampled:
     ids: Sequence[int]
     """Of the completion; the end token may be left out."""
     ended: bool
-    """Whether the text ended by itself, else it was cut."""
+    """True if the text ended by itself, else it was cut."""
 
 
 def engine_rollouts(

@@ -105,7 +105,7 @@ class Crediting:
         )
 
     def _outcome(self, solution: Solution, refused: Counter[str]) -> StepEvidence | None:
-        """What the outcome says; None where it is not known."""
+        """Return what the outcome says; None where it is not known."""
         reason = unfit([step.text for step in solution.steps])
         if reason is not None:
             refused[reason] += 1

@@ -35,12 +35,12 @@ def write_samples(path: Path, groups: Sequence[Group]) -> None:
 
 
 def read_samples(path: Path) -> list[dict[str, str]]:
-    """What `write_samples` wrote; nothing where it is not there."""
+    """Return what `write_samples` wrote; nothing where it is not there."""
     return _read_lines(path)
 
 
 def read_measured(out: Path) -> dict[int, Measurement]:
-    """What was measured, by step.
+    """Return what was measured, by step.
 
     Raises:
         DataError: a file holds something else.

@@ -154,7 +154,7 @@ def whole_weights(trainer: Any) -> Mapping[str, Any]:
 
 
 def step_figures(groups: Sequence[Group], credited: Credited) -> dict[str, float]:
-    """What is logged of a step's groups."""
+    """Return what is logged of a step's groups."""
     solutions = [one for group in groups for one in group.solutions]
     num = len(solutions)
     outcomes = Counter(one.outcome for one in solutions)

@@ -83,7 +83,7 @@ class PosteriorEstimator(Estimator):
         tokens_per_solution: float | None = Field(None, gt=0, le=MAX_TOKENS)
         """Target for the mean rollout tokens per solution; adjusts `min_gain` during the run."""
         agreement: bool = True
-        """Whether steps shared by several solutions count as evidence."""
+        """True if steps shared by several solutions count as evidence."""
         min_belief: float = Field(0.5, ge=0, le=1)
         """Minimum probability of the most likely first error; below it the solution is
         undecided."""
@@ -191,7 +191,7 @@ class PosteriorEstimator(Estimator):
 
     @property
     def is_due(self) -> bool:
-        """Whether the next `wanted` has to infer again."""
+        """Return whether the next `wanted` has to infer again."""
         return self._outcomes.is_changed and not (self._done or self._num_due or self._every)
 
     def wanted(self) -> Sequence[int | Probe]:

@@ -242,7 +242,7 @@ LEAST = 1e-9
 
 
 def elsewhere(own: Sequence[Floats], bare: Sequence[Floats]) -> list[Floats]:
-    """What is known of each first error outside each chain.
+    """Return what is known of each first error outside each chain.
 
     Args:
         own: of each completer, the author first, [chain, R + 1]: chances of each first error, from
@@ -268,7 +268,8 @@ def elsewhere(own: Sequence[Floats], bare: Sequence[Floats]) -> list[Floats]:
 
 
 def likelihoods(own: Floats, bare: Floats) -> Floats:
-    """What evidence shows of each first error, [chain, R + 1], the largest of a chain being 1.
+    """Return what evidence shows of each first error, [chain, R + 1], the largest of a chain being
+    1.
 
     Args:
         own: chances of each first error.
@@ -278,7 +279,7 @@ def likelihoods(own: Floats, bare: Floats) -> Floats:
 
 
 def _shown(own: Floats, bare: Floats) -> Floats:
-    """What the chains of who is not the author say of each first error."""
+    """Return what the chains of who is not the author say of each first error."""
     found = _ratio(own, bare)
     found[:, :2] = ((own[:, 0] + own[:, 1]) / (bare[:, 0] + bare[:, 1]))[:, None]
     return found

@@ -228,7 +228,7 @@ def _improved(
 
 
 def _rates(crossed: Mapping[str, Mapping[str, Evidence]], current: _Current) -> dict[str, Rates]:
-    """What each completer's rollouts show of its rates, at prefixes that end with a step.
+    """Return what each completer's rollouts show of its rates, at prefixes that end with a step.
 
     None of a completer that rolled nothing out.
 

@@ -101,7 +101,7 @@ class CompleterView:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the completer can be asked for rollouts."""
+        """Return whether the completer can be asked for rollouts."""
         return self.number is not None
 
     def record(self, rollout: RecordedRollout) -> None:
@@ -136,7 +136,7 @@ class CompleterView:
         self.agreed = known
 
     def request(self) -> PlanRequest:
-        """What the next plan is made from."""
+        """Return what the next plan is made from."""
         return PlanRequest(
             num_steps=self.table.num_steps,
             counts=self.table.counts,
@@ -148,12 +148,14 @@ class CompleterView:
         )
 
     def whole_request(self) -> PlanRequest:
-        """What labels are inferred from: all chains, by this reading of the evidence alone."""
+        """Return what labels are inferred from: all chains, by this reading of the evidence
+        alone.
+        """
         everything = range(len(self.table.num_steps))
         return replace(self.request(), elsewhere=self.elsewhere, previous=None, changed=everything)
 
     def own_request(self) -> PlanRequest:
-        """What this view alone shows is inferred from, of the chains where that is new."""
+        """Return what this view alone shows is inferred from, of the chains where that is new."""
         return replace(
             self.request(),
             elsewhere=np.ones_like(self.elsewhere),
@@ -162,7 +164,7 @@ class CompleterView:
         )
 
     def values_request(self) -> PlanRequest:
-        """What expected values are computed from where outcomes count more than once."""
+        """Return what expected values are computed from where outcomes count more than once."""
         return replace(
             self.request(),
             counts=self.table.once(),
@@ -233,11 +235,11 @@ class Family:
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is evidence that no plan has seen."""
+        """Return whether there is evidence that no plan has seen."""
         return any(view.changed for view in self.asked)
 
     def judged(self, number: int) -> Plan:
-        """What the evidence shows of every chain, by this reading alone.
+        """Return what the evidence shows of every chain, by this reading alone.
 
         Args:
             number: of the completer whose values are estimated; first errors rest on everybody's

@@ -78,7 +78,7 @@ def compare_solutions(
 
 
 def leaves_its_way(before: Sequence[str], keys: Sequence[str]) -> bool:
-    """Whether a completion leaves the way of its prefix, which it goes over again.
+    """Return whether a completion leaves the way of its prefix, which it goes over again.
 
     Args:
         before: content of the steps that it continues, of those that can be compared.
@@ -163,7 +163,7 @@ def comparable(path: SolutionPath) -> Iterator[tuple[int, str]]:
 
 
 def _derives(key: str) -> bool:
-    """Whether a step of this content has two numbers or more."""
+    """Return whether a step of this content has two numbers or more."""
     return key.startswith("numbers ") and key.count(" ") > 1
 
 

@@ -286,7 +286,7 @@ class _Table:
         return WRONG if cut or rollout.outcome is Outcome.WRONG else None
 
     def _leaves(self, rollout: RecordedRollout) -> bool:
-        """Whether a rollout leaves the way that its prefix went before."""
+        """Return whether a rollout leaves the way that its prefix went before."""
         chain, step = self.holders[rollout.prefix][0]
         path = self.paths[chain]
         before = [key for at, key in comparable(path) if at <= step]
@@ -322,7 +322,7 @@ class _Table:
         )
 
     def is_compared(self, chain: int) -> bool:
-        """Whether other samples were compared with any of its steps."""
+        """Return whether other samples were compared with any of its steps."""
         return any(seen[..., chain].any() for what, seen in self._steps.items() if what != WAY)
 
     def means(self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, number: int) -> Floats:
